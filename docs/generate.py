@@ -28,7 +28,13 @@ from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.page import REASONS, Drawing, to_svg
 from streaming.settings import Settings, variables
-from streaming.snapshots.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
+from streaming.snapshots.alerts import (
+    PublishedDocument,
+    enforcement_disabled,
+    policy_rejected,
+    policy_stale,
+    topic_recreated,
+)
 from streaming.snapshots.documents import Refused
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
@@ -166,7 +172,7 @@ def _enforcer_severities() -> dict[str, str]:
         policy_rejected("", Refused("", 0, 0, "", ())),
         policy_stale("", ("", 0), 0, 0, ""),
         topic_recreated("", "", "", "", {}, 0),
-        enforcement_disabled("", Published("", "", 0, 0), ()),
+        enforcement_disabled("", PublishedDocument("", "", 0, 0), ()),
     )
     alerts = [json.loads(value or b"{}") for _, _, value, _ in made]
     return {alert["kind"]: alert["severity"] for alert in alerts}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
     from streaming.snapshots.documents import DocumentRecord
-    from streaming.snapshots.logged import LoggedChange
+    from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
 VERSION = "sha256:"
 SHOWN = 10
@@ -113,9 +113,13 @@ def rollback(
       lockkeeper policy rollback 3f2a91c07b1e --force
     """
     from streaming.kafka.publish import publish_prepared
+    from streaming.snapshots.logged import HEAD
 
     settings = settings_of(config, bootstrap)
-    found = find_change(logged_changes(settings), change)
+    history = logged_changes(settings)
+    found = find_change(history, change)
+    if HEAD.fullmatch(change):
+        _check_head(settings, history)
     said = authorship(settings, author, commit, reason or f"rollback of {found.id}")
     undone = _Rollback(settings, found, force)
     undone.prepare()  # before other publishers are fenced
@@ -126,6 +130,17 @@ def rollback(
     for key in undone.documents:
         echo(f"{'restored' if key in undone.restored else 'deleted '}  {key}")
     echo(f"change {said.change}")
+
+
+def _check_head(settings: "Settings", history: "ChangeHistory") -> None:
+    """Raise Failure where documents were published that no change has yet: `HEAD` would be one before them."""
+    log, topics = open_documents(settings, settings.topics.policy_topics()), settings.topics.policy_topics()
+    newest = {topic: max((one.offset for one in log.records(topic)), default=-1) for topic in topics.values()}
+    if unread := [topic for topic, offset in newest.items() if offset > history.newest_offset(topic)]:
+        raise Failure(
+            f"nothing was published: the job has not read the newest documents of {', '.join(unread)}, so HEAD is not "
+            "the newest change. Start `lockkeeper run`, or name the change by its id"
+        )
 
 
 class _Rollback:

@@ -69,6 +69,11 @@ class ChangeHistory(msgspec.Struct):
             raise NoSuchChange(f"{text}: {why}. `lockkeeper policy log` lists them")
         return found[0]
 
+    def newest_offset(self, topic: str) -> int:
+        """The newest offset of a policy topic that was in force after any of the changes; -1: there is none."""
+        after = (part.after.policy_offsets.get(topic, {}) for one in self.changes for part in one.parts)
+        return max((offset for offsets in after for offset in offsets.values()), default=-1)
+
     def at_version(self, version: str) -> PolicyChange | None:
         """The newest part after which a policy version, or one that begins so, was in force."""
         parts = (part for one in reversed(self.changes) for part in reversed(one.parts))

@@ -148,6 +148,20 @@ def test_a_rollback_is_refused_when_a_later_change_touched_a_document_unless_for
     assert session.version() == version
 
 
+def test_head_is_not_taken_back_while_newer_documents_wait_for_the_job(session: Session) -> None:
+    session.apply()
+    widen(session.folder, "pay*")
+    session.apply()
+    version = session.version()
+    widen(session.folder, "a*")
+    assert session("apply", str(session.folder)).code == 0
+    refused = session("rollback", "HEAD")
+    assert (refused.code, "HEAD is not the newest change" in refused.err) == (1, True)
+    session.write_changes()
+    assert session("rollback", "HEAD").code == 0
+    assert session.version() == version
+
+
 @pytest.mark.long
 def test_a_rollback_is_refused_when_the_history_no_longer_has_the_content(
     session: Session, monkeypatch: pytest.MonkeyPatch
