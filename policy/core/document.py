@@ -53,7 +53,7 @@ def identify(value: object) -> Key:
         raise DocumentRefused([f"a document is a mapping, not {type(value).__name__}"])
     wrong = [field for field in ("system", "kind", "name") if not _is_text(value.get(field))]
     if wrong:
-        raise DocumentRefused([f"{field}: needed, as text that is not empty" for field in wrong])
+        raise DocumentRefused([f"{field}: required; must be text that is not empty" for field in wrong])
     return Key(value["system"], value["kind"], value["name"])
 
 

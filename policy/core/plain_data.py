@@ -97,7 +97,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) < len(pairs):
         times = Counter(name for name, _ in pairs)  # in the order of the text; the first of them is named
         twice = next(name for name, count in times.items() if count > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one mapping: leave one out")
+        raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
     return value
 
 
@@ -207,7 +207,7 @@ class _Node:
         if not isinstance(key, str):
             raise Unreadable(f"the key {key!r} is not text: put it in quotes", line)
         if key in self.value:
-            raise Unreadable(f"the key {key!r} stands twice in one mapping: leave one out", line)
+            raise Unreadable(f"duplicate key {key!r} in one mapping: remove one", line)
         return key
 
 

@@ -93,7 +93,7 @@ def _check_columns(
     known = [*required, *optional]
     errors = [f"the column {name!r} is missing" for name in required if name not in columns]
     errors += [f"the column {name!r} is not known" for name in dict.fromkeys(columns) if name not in known]
-    errors += [f"the column {name!r} stands twice" for name, count in Counter(columns).items() if count > 1]
+    errors += [f"duplicate column {name!r}" for name, count in Counter(columns).items() if count > 1]
     if errors:
         raise FilesRefused([f"{given.file}:1: {error}; columns are {', '.join(known)}" for error in errors])
 

@@ -14,7 +14,7 @@ TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves plain scalars as `policy.core.plain_data` does, and refuses a key that stands twice."""
+    """Resolves plain scalars as `policy.core.plain_data` does, and refuses a key that occurs twice."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -24,7 +24,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for number, key in enumerate(keys):
             if any(key.value == other.value for other in keys[:number]):
-                problem = f"the key {key.value!r} stands twice in one mapping: leave one out"
+                problem = f"duplicate key {key.value!r} in one mapping: remove one"
                 raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
         return node
 

@@ -63,7 +63,7 @@ def check_guard(guard: Mapping[str, Any]) -> None:
     if unknown := sorted(guard.keys() - Guard.__annotations__.keys()):
         raise TypeError(f"requires: unknown {', '.join(unknown)}; known are {', '.join(Guard.__annotations__)}")
     if lacking := [name for name in ("system", "action", "resource") if not guard.get(name)]:
-        raise TypeError(f"requires: {', '.join(lacking)}: needed")
+        raise TypeError(f"requires: {', '.join(lacking)}: required")
 
 
 class Call:

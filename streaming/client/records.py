@@ -127,7 +127,7 @@ def request_record(
 
 def _written_out(short: dict[str, Any]) -> dict[str, Any]:
     if "system" not in short:
-        raise TypeError("system: needed, such as lenses6; or give a whole request")
+        raise TypeError("system: required, such as lenses6; or give a whole request")
     subject = short.get("subject", acting_subject())
     if not subject and "evaluations" not in short:
         message = "no subject: call within `with acting_as(…)`, or give `subject`"

@@ -87,7 +87,7 @@ def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings:
     ("name", "text", "told"),
     [
         ("broken.yaml", BROKEN, "broken.yaml:6:3: lenses6/Role/broken: enforcment"),
-        ("twice.yaml", "kind: Role\nkind: Group\n", "twice.yaml:2: the key 'kind' stands twice"),
+        ("twice.yaml", "kind: Role\nkind: Group\n", "twice.yaml:2: duplicate key 'kind'"),
         ("dated.yaml", ROLE.format(name="d", topic="t") + "effective_at: 5\n", "effective_at: not on Kafka"),
         ("again.yaml", ROLE.format(name="order-readers", topic="t"), "is also in"),
         ("large.yaml", ROLE.format(name="x" * (1 << 20), topic="t"), "at most 1048576"),
@@ -194,7 +194,7 @@ def test_a_document_that_cannot_be_read_is_told_and_can_be_deleted(
     assert producer.flush(10) == 0
     shown = policies("get")
     assert shown.code == 1
-    assert f"lenses6/Role/spoilt: offset 3 of {policies.topic}: line 1: the key 'a' stands twice" in shown.err
+    assert f"lenses6/Role/spoilt: offset 3 of {policies.topic}: line 1: duplicate key 'a'" in shown.err
     assert len(list(yaml.safe_load_all(shown.out))) == 2
     assert policies("delete", "lenses6/Role/spoilt").code == 0
     assert policies("get").code == 0

@@ -94,7 +94,7 @@ def test_demanded_offsets_stand_in_the_context_and_in_those_of_items() -> None:
 @pytest.mark.parametrize(
     ("request_", "fields", "told"),
     [
-        (None, {"subject": "u"}, "system: needed"),
+        (None, {"subject": "u"}, "system: required"),
         (None, {**SHORT, "subject": "u", "resorce": "x"}, "unknown field resorce"),
         ({"id": "r"}, {"subject": "u"}, "give one or the other"),
     ],

@@ -205,8 +205,8 @@ def test_the_asynchronous_client_guards_async_functions_alone(other: AsyncClient
 
 def test_a_guard_that_asks_nothing_is_refused_where_it_is_written(client: Client, other: AsyncClient) -> None:
     for guard, told in (
-        ({}, "system, action, resource: needed"),
-        ({**SHORT, "resource": ""}, "resource: needed"),
+        ({}, "system, action, resource: required"),
+        ({**SHORT, "resource": ""}, "resource: required"),
         ({**SHORT, "ressource": "x"}, "unknown ressource"),
     ):
         for one in (client, other):

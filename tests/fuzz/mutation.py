@@ -226,7 +226,7 @@ def to_json(dice: Random, value: Any) -> bytes:
 
 
 def _with_duplicate(dice: Random, text: str) -> str:
-    """With a key that stands twice in its mapping, or a letter of it written as an escape."""
+    """With a key that occurs twice in its mapping, or a letter of it written as an escape."""
     at = text.rfind('"', 0, dice.randint(0, len(text)))
     if text[at + 1 : at + 2].isalpha() and dice.random() < 0.5:
         return f"{text[: at + 1]}\\u{ord(text[at + 1]):04x}{text[at + 2 :]}"

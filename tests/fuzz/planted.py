@@ -86,7 +86,7 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"the key {twice!r} stands twice in one mapping: leave one out")
+            raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
         return dict(pairs)
 
     patch.setattr(policy.core.plain_data, "_object", object_of)
@@ -145,7 +145,7 @@ PLANTS = (
     Plant("an error is an allow", "decisions", ("wrong", "allow"), 100, _error_is_an_allow),
     Plant("answers have no limit", "requests", ("wrong", "size"), 8000, _answers_unbounded),
     Plant("nesting has no limit", "texts", ("crash", ""), 1000, _nesting_unbounded),
-    Plant("a key that stands twice is looked for twice", "texts", ("slow", ""), 4000, _duplicate_keys_quadratic),
+    Plant("a key that occurs twice is looked for twice", "texts", ("slow", ""), 4000, _duplicate_keys_quadratic),
     Plant("a password is not masked", "dead-letters", ("wrong", "secret"), 500, _secret_shown),
     Plant("secrets in headers are not masked", "dead-letters", ("wrong", "secret"), 200, _secret_header_shown),
     Plant("a cache is unbounded", "memory", ("memory", ""), 10_000, _cache_grows),

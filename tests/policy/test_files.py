@@ -68,8 +68,8 @@ def test_whole_numbers_too_large_to_be_exact_stay_text() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3", "line 3: the key 'a' stands twice"),
-        ("a:\n  b: {c: 1, c: 2}", "line 2: the key 'c' stands twice"),
+        ("a: 1\nb: 2\na: 3", "line 3: duplicate key 'a'"),
+        ("a:\n  b: {c: 1, c: 2}", "line 2: duplicate key 'c'"),
         ("1: x", "line 1: the key 1 is not text"),
         ("a: &x 1\nb: *x", "line 1: an anchor, &x, is not supported"),
         ("a: *x", r"line 1: an alias, \*x, is not supported"),
@@ -89,7 +89,7 @@ def test_yaml_that_says_more_than_it_shows_is_refused_with_its_line(text: str, m
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
+        ('{"a": 1, "a": 2}', "duplicate key 'a'"),
         ('{"a": NaN}', "NaN is not a JSON number"),
         ('{"a": 1e999}', "1e999 is too large for a number: put it in quotes if it is text"),
         ('{"a": "\\ud800"}', "surrogate"),
@@ -173,7 +173,7 @@ def test_every_unreadable_file_of_a_folder_is_named(tmp_path: Path) -> None:
     errors = _refusal(tmp_path)
     assert len(errors) == 2
     assert errors[0].startswith(f"{lines}:2: not JSON")
-    assert errors[1].startswith(f"{twice}:2: the key 'name' stands twice")
+    assert errors[1].startswith(f"{twice}:2: duplicate key 'name'")
 
 
 def test_a_path_without_documents_is_refused_saying_what_is_read(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ spec:
     ("message", "statement", "place"),
     [
         ("statements[1].actions: unknown field", None, "18:7"),
-        ("statements[1].action: needed, as a list of texts", None, "17:7"),  # where the statement begins
+        ("statements[1].action: required; must be a list of texts", None, "17:7"),  # where the statement begins
         ("statements[0]: action kafka:ReadTopicDatas: no such operation", None, "15:7"),
         ("valid_until: '2026-13-45' is not RFC 3339", None, "11:1"),
         ("spec: required; must be a mapping", None, "12:1"),

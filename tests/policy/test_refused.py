@@ -72,7 +72,7 @@ def test_a_document_that_is_refused_for_its_name_binds_whom_it_would_have_bound(
     documents = [_group("all", role), _lenses6("Role", "all", ROLE), _lenses6("Role", name, NOTHING)]
     snapshot = compile_documents(documents)
     assert [(rejected.key, rejected.errors) for rejected in snapshot.rejected] == [
-        (f"lenses6/Role/{role}", ("name: needed, as text that is not empty",))
+        (f"lenses6/Role/{role}", ("name: required; must be text that is not empty",))
     ]
     assert _outcome(snapshot) == "error"
 

@@ -215,7 +215,7 @@ def _logs_batches_and_decisions_without_secrets(world: World, observed: Observed
     events = observed.log()
     refused = [event for event in events if event["event"] == "a document is refused"]
     assert {(event["level"], event["document"]) for event in refused} == {("warning", "lenses6/Role/broken")}
-    assert refused[0]["error"] == "statements: needed, as a list"
+    assert refused[0]["error"] == "statements: required; must be a list"
     assert {event["job"] for event in events} == {world.settings.job_name}
     batches = [event for event in events if event["event"] == "batch decided"]
     assert all(event["policy_version"].startswith("sha256:") and event["batch"] >= 0 for event in batches)

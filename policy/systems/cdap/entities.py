@@ -95,7 +95,7 @@ def _parent(form: Validator, entity: Name) -> Name | None:
         return parent
     named = [above for above in named_above(entity) if above[0] == wanted]
     if wanted and not named and entity[0] not in catalogue()["rootless"]:
-        form.error(f"needed: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
+        form.error(f"required: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
     return named[0] if named else None
 
 

@@ -58,7 +58,7 @@ class Validator:
         value = self.raw(field)
         if value is None:
             if required:
-                self.error("needed, as text", field)
+                self.error("required; must be text", field)
             return ""
         if not isinstance(value, str) or not value:
             self.error(f"must be text that is not empty, not {value!r}", field)
@@ -89,7 +89,9 @@ class Validator:
         if value is None and not required:
             return ()
         if not isinstance(value, list | tuple):
-            self.error("needed, as a list of texts" if value is None else f"must be a list, not {value!r}", field)
+            self.error(
+                "required; must be a list of texts" if value is None else f"must be a list, not {value!r}", field
+            )
             return ()
         wrong = [item for item in value if not isinstance(item, str) or not item]
         for item in wrong:
@@ -114,7 +116,7 @@ class Validator:
         if value is None and not required:
             return []
         if not isinstance(value, list | tuple):
-            self.error("needed, as a list" if value is None else f"must be a list, not {value!r}", field)
+            self.error("required; must be a list" if value is None else f"must be a list, not {value!r}", field)
             return []
         if len(value) > MAX_STATEMENTS:
             self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}: split the document", field)

@@ -130,7 +130,7 @@ def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
     connection = form.text("connection", required=False) or instance
     wildcards, permissions = form.raw("wildcards"), form.raw("permissions")
     if not connection and not form.errors:
-        form.error("needed: the name of the connection", "connection")
+        form.error("required: the name of the connection", "connection")
     form.reject_unknown()
     if form.errors:
         spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", CORRECTION)

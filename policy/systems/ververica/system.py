@@ -133,7 +133,7 @@ def _check_scope(entry: Validator, role: str) -> None:
     """A role is assigned at its own scope, never narrower or wider (VV-Q3, VV-Q4)."""
     scope = catalogue()["roles"][role]
     if scope == "namespace" and not entry.has("namespaceId"):
-        entry.error(f"needed: {role} is a role of a namespace (VV-Q3)", "namespaceId")
+        entry.error(f"required: {role} is a role of a namespace (VV-Q3)", "namespaceId")
     if scope == "workspace" and entry.has("namespaceId"):
         entry.error(f"must be left out: {role} is a role of a workspace (VV-Q4)", "namespaceId")
 
@@ -189,7 +189,7 @@ def _role(scope: _Scope, role: str, rule: str) -> PermissionCheck:
 def _property(resource: Resource, field: str) -> str:
     value = resource.properties.get(field)
     if not isinstance(value, str) or not value:
-        message = f"resource.properties.{field} is needed, as text that is not empty"
+        message = f"resource.properties.{field} is required; it must be text that is not empty"
         raise Unanswerable("malformed-resource", message, "VV-SCOPE-WORKSPACE-ID")
     check_name(value, f"resource.properties.{field}")
     return value

@@ -102,7 +102,7 @@ def test_times_must_be_moments_in_order() -> None:
         ("", "is missing"),
         ("principal,entity,privileges\n", "'principal_type' is missing"),
         (f"{HEAD},condition\n", "'condition' is not known"),
-        (f"{HEAD},entity\n", "'entity' stands twice"),
+        (f"{HEAD},entity\n", "duplicate column 'entity'"),
         (HEAD.replace(",", ";"), "is missing"),
         (f'{HEAD}\nuser,"dana,x,READ\n', "not CSV"),
         (f'{HEAD}\nuser,"da"na,x,READ\n', "not CSV"),

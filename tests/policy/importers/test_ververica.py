@@ -48,7 +48,7 @@ def test_secrets_are_left_out_reported_and_never_told() -> None:
         ("userId: a, workspaceId: w, role: EDITOR", "VV-Q3"),
         ("userId: a, workspaceId: w, namespaceId: n, role: ADMIN", "VV-Q4"),
         ("userId: a, workspaceId: w, namespaceId: n, role: editor", "is not one of"),
-        ("userId: a, namespaceId: n, role: EDITOR", "workspaceId: needed"),
+        ("userId: a, namespaceId: n, role: EDITOR", "workspaceId: required"),
         ("userId: 17, workspaceId: w, namespaceId: n, role: EDITOR", "must be text"),
         (f"{ENTRY}, onlyOn: [Monday]", "onlyOn: unknown field"),
         ("userId: 'group:', workspaceId: w, namespaceId: n, role: EDITOR", "names no group"),

@@ -26,7 +26,7 @@ def _window(schedule: Any) -> Window:
     if form.raw("recurrences"):
         form.error("a schedule that recurs has no one window", "recurrences")
     if not zone:
-        form.error("needed: without it the time zone of each server counts", "timeZone")
+        form.error("required: without it the time zone of each server counts", "timeZone")
     form.reject_unknown()
     if form.errors:
         raise ValueError("; ".join(form.errors))
