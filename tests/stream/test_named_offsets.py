@@ -30,7 +30,7 @@ KEPT = 4
 def _change(name: str, order: int) -> FactChange:
     key = Key("streamsets", "Session", name)
     fact = Fact("streamsets", "Session", name, (), {"login_at": order})
-    return FactChange(key, (fact,) if order % 5 else (), at=NOW + order, order=order)
+    return FactChange(key, (fact,) if order % 5 else (), at=NOW + order, order=order, recorded=NOW + order)
 
 
 def test_facts_at_an_offset_are_those_of_all_changes_up_to_it() -> None:
