@@ -553,6 +553,12 @@ def _job_name(row: dict[str, Any]) -> str:
     return f"{traffic}, {row['statements']:,} statements{again} ({row['commit']})"
 
 
+def _memory_above_idle(row: dict[str, Any]) -> str:
+    """Not known where a worker of the idle job had more."""
+    above = row["worker_memory_above_idle"]
+    return f"{above} MiB" if above > 0 else "not known"
+
+
 def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
     measures: dict[str, Callable[[dict[str, Any]], str]] = {
         "decisions a second, warm": lambda row: f"{row['decisions_a_second']:,}",
@@ -562,7 +568,7 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
         "its first batch, Java cold": lambda row: f"{row['cold']['decisions']['first']} s",
         "the copy's first batch, Java cold": lambda row: f"{row['cold']['copy']['first']} s",
         "the first batch after a start, Java warm": lambda row: f"{row['first_warm']['decisions']} s",
-        "memory of a worker above an idle one": lambda row: f"{row['worker_memory_above_idle']} MiB",
+        "memory of a worker above an idle one": _memory_above_idle,
     }
     for name, of in measures.items():
         yield name, *map(of, rows)
