@@ -218,7 +218,7 @@ def _who_and_what(session: Session) -> str:
 
 def _history(session: Session) -> str:
     """There is no job, so there are no changes."""
-    shown = session.run("policy", "show", "HEAD", even_if="no such change")
+    shown = session.run("policy", "show", "HEAD", even_if="no changes on their topic")
     return shown or session.run("policy", "get", SYSTEM, "--at", "2026-01-01T00:00:00Z", even_if="no longer known")
 
 
