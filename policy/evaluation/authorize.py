@@ -79,7 +79,7 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         return None
     queries = _queries(snapshot, trust, most)
     at = at if "time" in trust else None
-    if deadline is not None and (at is None or at > deadline):
+    if _is_late(deadline, at):
         return None  # an error
     query = queries.find(key, at) or queries.find((key, name), at)
     if query is None:
@@ -115,7 +115,7 @@ def _decide_item(snapshot: Snapshot, request: Request, trust: frozenset[str]) ->
     """The decision by a prepared query. Its key has one part more than that of a single request: they never meet."""
     subject, action, resource = request.subject, request.action, request.resource
     at, name = usable_time(request, trust), resource.id
-    if request.deadline is not None and (at is None or at > request.deadline):
+    if _is_late(request.deadline, at):
         return answer(snapshot, request, trust)
     others = _without_id(resource.properties, name)
     of_subject = subject.type, subject.id, subject.properties
@@ -159,6 +159,11 @@ def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = 
         return conclude(evaluate_request(snapshot, parsed, trust))
     except Exception as failure:
         return failed(failure)
+
+
+def _is_late(deadline: int | None, at: int | None) -> bool:
+    """Whether `_check_deadline` raises."""
+    return deadline is not None and (at is None or at > deadline)
 
 
 def _check_deadline(deadline: int | None, at: int | None) -> None:

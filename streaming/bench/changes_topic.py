@@ -50,7 +50,7 @@ class NoChangeLog(ChangeLog):
         pass
 
 
-class AlertsAlone(changes.Changes):
+class AlertsWithoutWidenings(changes.Changes):
     """Works out the alerts of changes, which are older than the topic, but not what a change widens."""
 
     def _found(self, change: changes._Change) -> list[Result]:
@@ -64,7 +64,7 @@ def _job(with_topic: bool) -> contextlib.AbstractContextManager[object]:
     """Jobs that start in here have the changes topic, or not: the product has no setting for that."""
     if with_topic:
         return contextlib.nullcontext()
-    return mock.patch.multiple(policies, ChangeLog=NoChangeLog, Changes=AlertsAlone)
+    return mock.patch.multiple(policies, ChangeLog=NoChangeLog, Changes=AlertsWithoutWidenings)
 
 
 @contextlib.contextmanager
@@ -112,22 +112,22 @@ def _counting(settings: Settings) -> Iterator[Callable[[], int]]:
 
 
 def measure(
-    costs: Costs, process: Executor, fresh: Callable[[bool], Settings], say: Callable[..., None]
+    costs: Costs, process: Executor, fresh: Callable[[bool], Settings], report: Callable[..., None]
 ) -> dict[str, Any]:
     """Both sides in turn, each first in every other round. The first round starts Java and does not count.
 
-    ``fresh``: the settings of a new job, True: with an empty request topic. ``say``: prints progress.
+    ``fresh``: the settings of a new job, True: with an empty request topic. ``report``: prints progress.
     """
     rates, latencies = list[dict[bool, Any]](), list[dict[bool, Any]]()
     for number in range(costs.rounds + 1):
         order = (True, False) if number % 2 else (False, True)
         jobs = {side: process.submit(throughput, fresh(False), side, costs.requests).result() for side in order}
         rates.append(jobs)
-        say({"progress": f"changes topic, throughput {number}", **_named(jobs)})
+        report({"progress": f"changes topic, throughput {number}", **_named(jobs)})
         if costs.seconds:
             jobs = {side: process.submit(latency, fresh(True), side, costs).result() for side in order}
             latencies.append(jobs)
-            say({"progress": f"changes topic, latency {number}", **_named(jobs)})
+            report({"progress": f"changes topic, latency {number}", **_named(jobs)})
     return {"throughput": _compared(rates[1:], "rate")} | {
         f"latency_{name}": _compared(latencies[1:], name) for name in ("p50_ms", "p90_ms", "p99_ms") if latencies
     }

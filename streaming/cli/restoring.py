@@ -134,7 +134,8 @@ def rollback(
 
 def _check_head(settings: "Settings", history: "ChangeHistory") -> None:
     """Raise Failure where documents were published that no change has yet: `HEAD` would be one before them."""
-    log, topics = open_documents(settings, settings.topics.policy_topics()), settings.topics.policy_topics()
+    topics = settings.topics.policy_topics()
+    log = open_documents(settings, topics)
     newest = {topic: max((one.offset for one in log.records(topic)), default=-1) for topic in topics.values()}
     if unread := [topic for topic, offset in newest.items() if offset > history.newest_offset(topic)]:
         raise Failure(

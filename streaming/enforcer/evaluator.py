@@ -32,7 +32,7 @@ from streaming.enforcer.rendering import (
     to_json,
 )
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
-from streaming.enforcer.source import Records, alone, decode_headers
+from streaming.enforcer.source import Records, decode_headers, single_header_prefix
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
@@ -245,25 +245,29 @@ class PartitionEvaluator(RecordEvaluator):
                 return None
             if not (is_plain(id_) and is_plain(resource)) or parts.evaluations or parts.options:
                 return None
-            query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
-            if query is None:
-                return None
-            answer = query.answer_for(resource)
+            found = self._look_up(parts, value, resource, at)
         except Exception as failure:
             self._note(failure)
             return None
-        return None if answer.is_large else (number, id_, resource, at, answer, query.request_text)
+        return None if found is None else (number, id_, resource, at, found[1], found[0].request_text)
 
     def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[Query, RenderedAnswer, bytes] | None:
         """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
         resource = bytes(parts.resource.id)
         if has_many_parts(parts, value) or not is_plain(resource):
             return None
+        found = self._look_up(parts, value, resource, at)
+        return None if found is None else (*found, resource)
+
+    def _look_up(
+        self, parts: QueryParts, value: bytes, resource: bytes, at: int
+    ) -> tuple[Query, RenderedAnswer] | None:
+        """The same for a request whose form is checked. `resource`: the id in JSON, without escapes."""
         query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
         if query is None:
             return None
         answer = query.answer_for(resource)
-        return None if answer.is_large else (query, answer, resource)
+        return None if answer.is_large else (query, answer)
 
     def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> Query | None:
         if may_name_offsets(parts.context):
@@ -418,13 +422,13 @@ def _is_text(values: pa.BinaryArray) -> bool:
 def _carried_text(text: bytes) -> bytes | None:
     """The headers to carry over of those that the source has in this form; None: there are none."""
     # Each request of the client has a traceparent of its own, and no other header.
-    value = text.removeprefix(_TRACE_ALONE)
+    value = text.removeprefix(_SINGLE_TRACE)
     if len(value) == len(text) or len(value) > CARRIED_BYTES:
         return _carried_of_many(text)
     return _BEFORE_TRACE + encode_text(value)
 
 
-_TRACE_ALONE = alone(CARRIED[0])
+_SINGLE_TRACE = single_header_prefix(CARRIED[0])
 _BEFORE_TRACE = encode_headers([JSON, (CARRIED[0], b"")]).removesuffix(encode_text(b""))
 """The encoded headers of a decision up to the value of a trace header that is alone."""
 

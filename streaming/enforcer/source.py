@@ -182,9 +182,11 @@ _HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("ke
 # The same in SQL, and what follows it. The last two numbers are how long these texts are; -1: there are none. Headers
 # come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together. One that is
 # alone, such as a trace, comes as the length of its name, name and value; JSON begins with another byte.
-_ALONE = "concat(CAST(octet_length(headers[0].key) AS BINARY), CAST(headers[0].key AS BINARY), headers[0].value)"
+_SINGLE_HEADER = (
+    "concat(CAST(octet_length(headers[0].key) AS BINARY), CAST(headers[0].key AS BINARY), headers[0].value)"
+)
 _HEADERS = (
-    f"CASE WHEN size(headers) = 1 AND headers[0].value IS NOT NULL THEN {_ALONE} "
+    f"CASE WHEN size(headers) = 1 AND headers[0].value IS NOT NULL THEN {_SINGLE_HEADER} "
     "ELSE CAST(to_json(headers) AS BINARY) END"
 )
 _LENGTHS = (f"coalesce(octet_length({text}), -1)" for text in ("key", _HEADERS))
@@ -215,7 +217,7 @@ class _Header(msgspec.Struct):
 _decode_headers = msgspec.json.Decoder(list[_Header]).decode
 
 
-def alone(name: str) -> bytes:
+def single_header_prefix(name: str) -> bytes:
     """What a record's headers begin with, as the source has them, where one of this name is alone; its value follows.
 
     The value is not null.
