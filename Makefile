@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
+.PHONY: help setup demo test verify explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,7 +71,7 @@ PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 2)) --
 test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
 	$(PYTEST) -m "not long" $(ARGS)
 
-# The properties that hold the evaluators to the reference: with more examples than `make test` has time for.
+# The properties that compare the evaluators with the reference: with more examples than `make test` has time for.
 PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests/policy/test_threads.py \
   tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
   tests/stream/test_prepared_verdicts.py
@@ -80,7 +80,13 @@ verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions
 	$(PYTEST) -m long --timeout=900 $(ARGS)
 	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
-	$(MAKE) --no-print-directory fuzz INPUTS=10000
+	$(MAKE) --no-print-directory fuzz INPUTS=10000 SEED=verify
+
+# What it finds, add to the tests as an example: verify draws the same ones in every run.
+EXAMPLES ?= 20
+explore: $(TOOLS)-test ## Look for counterexamples: the properties with new examples each time, EXAMPLES times as many, and new fuzz inputs
+	LOCKKEEPER_TEST_EXPLORE=1 LOCKKEEPER_TEST_EXAMPLES=$(EXAMPLES) $(PYTEST) --timeout=7200 $(PROPERTIES) tests/policy/test_cedar.py $(ARGS)
+	$(MAKE) --no-print-directory fuzz
 
 chaos: $(TOOLS)-test ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")
 	$(BIN)/python -m tests.chaos $(ARGS)

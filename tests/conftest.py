@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -12,9 +13,11 @@ from hypothesis import settings
 from tests.brokers import TestBroker, any_broker
 from tests.java_archive import make_archive
 
-# How long an example takes says more of the machine than of the code.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# How long an example takes says more of the machine than of the code. Drawn are the same examples in every run, so that
+# a failure comes from a change; `make explore` sets LOCKKEEPER_TEST_EXPLORE and draws others each time.
+settings.register_profile("same-examples", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("explore" if os.environ.get("LOCKKEEPER_TEST_EXPLORE") else "same-examples")
 
 
 LONG = ("test_properties.py",)

@@ -70,15 +70,19 @@ def who_can(
     """Whom ``decide`` allows the request's action on its resource.
 
     Asked for are all names in grants, memberships and facts, and ``also``, each in the place of the request's subject:
-    with its properties (an organization), but not with its groups, roles and token. Raises MalformedRequest.
+    with its properties (an organization), but not with its groups, roles and token; in a system with an engine of its
+    own, ``also`` are of the type of the request's subject. Raises MalformedRequest.
     """
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     system = _single(base).system
     if system not in snapshot.policy_sets:
         return Reach(())
     engine = engine_of(all_systems()[system])
-    candidates = set(_candidates(snapshot.policy_sets[system], system, also, trust))
-    types = sorted({who.type for who in candidates}) if engine is not None and candidates else [""]
+    subject_type = _type_of_subject(request) if engine is not None else ""
+    candidates = set(
+        _candidates(snapshot.policy_sets[system], system, [Who(name, "", subject_type) for name in also], trust)
+    )
+    types = sorted({who.type for who in candidates}) if engine is not None and candidates else [subject_type]
     outcomes = {
         who: _outcomes(snapshot, base, who, trust)
         for who in sorted(candidates, key=lambda who: (who.claim, who.name, who.type))
@@ -127,13 +131,13 @@ def _single(request: Mapping[str, Any]) -> Request:
     return parsed
 
 
-def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
+def _candidates(policy_set: PolicySet, system: str, also: Iterable[Who], trust: frozenset[str]) -> Iterator[Who]:
     engine = engine_of(all_systems()[system])
     if engine is not None:
         yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
-        yield from map(Who, also)
+        yield from also
         return
-    for name in {*document_names(policy_set, system), *also}:
+    for name in {*document_names(policy_set, system), *(who.name for who in also)}:
         yield from _spellings(name, trust)
 
 
@@ -160,6 +164,13 @@ def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
     properties = subject.get("properties") if isinstance(subject, Mapping) else None
     given = properties if isinstance(properties, Mapping) else {}
     return {name: value for name, value in given.items() if name not in OF_ONE}
+
+
+def _type_of_subject(request: Mapping[str, Any]) -> str:
+    """Of the request's subject, as `Who` has it: empty for a user, and where the request has none."""
+    subject = request.get("subject")
+    type_ = subject.get("type") if isinstance(subject, Mapping) else None
+    return type_ if isinstance(type_, str) and type_ != USER else ""
 
 
 def _subject(name: str, properties: Mapping[str, Any], type_: str = USER) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy.analysis import compare, lint
-from policy.analysis.impact import KnownNames, Permitted, known_names, what_is_permitted, who_can
+from policy.analysis.impact import KnownNames, Permitted, Who, known_names, what_is_permitted, who_can
 from policy.systems.cedar import engine
 from policy.testing import full_request
 from tests.examples import examples
@@ -252,6 +252,15 @@ def test_who_can_asks_for_each_entity_and_says_that_there_may_be_others() -> Non
     found = who_can(snapshot, {**asked, "id": "r"})
     assert {(who.type, who.name) for who in found.allowed} == {("User", "dana"), ("User", "erik")}
     assert not found.complete
+
+
+def test_who_can_asks_for_further_names_as_subjects_of_the_requests_type() -> None:
+    """CE-Q2: ``User::"erik"`` and ``user::"erik"`` are two entities."""
+    snapshot = policy.compile_documents([document("permit (principal is User, action, resource);")])
+    asked = full_request({"subject": 'User::"any"', "action": "read", "resource": 'Doc::"plan"'}, "cedar")
+    assert who_can(snapshot, {**asked, "id": "r"}, also=["erik"]).allowed == (Who("erik", "", "User"),)
+    as_user = {**asked, "id": "r", "subject": {"type": "user", "id": "any"}}
+    assert who_can(snapshot, as_user, also=["erik"]).allowed == ()
 
 
 def test_who_can_asks_for_those_too_whom_an_attribute_or_a_condition_alone_names() -> None:
