@@ -5,9 +5,10 @@ from policy.core.facts import Lookup
 from policy.core.names import is_simple
 from policy.core.pattern import Name
 from policy.evaluation.explain import route
-from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_resource
+from policy.evaluation.prepared import CachedQuery, PreparedQueries, PreparedQuery, check_resource
 from policy.matching.grants import Table
 from policy.matching.index import TrieState
+from policy.store.memberships import Via
 from policy.systems.kit.query import check_name
 from policy.systems.kit.system import ObjectOf
 
@@ -16,6 +17,7 @@ __all__ = [
     "ENTRY_BYTES",
     "HELD_BYTES",
     "Cache",
+    "CachedQuery",
     "Lookup",
     "Name",
     "ObjectOf",
@@ -23,6 +25,7 @@ __all__ = [
     "PreparedQuery",
     "Table",
     "TrieState",
+    "Via",
     "check_name",
     "check_resource",
     "is_simple",

@@ -25,7 +25,7 @@ from policy.core.request import (
 )
 from policy.core.times import to_ms
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
-from policy.evaluation.prepared import PreparedQueries, PreparedQuery
+from policy.evaluation.prepared import QUERY_BYTES, PreparedQueries, PreparedQuery
 from policy.store.snapshot import Snapshot
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
@@ -100,7 +100,7 @@ def _prepare(
     repeats_id: bool,
 ) -> PreparedQuery:
     query, name = PreparedQuery(snapshot, request, trust, repeats_id), request.resource.id
-    queries.add(key if query.for_every_id else (key, name), query, 3 * len(key) + len(name))
+    queries.add(key if query.for_every_id else (key, name), query, QUERY_BYTES + 3 * len(key) + len(name))
     return query
 
 

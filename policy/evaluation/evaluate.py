@@ -4,6 +4,8 @@ An expression is true, false or unknown; only true allows. ``True`` needs a matc
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
+import msgspec
+
 from policy.core.decision import Decision
 from policy.core.document import Key
 from policy.core.facts import Reads
@@ -12,6 +14,7 @@ from policy.core.model import (
     DENY,
     All,
     AnyOf,
+    AuthorizationQuery,
     Condition,
     EngineResult,
     Expression,
@@ -26,13 +29,41 @@ from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
-from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.system import EVERYONE, System
 
 
 def evaluate_request(
     snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
 ) -> EvaluationTrace:
     """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
+    return resolve(snapshot, request, trust, reads).evaluate()
+
+
+class ResolvedQuery(msgspec.Struct, frozen=True):
+    """The query of a request, with who its subject is, before its expression is evaluated at a moment (ms)."""
+
+    system: System
+    policy_set: PolicySet
+    query: AuthorizationQuery
+    effective_principals: EffectivePrincipals
+    at: int | None
+
+    def evaluate(self) -> EvaluationTrace:
+        """Evaluate the expression; raises Unanswerable."""
+        return self.trace(Evaluation(self.policy_set, self.effective_principals, self.at).of(self.query.expression))
+
+    def trace(self, result: ExpressionResult) -> EvaluationTrace:
+        """The evidence, where this is the result of the expression."""
+        query = self.query
+        return EvaluationTrace(
+            self.system, result, self.effective_principals, query.claims, query.notes, query.untrusted
+        )
+
+
+def resolve(
+    snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
+) -> ResolvedQuery:
+    """The query of a request and its effective principals; raises Unanswerable. ``reads``: see `evaluate_request`."""
     policy_set = snapshot.policy_sets.get(request.system)
     if policy_set is None:
         known = ", ".join(snapshot.policy_sets)
@@ -40,9 +71,7 @@ def evaluate_request(
     system = all_systems()[request.system]
     at = usable_time(request, trust)
     query = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
-    effective_principals = _sound_principals(policy_set, query.principals, at)
-    result = Evaluation(policy_set, effective_principals, at).of(query.expression)
-    return EvaluationTrace(system, result, effective_principals, query.claims, query.notes, query.untrusted)
+    return ResolvedQuery(system, policy_set, query, _sound_principals(policy_set, query.principals, at), at)
 
 
 def _sound_principals(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:

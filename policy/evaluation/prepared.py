@@ -15,10 +15,10 @@ import msgspec
 from policy.core.caching import BUDGET, ENTRY_BYTES
 from policy.core.decision import Decision
 from policy.core.facts import BOUND, Lookup, Reads
-from policy.core.model import Grant, PermissionCheck
+from policy.core.model import Expression, Grant, PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
-from policy.evaluation.evaluate import conclude, evaluate_request, failed, leaf
+from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, leaf, resolve
 from policy.evaluation.trace import EvaluationTrace
 from policy.matching.grants import EffectivePermissions
 from policy.store.memberships import Via
@@ -27,54 +27,79 @@ from policy.systems.kit.query import check_name
 from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
 
 ANSWER_BYTES = 1_500  # of an answer, beside what it says of the resource
-QUERY_BYTES = 2_000  # of a query, beside its key
+QUERY_BYTES = 2_000  # of a query that keeps the evidence for its answers, beside its key
 READER_BYTES = 150  # of a lookup that it has made
+BOUND_ALONE = (BOUND,)
 
 
-class PreparedQuery:
+class CachedQuery:
+    """What `PreparedQueries` keeps. ``reads``: what it has read of the facts. ``weight``: the bytes that the budget
+    counts for it and its answers.
+    """
+
+    __slots__ = ("reads", "system", "weight")
+
+    def __init__(self, system: str, reads: tuple[Lookup, ...]) -> None:
+        self.system, self.reads, self.weight = system, reads, 0
+
+    def holds(self, at: int | None) -> bool:
+        """Whether it answers for a moment (ms; None: not known)."""
+        raise NotImplementedError
+
+    def spend(self, weight: int) -> None:
+        """Count the bytes of what is about to be kept with it."""
+        BUDGET.spend(weight)
+        self.weight += weight
+
+    def release(self) -> None:
+        """Count its bytes no more: it is not kept any longer."""
+        BUDGET.release(self.weight)
+        self.weight = 0
+
+
+class PreparedQuery(CachedQuery):
     """The answers to a query. Threads may share it: what it answers never changes.
 
     ``request``: which it was made from. ``repeats_id``: exactly one of its resource's properties is the id, and its key
     has there that it is: it answers for requests that repeat theirs in the same property.
-    ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
-    read of the facts. ``for_every_id``: whether it answers for every id of a resource; if so, ``atom``: what is needed,
-    where the answer depends on the id. ``weight``: the bytes that the budget counts for it and its answers.
+    ``since``, ``until``: its interval, ms; None: for ever. ``for_every_id``: whether it answers for every id of a
+    resource; if so, ``atom``: what is needed, where the answer depends on the id.
     """
 
     __slots__ = (
         "_answers",
+        "_resolved",
         "_timeless",
         "_trace",
         "atom",
         "for_every_id",
         "objects",
-        "reads",
         "request",
         "since",
-        "system",
         "until",
-        "weight",
     )
 
     def __init__(
         self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, repeats_id: bool = False
     ) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
-        self.request: Request | None = request
-        self.system, self._timeless, self.weight = request.system, at is None, 0
-        self._trace: EvaluationTrace | None = None
+        self.request, self._timeless = request, at is None
+        self._resolved: ResolvedQuery | None = None
+        self._trace: EvaluationTrace | None = None  # unless the answer depends on the resource's id
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
         self.objects: ObjectOf | None = None
         self.for_every_id = False
         try:
-            self._trace = evaluate_request(snapshot, request, trust, reads)
-            self.objects = _objects_of(self._trace.system, request, repeats_id)
-            self.atom = _atom_of(self._trace) if self.objects else None
-            self.for_every_id = self.atom is not None or not (repeats_id or self._trace.system.reads_resource_id)
+            self._resolved = resolved = resolve(snapshot, request, trust, reads)
+            self.objects = _objects_of(resolved.system, request, repeats_id)
+            self.atom = _atom_of(resolved.query.expression) if self.objects else None
+            self.for_every_id = self.atom is not None or not (repeats_id or resolved.system.reads_resource_id)
+            if self.atom is None:
+                self._trace = resolved.evaluate()
         except Exception as failure:
             self._answers[request.resource.id] = failed(failure)
-        self.reads = frozenset((*reads.lookups, BOUND))
+        super().__init__(request.system, (*reads.lookups, BOUND) if reads.lookups else BOUND_ALONE)
         self.since: int | None = None
         self.until: int | None = None
         if policy_set is not None and at is not None:
@@ -89,26 +114,26 @@ class PreparedQuery:
     @property
     def effective(self) -> EffectivePermissions:
         """What the subject may do by the permission of ``atom``."""
-        assert self._trace is not None
+        assert self._resolved is not None
         assert self.atom is not None
-        return self._trace.effective_principals.permissions(self.atom.permission)
+        return self._resolved.effective_principals.permissions(self.atom.permission)
 
     @property
     def via(self) -> Via:
         """The effective principals of the subject, each with the membership by which it was reached."""
-        assert self._trace is not None
-        return self._trace.effective_principals.via
+        assert self._resolved is not None
+        return self._resolved.effective_principals.via
 
     @property
     def beside(self) -> tuple[Hashable, ...]:
         """What answers say beside the atom, the same for every resource."""
-        assert self._trace is not None
-        return self._trace.claims, self._trace.notes, self._trace.untrusted
+        assert self._resolved is not None
+        query = self._resolved.query
+        return query.claims, query.notes, query.untrusted
 
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or unless ``for_every_id`` the request's own."""
         try:
-            assert self.request is not None
             if self.for_every_id and self.atom is None:
                 check_resource(resource)
                 resource = self.request.resource.id
@@ -121,25 +146,13 @@ class PreparedQuery:
         except Exception as failure:
             return failed(failure)
 
-    def drop_evidence(self) -> None:
-        """Keep no request, answers and trace: for callers that have what they need of the answer, which can be had no
-        more. They are most of a query's memory.
-        """
-        self.request, self._trace, self._answers = None, None, {}
-        BUDGET.release(self.weight)
-        self.weight = 0
-
-    def spend(self, weight: int) -> None:
-        """Count the bytes of what is about to be kept with it."""
-        BUDGET.spend(weight)
-        self.weight += weight
-
     def _work_out(self, resource: str) -> Decision:
-        assert self.request is not None
-        if self.atom is not None and resource != self.request.resource.id:
+        if self.atom is None:
+            assert self._trace is not None
+            return conclude(self._trace)
+        if resource != self.request.resource.id:
             return self._answer_on(self.atom, resource)
-        assert self._trace is not None
-        return conclude(self._trace)
+        return self.conclude(self.atom, self.effective.on(self.atom.object))
 
     def _answer_on(self, atom: PermissionCheck, resource: str) -> Decision:
         assert self.objects is not None
@@ -150,8 +163,8 @@ class PreparedQuery:
 
     def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
-        assert self._trace is not None
-        return conclude(msgspec.structs.replace(self._trace, result=leaf(atom, grants)))
+        assert self._resolved is not None
+        return conclude(self._resolved.trace(leaf(atom, grants)))
 
 
 def check_resource(id_: str) -> None:
@@ -166,13 +179,12 @@ def _objects_of(system: System, request: Request, repeats_id: bool) -> ObjectOf 
     return ObjectOf(system.name_of_resource) if system.name_of_resource else None
 
 
-def _atom_of(trace: EvaluationTrace) -> PermissionCheck | None:
+def _atom_of(needed: Expression) -> PermissionCheck | None:
     """What is needed, where that is one permission check of the subject's own."""
-    needed = trace.result.expression
     return needed if type(needed) is PermissionCheck and not needed.principals else None
 
 
-Query = TypeVar("Query", bound=PreparedQuery)
+Query = TypeVar("Query", bound=CachedQuery)
 
 
 class _Generation(Generic[Query]):
@@ -193,7 +205,7 @@ class _Generation(Generic[Query]):
         for key in self.readers.pop(lookup, ()):
             query = self.queries.pop(key, None)
             if query is not None:
-                BUDGET.release(query.weight)
+                query.release()
 
 
 class PreparedQueries(Generic[Query]):
@@ -230,8 +242,8 @@ class PreparedQueries(Generic[Query]):
         return query
 
     def add(self, key: Hashable, query: Query, weight: int) -> None:
-        """Keep a query in place of the one with its key. ``weight``: of the key, and of what callers keep with it."""
-        query.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.reads) + weight)
+        """Keep a query in place of the one with its key. ``weight``: the bytes of both."""
+        query.spend(ENTRY_BYTES + READER_BYTES * len(query.reads) + weight)
         if len(self) >= self._most:
             self._make_room()
         self._young.put(key, query)

@@ -13,8 +13,8 @@ import msgspec
 
 from policy import MAX_NESTING, Batch, Request, Snapshot, answer
 from policy.evaluation import (
-    ENTRY_BYTES,
     Cache,
+    CachedQuery,
     Lookup,
     ObjectOf,
     PreparedQueries,
@@ -46,11 +46,14 @@ TIME = frozenset({"time"})
 KEY_BYTES = 4096  # larger queries are not worth their memory
 RESOURCE_BYTES = 256  # the same of longer ids
 RESOURCES_BYTES = 1_000  # of the resources of a system or scope, beside its ids
+QUERY_BYTES = 1_000  # of a query, beside its key and texts
 STATE_BYTES = 100  # of an answer that is kept for a state
 REQUEST_BYTES = 8192  # a larger request is not prepared
 ID = b"\1"  # in keys, a property that is the resource's id
 SLASH, QUOTE = b"/", ord('"')
 FIRST, LAST = -sys.maxsize, sys.maxsize
+
+_encode = msgspec.json.encode
 
 Answer = tuple[bytes, bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, `,"request":{…}`, and `,"evaluations":[…]` of a batch."""
@@ -118,23 +121,24 @@ class Resources:
         return state.next(tail.decode())
 
 
-class Query(PreparedQuery):
+class Query(CachedQuery):
     """A prepared query with its answers as JSON. It holds from moment `first` (ms) up to, without it, `end`.
 
-    `only`: its answer where that does not depend on the resource's id. `answers`: else by state. `request_text`: what
-    its decisions repeat of the request.
+    `for_every_id`: see `PreparedQuery`. `only`: its answer where that does not depend on the resource's id. `answers`:
+    else by state, and by the grant that determines them. `request_text`: what its decisions repeat of the request.
     """
 
     __slots__ = (
-        "_by_grant",
         "_effective",
         "_object",
         "_permission",
         "_resources",
         "_templates",
+        "_via",
         "answers",
         "end",
         "first",
+        "for_every_id",
         "only",
         "request_text",
         "states",
@@ -143,25 +147,32 @@ class Query(PreparedQuery):
     def __init__(
         self, answers: "Answers", request: Request, snapshot: Snapshot, first: int, repeats_id: bool = False
     ) -> None:
-        super().__init__(snapshot, request, answers.trust, repeats_id)
-        self.first = first if self.since is None else max(self.since, first)
-        self.end = LAST if self.until is None else self.until
-        self.request_text: RenderedRequest = rendered_request(request, answers.form, repeats_id)
-        self._templates = answers.templates(request.system)
-        self.answers: dict[State, RenderedAnswer] = {}
+        prepared = PreparedQuery(snapshot, request, answers.trust, repeats_id)
+        name, text = answers.system(request.system)
+        super().__init__(name, prepared.reads)
+        self.first = first if prepared.since is None else max(prepared.since, first)
+        self.end = LAST if prepared.until is None else prepared.until
+        self.for_every_id = prepared.for_every_id
+        self.request_text: RenderedRequest = rendered_request(request, text, answers.form, repeats_id)
         self.only: RenderedAnswer | None = None
         self.states: dict[bytes, State] | None = None
-        if self.atom is None:
-            text = answers.form.answer(self.answer(request.resource.id))
-            self.only = rendered(request.system, text, answers.form)
-            self.drop_evidence()
+        if prepared.atom is None:
+            only = answers.form.answer(prepared.answer(request.resource.id))
+            self.only = rendered(name, only, answers.form)
+            prepared.release()
         else:
-            self._by_grant: dict[int, RenderedAnswer] = {}
-            assert self.objects is not None
-            self._permission, self._object = inner(self.atom.permission_text), inner(self.objects.text(OBJECT))
-            self._effective = self.effective
-            self._resources = answers.resources(request.system, self.objects)
+            assert prepared.objects is not None
+            self.answers: dict[State | int, RenderedAnswer] = {}
+            self._permission = inner(prepared.atom.permission_text)
+            self._object = inner(prepared.objects.text(OBJECT))
+            self._effective, self._via = prepared.effective, prepared.via
+            self._templates = answers.templates(name).of(prepared)
+            self._resources = answers.resources(name, prepared.objects)
             self.states = self._resources.states
+
+    def holds(self, at: int | None) -> bool:
+        """Whether it answers for a moment (ms; None: not known)."""
+        return at is not None and self.first <= at < self.end
 
     def answer_for(self, resource: bytes) -> RenderedAnswer:
         """The answer for a resource's id as JSON has it, without escapes. Raises Unanswerable or ValueError for an
@@ -179,12 +190,12 @@ class Query(PreparedQuery):
     def render(self, state: State) -> RenderedAnswer:
         """The answer for the resources of a state."""
         grants = self._effective.at(state)
-        key = id(grants[0]) if grants else 0
-        answer = self._by_grant.get(key)
+        grant = grants[0] if grants else None
+        answer = self.answers.get(id(grant))  # grants live as long as the snapshot
         if answer is None:
-            answer = self._templates.render(self, self._permission, self._object, grants)
-            self.spend(ENTRY_BYTES + answer.size)
-            self._by_grant[key] = answer
+            answer = self._templates.render(self._permission, self._object, self._via, grant)
+            self.spend(STATE_BYTES + answer.size)
+            self.answers[id(grant)] = answer
         self.spend(STATE_BYTES)
         self.answers[state] = answer
         return answer
@@ -199,7 +210,8 @@ class Answers:
 
     def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int, form: Form = DECISION) -> None:
         self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
-        self._templates: dict[str, Templates] = {}  # which name grants by their ids: they end with the policies
+        self._templates: dict[str, Templates] = {}  # of systems that there are: clients name others, too
+        self._systems = {name: (name, _encode(name)) for name in snapshot.policy_sets}
         self._prepared: PreparedQueries[Query] = PreparedQueries(most)
         self._resources: Cache[tuple[str, str], Resources] = Cache()  # by system and scope
 
@@ -215,8 +227,12 @@ class Answers:
                 del self._resources[place]
             self._templates.pop(system, None)
 
+    def system(self, name: str) -> tuple[str, bytes]:
+        """The name of a system, also as JSON: the same objects each time, where there is one with this name."""
+        return self._systems.get(name) or (name, _encode(name))
+
     def templates(self, system: str) -> Templates:
-        """The templates of a system's answers."""
+        """The templates of the answers of a system that there is."""
         found = self._templates.get(system)
         if found is None:
             found = self._templates[system] = Templates(self.form)
@@ -257,7 +273,7 @@ class Answers:
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:
             return None
-        self._prepared.add(key, query, 3 * len(key) + size)  # the request holds what is in the key, too
+        self._prepared.add(key, query, QUERY_BYTES + len(key) + size)
         return query
 
     def of(self, parsed: Request | Batch) -> Answer:

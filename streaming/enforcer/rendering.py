@@ -12,17 +12,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from policy import Batch, Decision, Grant, Missing, Outcome, Reason, Request
-from policy.evaluation import Cache, PreparedQuery, route
+from policy import Batch, Decision, Grant, Missing, Outcome, Reason, Request, StatementId
+from policy.evaluation import Cache, PreparedQuery, Via, route
 from streaming.ops.tally import Label, label, outcome_of
 from streaming.records.packing import NO_TEXT, Codes, ColumnarBatch, DictionaryColumn, Part
 
+TEMPLATES_BYTES = 3_000  # of the templates of a kind of answers, beside themselves
 TEMPLATE_BYTES = 1_000  # beside its texts
 ANSWER_BYTES = 8192  # a larger answer is not made in columns …
 SLOTS = 8  # … nor one that names the resource more often
-PERMISSION, OBJECT, ROUTE = PLACEHOLDERS = [
-    f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")
-]
+PERMISSION, OBJECT, ROUTE, DOCUMENT = (
+    f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route", "document")
+)
+STATEMENT = 1 << 62 | secrets.randbits(62)  # a number in answers, too
+PLACEHOLDERS = [text.encode() for text in (PERMISSION, OBJECT, ROUTE, DOCUMENT, str(STATEMENT))]
 OBJECT_BYTES = OBJECT.encode()
 
 _encode = msgspec.json.encode
@@ -108,19 +111,19 @@ def rendered(system: str, answer: bytes, form: Form, placeholder: bytes | None =
     return RenderedAnswer(pieces, size, label(system, form.outcome(pieces[0])), is_large)
 
 
-def rendered_request(request: Request, form: Form, repeats_id: bool) -> RenderedRequest:
-    """The request for any id of its resource. `repeats_id`: a property is the id, too."""
+def rendered_request(request: Request, system: bytes, form: Form, repeats_id: bool) -> RenderedRequest:
+    """The request for any id of its resource. `system`: as JSON. `repeats_id`: a property is the id, too."""
     resource = request.resource
     if repeats_id:
         properties = {name: OBJECT if value == resource.id else value for name, value in resource.properties.items()}
         resource = msgspec.structs.replace(resource, properties=properties)
     resource = msgspec.structs.replace(resource, id=OBJECT)
     text = form.request(msgspec.structs.replace(request, resource=resource))
-    return RenderedRequest(_encode(request.system), tuple(text.split(OBJECT_BYTES)))
+    return RenderedRequest(system, tuple(text.split(OBJECT_BYTES)))
 
 
 class Template:
-    """The answer that a grant (or the lack of one) determines for all queries that are alike, with three placeholders.
+    """The answer that grants (or the lack of one) determine for all queries that are alike, with placeholders.
 
     `pieces` are the texts around the placeholders. `order` selects pieces and texts in the order of the answer,
     from the pieces with the texts after them.
@@ -129,59 +132,86 @@ class Template:
     __slots__ = ("order", "pieces")
 
     def __init__(self, answer: bytes) -> None:
-        placeholders = [placeholder.encode() for placeholder in PLACEHOLDERS]
         either = _either()
         self.pieces = (*either.split(answer), b"")
-        texts = [len(self.pieces) + placeholders.index(found) for found in either.findall(answer)]
+        texts = [len(self.pieces) + PLACEHOLDERS.index(found) for found in either.findall(answer)]
         indexes = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
         # With the empty piece there are always two at least: with one alone, itemgetter gives no tuple.
         self.order = operator.itemgetter(*indexes, len(texts), len(self.pieces) - 1)
 
-    def fill(self, texts: tuple[bytes, bytes, bytes]) -> bytes:
-        """The answer with this permission, object and route, as JSON has them between quotes."""
+    def fill(self, *texts: bytes) -> bytes:
+        """The answer with these texts in place of `PLACEHOLDERS`, as JSON has them between quotes."""
         return b"".join(self.order((*self.pieces, *texts)))
 
 
 @cache
 def _either() -> "re.Pattern[bytes]":
-    return re.compile("|".join(PLACEHOLDERS).encode())
+    return re.compile(b"|".join(PLACEHOLDERS))
 
 
-class Templates:
-    """The templates of one snapshot, by what an answer rests on beside permission, object and route."""
+class AnswerTemplates:
+    """The templates of the answers to queries of one permission check that are alike but for who may do what.
 
-    def __init__(self, form: Form) -> None:
-        self._form = form
-        self._templates: Cache[Hashable, Template] = Cache()
+    `query`: one of them.
+    """
 
-    def render(
-        self, query: PreparedQuery, permission: bytes, object_: bytes, grants: Sequence[Grant]
-    ) -> RenderedAnswer:
-        """The answer to a query of one atom where these grants determine it, by precedence: for any resource.
+    __slots__ = ("_form", "_query", "_templates")
 
-        `permission`, `object_`: the atom's, as JSON has them between quotes; the latter with the placeholder.
+    def __init__(self, form: Form, query: PreparedQuery) -> None:
+        self._form, self._query = form, query
+        self._templates: Cache[tuple[str, bool] | None, Template] = Cache()
+
+    def render(self, permission: bytes, object_: bytes, via: Via, grant: Grant | None) -> RenderedAnswer:
+        """The answer that a grant determines, for any resource; None: there is none.
+
+        `permission`, `object_`: the atom's, as JSON has them between quotes; the latter with the placeholder. `via`:
+        the effective principals.
         """
-        grant = grants[0] if grants else None
-        held = b"" if grant is None else inner(route(query.via, grant.principal))
-        text = self._template(query, grant).fill((permission, object_, held))
-        return rendered(query.system, text, self._form, OBJECT_BYTES)
+        held = document = statement = b""
+        if grant is not None:
+            held, document = inner(route(via, grant.principal)), inner(grant.statement_id.document)
+            statement = b"%d" % (grant.statement_id.statement or 0)
+        text = self._template(grant).fill(permission, object_, held, document, statement)
+        return rendered(self._query.system, text, self._form, OBJECT_BYTES)
 
-    def _template(self, query: PreparedQuery, grant: Grant | None) -> Template:
-        """Grants live as long as the snapshot, so the id names one."""
-        assert query.atom is not None
-        atom, system = query.atom, query.system
-        key = (system, atom.rule, atom.because, *query.beside, None if grant is None else id(grant))
+    def _template(self, grant: Grant | None) -> Template:
+        key = None if grant is None else (grant.effect, grant.statement_id.statement is None)
         template = self._templates.get(key)
         if template is None:
+            atom = self._query.atom
+            assert atom is not None
             with_placeholders = msgspec.structs.replace(atom, permission_text=PERMISSION, object_text=OBJECT)
-            template = Template(self._form.answer(query.conclude(with_placeholders, _by_route(grant))))
-            self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)) + len(atom.because))
+            template = Template(self._form.answer(self._query.conclude(with_placeholders, _like(grant))))
+            self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)))
         return template
 
 
-def _by_route(grant: Grant | None) -> tuple[Grant, ...]:
-    """The grant with a placeholder for its principal. No membership leads there, so it is the whole route."""
-    return () if grant is None else (msgspec.structs.replace(grant, principal=ROUTE),)
+def _like(grant: Grant | None) -> tuple[Grant, ...]:
+    """The grant with placeholders for what stands in answers. No membership leads to that principal, so it is the whole
+    route.
+    """
+    if grant is None:
+        return ()
+    statement = None if grant.statement_id.statement is None else STATEMENT
+    return (msgspec.structs.replace(grant, principal=ROUTE, statement_id=StatementId(DOCUMENT, statement)),)
+
+
+class Templates:
+    """The templates of one system's answers, by what an answer says beside who may do what."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._templates: Cache[Hashable, AnswerTemplates] = Cache()
+
+    def of(self, query: PreparedQuery) -> AnswerTemplates:
+        """Those for a query of one permission check."""
+        assert query.atom is not None
+        key = (query.atom.rule, query.atom.because, *query.beside)
+        found = self._templates.get(key)
+        if found is None:
+            found = AnswerTemplates(self._form, query)
+            self._templates.hold(key, found, TEMPLATES_BYTES + len(query.atom.because))
+        return found
 
 
 Shared = TypeVar("Shared")
