@@ -54,7 +54,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_out: Positive = 4 * MIB
     document: Positive = MIB
     claimed_groups: Positive = MAX_CLAIMED_GROUPS
-    cached_decisions: Positive = 50_000
+    cached_decisions: Positive = 200_000
     cached_bytes: Positive = HELD_BYTES
 
 
