@@ -6,9 +6,10 @@ of the patterns that match its permission; the few resource patterns that match 
 these the grants of the effective principals that have one of the numbers.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import Name, Pattern
@@ -26,11 +27,14 @@ def precedence(grant: Grant) -> tuple[bool, tuple[str, int], str]:
     return grant.effect != DENY, grant.statement_id.place, grant.principal
 
 
-Entry = Sequence[tuple[int, Grant]] | dict[int, list[Grant]]
-"""The grants of a principal on a resource pattern, by the number of their permission pattern."""
+Entry = tuple[Any, ...] | dict[int, list[Grant]]
+"""The grants of a principal on a resource pattern, by the number of their permission pattern.
 
-Table = Mapping[str, Entry]
-"""The grants on one resource pattern, by principal."""
+A tuple has number and grant by turns: there is an entry for every few grants, and pairs would take more than these.
+"""
+
+Table = dict[str, Entry] | tuple[str, Entry]
+"""The grants on one resource pattern, by principal; most patterns have but one."""
 
 
 class EffectivePermissions:
@@ -60,8 +64,12 @@ class EffectivePermissions:
     def _determining(self, tables: Iterable[Table]) -> tuple[Grant, ...]:
         principals, matching = self._principals, list[Grant]()
         for table in tables:
-            for principal in principals & table.keys():  # the fewer of both are gone through
-                matching += self._matching(table[principal])
+            if isinstance(table, tuple):
+                if table[0] in principals:
+                    matching += self._matching(table[1])
+            else:
+                for principal in principals & table.keys():  # the fewer of both are gone through
+                    matching += self._matching(table[principal])
         if not matching:
             return ()
         matching = [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
@@ -74,7 +82,7 @@ class EffectivePermissions:
         permissions = self._permissions
         if isinstance(entry, dict):
             return [grant for number in permissions & entry.keys() for grant in entry[number]]
-        return [grant for number, grant in entry if number in permissions]
+        return [grant for number, grant in _pairs(entry) if number in permissions]
 
 
 class Grants:
@@ -111,7 +119,7 @@ class Grants:
         for number, pattern in enumerate(permissions.things):
             self._permissions.add(pattern, number)
         for pattern, table in zip(resources.things, tables, strict=True):
-            self._resources.add(pattern, {principal: _entry(pairs) for principal, pairs in table.items()})
+            self._resources.add(pattern, _table({principal: _entry(pairs) for principal, pairs in table.items()}))
 
     def with_changes(self, removed: Sequence[Grant], added: Sequence[Grant]) -> "Grants":
         """The index of the grants of this one without those ``removed`` and with those ``added``.
@@ -151,16 +159,16 @@ class Grants:
                 changed.setdefault(grant.object, {}).setdefault(grant.principal, ([], []))[which].append(grant)
         tables: dict[Pattern, Table | None] = {}
         for pattern, principals in changed.items():
-            table = dict(self._resources.only(pattern) or {})
+            table = _entries(self._resources.only(pattern))
             for principal, (less, more) in principals.items():
                 gone = [(numbers[grant.permission], grant) for grant in less]
                 come = [(numbers[grant.permission], grant) for grant in more]
-                pairs = [*without(_pairs(table.get(principal, ())), gone), *come]
+                pairs = [*without(list(_pairs(table.get(principal, ()))), gone), *come]
                 if pairs:
                     table[principal] = _entry(pairs)
                 else:
                     table.pop(principal, None)
-            tables[pattern] = table or None
+            tables[pattern] = _table(table) if table else None
         return tables
 
     def tables(self, resource: Name) -> Sequence[Table]:
@@ -176,19 +184,31 @@ class Grants:
         return EffectivePermissions(self, principals.keys(), self._permissions.place(permission).distinct, at)
 
 
+def _table(entries: dict[str, Entry]) -> Table:
+    return next(iter(entries.items())) if len(entries) == 1 else entries
+
+
+def _entries(table: Table | None) -> dict[str, Entry]:
+    """Those of a table, as a dictionary that may be changed; None: there is no table."""
+    if table is None:
+        return {}
+    return dict([table]) if isinstance(table, tuple) else dict(table)
+
+
 def _entry(pairs: Sequence[tuple[int, Grant]]) -> Entry:
     if len(pairs) <= LISTED:
-        return tuple(pairs)
+        return tuple(itertools.chain.from_iterable(pairs))
     numbered: dict[int, list[Grant]] = {}
     for number, grant in pairs:
         numbered.setdefault(number, []).append(grant)
     return numbered
 
 
-def _pairs(entry: Entry) -> Sequence[tuple[int, Grant]]:
+def _pairs(entry: Entry) -> Iterable[tuple[int, Grant]]:
     if isinstance(entry, dict):
-        return [(number, grant) for number, grants in entry.items() for grant in grants]
-    return entry
+        return ((number, grant) for number, grants in entry.items() for grant in grants)
+    parts = iter(entry)
+    return zip(parts, parts, strict=True)
 
 
 def without(items: Sequence[Item], less: Sequence[Item]) -> list[Item]:

@@ -5,13 +5,14 @@ themselves takes ten times as long, and a change of policies waits for it.
 """
 
 import itertools
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
-from policy.core.pattern import Pattern
+from policy.core.pattern import Part, Pattern
 from policy.core.times import ALWAYS, Window
 
 EFFECTS: tuple[Effect, ...] = (ALLOW, DENY)
@@ -20,15 +21,24 @@ Item = TypeVar("Item")
 
 
 class _Packed(msgspec.Struct, array_like=True):
-    """``owners``: whose items they are, and how many. ``rows``: of each item the places of its parts in the tables."""
+    """``owners``: whose items they are, and how many. ``rows``: of each item the places of its parts in the tables, as
+    `GRANT` and `MEMBERSHIP` have them: to read them makes no list of them all.
 
-    patterns: list[Pattern]
-    origins: list[StatementId]
+    The tables: ``patterns``: of each, whether it is open and the places of its ``parts``; ``origins``: of each, the
+    place of its document among the ``texts``, and its statement.
+    """
+
+    parts: list[Part]
+    patterns: list[tuple[bool, list[int]]]
+    origins: list[tuple[int, int | None]]
     windows: list[Window]
     texts: list[str]
     owners: list[tuple[str, int]]
-    rows: list[int]
+    rows: bytes
 
+
+GRANT = struct.Struct("<5i")  # effect, permission, object, origin, window
+MEMBERSHIP = struct.Struct("<3i")  # principal, origin, window
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Packed).decode
@@ -53,22 +63,22 @@ class _Table:
 
 def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
     """Grants by principal."""
-    patterns, origins, windows, rows = _Table(), _Table(), _Table(), list[int]()
+    patterns, origins, windows, rows = _Table(), _Table(), _Table(), bytearray()
     for grant in itertools.chain.from_iterable(grants.values()):
-        rows += (
+        rows += GRANT.pack(
             EFFECTS.index(grant.effect),
             patterns.place(grant.permission),
             patterns.place(grant.object),
             origins.place(grant.statement_id),
             windows.place(grant.window),
         )
-    return _encode(_Packed(patterns.things(), origins.things(), windows.things(), [], _owners(grants), rows))
+    return _packed(grants, rows, _Table(), origins, windows, patterns)
 
 
 def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     """The reverse."""
     unpacked = _decode(packed)
-    patterns, origins, windows = unpacked.patterns, unpacked.origins, _windows(unpacked)
+    patterns, origins, windows = _patterns(unpacked), _origins(unpacked), _windows(unpacked)
     return {
         principal: [
             Grant(
@@ -81,39 +91,59 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
             )
             for effect, permission, object_, statement_id, window in rows
         ]
-        for principal, rows in _rows(unpacked, 5)
+        for principal, rows in _rows(unpacked, GRANT)
     }
 
 
 def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
     """Memberships by member."""
-    texts, origins, windows, rows = _Table(), _Table(), _Table(), list[int]()
+    texts, origins, windows, rows = _Table(), _Table(), _Table(), bytearray()
     for one in itertools.chain.from_iterable(memberships.values()):
-        rows += texts.place(one.principal), origins.place(one.statement_id), windows.place(one.window)
-    return _encode(_Packed([], origins.things(), windows.things(), texts.things(), _owners(memberships), rows))
+        rows += MEMBERSHIP.pack(texts.place(one.principal), origins.place(one.statement_id), windows.place(one.window))
+    return _packed(memberships, rows, texts, origins, windows, _Table())
 
 
 def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     """The reverse."""
     unpacked = _decode(packed)
-    texts, origins, windows = unpacked.texts, unpacked.origins, _windows(unpacked)
+    texts, origins, windows = unpacked.texts, _origins(unpacked), _windows(unpacked)
     return {
         member: [
             Membership(member, texts[principal], origins[statement_id], windows[window])
             for principal, statement_id, window in rows
         ]
-        for member, rows in _rows(unpacked, 3)
+        for member, rows in _rows(unpacked, MEMBERSHIP)
     }
 
 
-def _owners(items: Mapping[str, Sequence[Item]]) -> list[tuple[str, int]]:
-    return [(owner, len(owned)) for owner, owned in items.items()]
+def _packed(
+    items: Mapping[str, Sequence[Item]],
+    rows: bytearray,
+    texts: _Table,
+    origins: _Table,
+    windows: _Table,
+    patterns: _Table,
+) -> bytes:
+    parts = _Table()
+    shapes = [(pattern.open, [parts.place(part) for part in pattern.parts]) for pattern in patterns.things()]
+    places = [(texts.place(origin.document), origin.statement) for origin in origins.things()]
+    owners = [(owner, len(owned)) for owner, owned in items.items()]
+    return _encode(_Packed(parts.things(), shapes, places, windows.things(), texts.things(), owners, bytes(rows)))
 
 
-def _rows(unpacked: _Packed, width: int) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
+def _rows(unpacked: _Packed, form: struct.Struct) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
     """Each owner with the rows of its items, which are to be read before the next owner's."""
-    rows = zip(*(unpacked.rows[column::width] for column in range(width)), strict=True)
+    rows = form.iter_unpack(unpacked.rows)
     return ((owner, itertools.islice(rows, count)) for owner, count in unpacked.owners)
+
+
+def _patterns(unpacked: _Packed) -> list[Pattern]:
+    parts = unpacked.parts
+    return [Pattern(tuple([parts[place] for place in places]), is_open) for is_open, places in unpacked.patterns]
+
+
+def _origins(unpacked: _Packed) -> list[StatementId]:
+    return [StatementId(unpacked.texts[document], statement) for document, statement in unpacked.origins]
 
 
 def _windows(unpacked: _Packed) -> list[Window]:

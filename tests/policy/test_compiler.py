@@ -189,7 +189,7 @@ def _policy_set(policy_set: PolicySet) -> Any:
 def _index(index: Grants) -> Any:
     """The index by the grants that it finds, and how: the numbers of its permission patterns are its own."""
     permissions = {number: parts for parts, (number,) in _filed(index._permissions._root)}
-    tables = {parts: table for parts, (table,) in _filed(index._resources._root)}
+    tables = {parts: grants._entries(table) for parts, (table,) in _filed(index._resources._root)}
     assert len(tables) == index._resources._filed
     assert all(table and all(table.values()) for table in tables.values()), "what is empty is removed"
     pairs = [pair for table in tables.values() for entry in table.values() for pair in grants._pairs(entry)]
