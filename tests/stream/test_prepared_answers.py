@@ -122,6 +122,15 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
         assert RESOURCE_BYTES // 2 < max(map(len, known)) <= RESOURCE_BYTES
 
 
+def test_names_of_systems_that_clients_invent_are_not_kept_beyond_the_bound_of_the_cache() -> None:
+    evaluator = Evaluator(SNAPSHOT, msgspec.structs.replace(LIMITS, cached_decisions=2))
+    for n in range(20):
+        _compare([(None, json.dumps(_request(system=f"invented-{n}")).encode(), None)], evaluator)
+    answers = evaluator.answers(DEFAULT_TRUST)
+    assert len(answers._prepared) <= 2
+    assert not [name for name in (*answers._templates, *answers._systems) if name.startswith("invented")]
+
+
 def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator = _taught()
     monkeypatch.setattr(PartitionEvaluator, "decide", None)  # a request that is decided by itself would fail
