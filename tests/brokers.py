@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -77,10 +78,15 @@ def _in_container() -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A port on which nobody listens.
+
+    It is below those that systems give to outgoing connections, of which one could take it before it is used.
+    """
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+    raise OSError("of 100 ports none is free")
 
 
 def run_kafka_tool(class_name: str, *arguments: str, timeout_seconds: float = 60.0) -> str:

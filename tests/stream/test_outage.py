@@ -294,7 +294,7 @@ def test_one_that_comes_back_after_another_took_over_ends_as_fenced_and_leaves_t
     job.signal_all(signal.SIGSTOP)
     kafka.start()
     (tmp_path / "other").mkdir()
-    port = MetricsSettings(port=world.settings.metrics.port + 1)
+    port = MetricsSettings(port=free_port())
     settings = msgspec.structs.replace(world.settings, checkpoint=str(tmp_path / "other/checkpoint"), metrics=port)
     other = Run(settings, tmp_path / "other")
     try:
