@@ -17,6 +17,7 @@ TIME_NEEDED = "a time-bound document applies, and the request does not say its t
 Effect = Literal["allow", "deny"]
 ALLOW: Effect = "allow"
 DENY: Effect = "deny"
+EFFECTS: tuple[Effect, ...] = (ALLOW, DENY)
 
 
 class StatementId(msgspec.Struct, frozen=True, gc=False):

@@ -2,8 +2,9 @@
 
 from policy.core.caching import BUDGET, ENTRY_BYTES, HELD_BYTES, Cache, weight_of
 from policy.core.facts import Lookup
+from policy.core.model import EFFECTS
 from policy.core.names import is_simple
-from policy.core.pattern import Name
+from policy.core.pattern import EVERYTHING, Name
 from policy.evaluation.explain import route
 from policy.evaluation.prepared import CachedQuery, PreparedQueries, PreparedQuery, check_resource
 from policy.matching.grants import Table
@@ -14,7 +15,9 @@ from policy.systems.kit.system import ObjectOf
 
 __all__ = [
     "BUDGET",
+    "EFFECTS",
     "ENTRY_BYTES",
+    "EVERYTHING",
     "HELD_BYTES",
     "Cache",
     "CachedQuery",

@@ -32,11 +32,9 @@ from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE, System
 
 
-def evaluate_request(
-    snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
-) -> EvaluationTrace:
-    """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
-    return resolve(snapshot, request, trust, reads).evaluate()
+def evaluate_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> EvaluationTrace:
+    """Evaluate one request and keep the evidence; raises Unanswerable."""
+    return resolve(snapshot, request, trust).evaluate()
 
 
 class ResolvedQuery(msgspec.Struct, frozen=True):
@@ -50,9 +48,9 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 
     def evaluate(self) -> EvaluationTrace:
         """Evaluate the expression; raises Unanswerable."""
-        return self.trace(Evaluation(self.policy_set, self.effective_principals, self.at).of(self.query.expression))
+        return self.to_trace(Evaluation(self.policy_set, self.effective_principals, self.at).of(self.query.expression))
 
-    def trace(self, result: ExpressionResult) -> EvaluationTrace:
+    def to_trace(self, result: ExpressionResult) -> EvaluationTrace:
         """The evidence, where this is the result of the expression."""
         query = self.query
         return EvaluationTrace(
@@ -63,7 +61,7 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 def resolve(
     snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
 ) -> ResolvedQuery:
-    """The query of a request and its effective principals; raises Unanswerable. ``reads``: see `evaluate_request`."""
+    """The query of a request and its effective principals; raises Unanswerable. ``reads``: notes the look-ups."""
     policy_set = snapshot.policy_sets.get(request.system)
     if policy_set is None:
         known = ", ".join(snapshot.policy_sets)

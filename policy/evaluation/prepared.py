@@ -60,8 +60,9 @@ class CachedQuery:
 class PreparedQuery(CachedQuery):
     """The answers to a query. Threads may share it: what it answers never changes.
 
-    ``request``: which it was made from. ``repeats_id``: exactly one of its resource's properties is the id, and its key
-    has there that it is: it answers for requests that repeat theirs in the same property.
+    ``resource``: the id of the resource of the request that it was made from. ``repeats_id``: exactly one of its
+    resource's properties is the id, and its key has there that it is: it answers for requests that repeat theirs in the
+    same property.
     ``since``, ``until``: its interval, ms; None: for ever. ``for_every_id``: whether it answers for every id of a
     resource; if so, ``atom``: what is needed, where the answer depends on the id.
     """
@@ -74,7 +75,7 @@ class PreparedQuery(CachedQuery):
         "atom",
         "for_every_id",
         "objects",
-        "request",
+        "resource",
         "since",
         "until",
     )
@@ -83,7 +84,7 @@ class PreparedQuery(CachedQuery):
         self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, repeats_id: bool = False
     ) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
-        self.request, self._timeless = request, at is None
+        self.resource, self._timeless = request.resource.id, at is None
         self._resolved: ResolvedQuery | None = None
         self._trace: EvaluationTrace | None = None  # unless the answer depends on the resource's id
         self._answers: dict[str, Decision] = {}
@@ -136,7 +137,7 @@ class PreparedQuery(CachedQuery):
         try:
             if self.for_every_id and self.atom is None:
                 check_resource(resource)
-                resource = self.request.resource.id
+                resource = self.resource
             answer = self._answers.get(resource)
             if answer is None:
                 answer = self._work_out(resource)
@@ -150,7 +151,7 @@ class PreparedQuery(CachedQuery):
         if self.atom is None:
             assert self._trace is not None
             return conclude(self._trace)
-        if resource != self.request.resource.id:
+        if resource != self.resource:
             return self._answer_on(self.atom, resource)
         return self.conclude(self.atom, self.effective.on(self.atom.object))
 
@@ -164,7 +165,7 @@ class PreparedQuery(CachedQuery):
     def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
         assert self._resolved is not None
-        return conclude(self._resolved.trace(leaf(atom, grants)))
+        return conclude(self._resolved.to_trace(leaf(atom, grants)))
 
 
 def check_resource(id_: str) -> None:

@@ -163,7 +163,7 @@ class Grants:
             for principal, (less, more) in principals.items():
                 gone = [(numbers[grant.permission], grant) for grant in less]
                 come = [(numbers[grant.permission], grant) for grant in more]
-                pairs = [*without(list(_pairs(table.get(principal, ()))), gone), *come]
+                pairs = [*without(_pairs(table.get(principal, ())), gone), *come]
                 if pairs:
                     table[principal] = _entry(pairs)
                 else:
@@ -211,7 +211,7 @@ def _pairs(entry: Entry) -> Iterable[tuple[int, Grant]]:
     return zip(parts, parts, strict=True)
 
 
-def without(items: Sequence[Item], less: Sequence[Item]) -> list[Item]:
+def without(items: Iterable[Item], less: Sequence[Item]) -> list[Item]:
     """The items without some of them; of equal ones as many go as are named."""
     if not less:
         return list(items)

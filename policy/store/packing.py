@@ -11,11 +11,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
+from policy.core.model import EFFECTS, Grant, Membership, StatementId
 from policy.core.pattern import Part, Pattern
 from policy.core.times import ALWAYS, Window
-
-EFFECTS: tuple[Effect, ...] = (ALLOW, DENY)
 
 Item = TypeVar("Item")
 
@@ -72,7 +70,7 @@ def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
             origins.place(grant.statement_id),
             windows.place(grant.window),
         )
-    return _packed(grants, rows, _Table(), origins, windows, patterns)
+    return _pack(grants, rows, _Table(), origins, windows, patterns)
 
 
 def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
@@ -100,7 +98,7 @@ def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
     texts, origins, windows, rows = _Table(), _Table(), _Table(), bytearray()
     for one in itertools.chain.from_iterable(memberships.values()):
         rows += MEMBERSHIP.pack(texts.place(one.principal), origins.place(one.statement_id), windows.place(one.window))
-    return _packed(memberships, rows, texts, origins, windows, _Table())
+    return _pack(memberships, rows, texts, origins, windows, _Table())
 
 
 def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
@@ -116,7 +114,7 @@ def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     }
 
 
-def _packed(
+def _pack(
     items: Mapping[str, Sequence[Item]],
     rows: bytearray,
     texts: _Table,

@@ -7,7 +7,7 @@ there, and its text, too.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import msgspec
 
@@ -28,10 +28,10 @@ from policy.evaluation import (
 from streaming.enforcer.rendering import (
     DECISION,
     OBJECT,
+    AnswerTemplates,
     Form,
     RenderedAnswer,
     RenderedRequest,
-    Templates,
     echo,
     evaluations,
     inner,
@@ -46,7 +46,7 @@ TIME = frozenset({"time"})
 KEY_BYTES = 4096  # larger queries are not worth their memory
 RESOURCE_BYTES = 256  # the same of longer ids
 RESOURCES_BYTES = 1_000  # of the resources of a system or scope, beside its ids
-QUERY_BYTES = 1_000  # of a query, beside its key and texts
+RENDERED_QUERY_BYTES = 1_000  # beside its key and texts
 STATE_BYTES = 100  # of an answer that is kept for a state
 REQUEST_BYTES = 8192  # a larger request is not prepared
 ID = b"\1"  # in keys, a property that is the resource's id
@@ -121,7 +121,7 @@ class Resources:
         return state.next(tail.decode())
 
 
-class Query(CachedQuery):
+class RenderedQuery(CachedQuery):
     """A prepared query with its answers as JSON. It holds from moment `first` (ms) up to, without it, `end`.
 
     `for_every_id`: see `PreparedQuery`. `only`: its answer where that does not depend on the resource's id. `answers`:
@@ -148,7 +148,7 @@ class Query(CachedQuery):
         self, answers: "Answers", request: Request, snapshot: Snapshot, first: int, repeats_id: bool = False
     ) -> None:
         prepared = PreparedQuery(snapshot, request, answers.trust, repeats_id)
-        name, text = answers.system(request.system)
+        name, text = answers.interned_system(request.system)
         super().__init__(name, prepared.reads)
         self.first = first if prepared.since is None else max(prepared.since, first)
         self.end = LAST if prepared.until is None else prepared.until
@@ -166,7 +166,7 @@ class Query(CachedQuery):
             self._permission = inner(prepared.atom.permission_text)
             self._object = inner(prepared.objects.text(OBJECT))
             self._effective, self._via = prepared.effective, prepared.via
-            self._templates = answers.templates(name).of(prepared)
+            self._templates = answers.templates(prepared)
             self._resources = answers.resources(name, prepared.objects)
             self.states = self._resources.states
 
@@ -210,9 +210,9 @@ class Answers:
 
     def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int, form: Form = DECISION) -> None:
         self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
-        self._templates: dict[str, Templates] = {}  # of systems that there are: clients name others, too
-        self._systems = {name: (name, _encode(name)) for name in snapshot.policy_sets}
-        self._prepared: PreparedQueries[Query] = PreparedQueries(most)
+        self._interned = {name: (name, _encode(name)) for name in snapshot.policy_sets}  # clients name others, too
+        self._templates: Cache[Hashable, AnswerTemplates] = Cache()  # they name no policy
+        self._prepared: PreparedQueries[RenderedQuery] = PreparedQueries(most)
         self._resources: Cache[tuple[str, str], Resources] = Cache()  # by system and scope
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
@@ -225,17 +225,19 @@ class Answers:
             self._prepared.end_all_of(system)
             for place in [place for place in self._resources if place[0] == system]:
                 del self._resources[place]
-            self._templates.pop(system, None)
 
-    def system(self, name: str) -> tuple[str, bytes]:
+    def interned_system(self, name: str) -> tuple[str, bytes]:
         """The name of a system, also as JSON: the same objects each time, where there is one with this name."""
-        return self._systems.get(name) or (name, _encode(name))
+        return self._interned.get(name) or (name, _encode(name))
 
-    def templates(self, system: str) -> Templates:
-        """The templates of the answers of a system that there is."""
-        found = self._templates.get(system)
+    def templates(self, query: PreparedQuery) -> AnswerTemplates:
+        """Those of the answers to a query of one permission check."""
+        assert query.atom is not None
+        key = (query.system, query.atom.rule, query.atom.because, *query.beside)
+        found = self._templates.get(key)
         if found is None:
-            found = self._templates[system] = Templates(self.form)
+            found = AnswerTemplates(self.form, query)
+            self._templates.hold(key, found, found.size + len(query.atom.because))
         return found
 
     def resources(self, system: str, objects: ObjectOf) -> Resources:
@@ -252,28 +254,28 @@ class Answers:
         """
         return self.snapshot, FIRST
 
-    def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
+    def find(self, parts: QueryParts, resource: bytes, at: int) -> RenderedQuery | None:
         """The query that is prepared for a request and holds at a moment (ms)."""
         key, queries = _key(parts, resource), self._prepared.queries
         query = queries.get(key) or queries.get(own := b"\0".join((key, resource))) or self._recall(key, own)
-        return query if query is not None and query.first <= at < query.end else None
+        return query if query is not None and query.holds(at) else None
 
-    def _recall(self, *keys: bytes) -> Query | None:
+    def _recall(self, *keys: bytes) -> RenderedQuery | None:
         return next((query for key in keys if (query := self._prepared.recall(key)) is not None), None)
 
-    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
+    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> RenderedQuery | None:
         """Prepare the query of a request, whose time is the time of evaluation; None: it is too large."""
         key = _key(parts, resource)
         if len(key) + len(resource) > KEY_BYTES:
             return None
         assert request.time is not None
-        query = Query(self, request, *self.snapshot_at(request.time), repeats_id(parts, resource))
+        query = RenderedQuery(self, request, *self.snapshot_at(request.time), repeats_id(parts, resource))
         if not query.for_every_id:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:
             return None
-        self._prepared.add(key, query, QUERY_BYTES + len(key) + size)
+        self._prepared.add(key, query, RENDERED_QUERY_BYTES + len(key) + size)
         return query
 
     def of(self, parsed: Request | Batch) -> Answer:

@@ -12,7 +12,7 @@ import structlog
 
 from policy import NO_LONGER_KNOWN, SINCE_EVER, Decision, FactOverlay, Reason, Request, Snapshot, answer, to_ms
 from policy.evaluation import Lookup
-from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
+from streaming.enforcer.answers import FIRST, Answers, QueryParts, RenderedQuery, has_many_parts, is_plain
 from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
@@ -113,11 +113,11 @@ class AuditAnswers(Answers):
             return self.snapshot, self._changed_at
         return self._policies.with_facts(self._facts, at), FIRST
 
-    def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
+    def find(self, parts: QueryParts, resource: bytes, at: int) -> RenderedQuery | None:
         """The query that is prepared for an event and holds at a moment (ms)."""
         return None if at < self._known_from else super().find(parts, resource, at)
 
-    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
+    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> RenderedQuery | None:
         """Prepare the query of an event; None: it is too large, or perhaps not everything is known of its time."""
         assert request.time is not None
         return None if request.time < self._known_from else super().prepare(parts, resource, request)
@@ -211,7 +211,7 @@ class AuditEvaluator:
 
     def _prepare(
         self, answers: AuditAnswers, parts: EventParts, key: bytes | None, value: bytes, at: int
-    ) -> Query | None:
+    ) -> RenderedQuery | None:
         request = self._request(read_event(value, key, self._limits, self._reader), at)
         return answers.prepare(parts, bytes(parts.resource.id), request)
 

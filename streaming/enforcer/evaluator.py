@@ -15,7 +15,15 @@ import structlog
 
 from policy import MAX_NESTING, Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
 from policy.evaluation import Lookup
-from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
+from streaming.enforcer.answers import (
+    REQUEST_BYTES,
+    Answer,
+    Answers,
+    QueryParts,
+    RenderedQuery,
+    has_many_parts,
+    is_plain,
+)
 from streaming.enforcer.ranges import UNLIMITED, Usage
 from streaming.enforcer.rendering import (
     ANSWER_BYTES,
@@ -251,7 +259,7 @@ class PartitionEvaluator(RecordEvaluator):
             return None
         return None if found is None else (number, id_, resource, at, found[1], found[0].request_text)
 
-    def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[Query, RenderedAnswer, bytes] | None:
+    def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[RenderedQuery, RenderedAnswer, bytes] | None:
         """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
         resource = bytes(parts.resource.id)
         if has_many_parts(parts, value) or not is_plain(resource):
@@ -261,7 +269,7 @@ class PartitionEvaluator(RecordEvaluator):
 
     def _look_up(
         self, parts: QueryParts, value: bytes, resource: bytes, at: int
-    ) -> tuple[Query, RenderedAnswer] | None:
+    ) -> tuple[RenderedQuery, RenderedAnswer] | None:
         """The same for a request whose form is checked. `resource`: the id in JSON, without escapes."""
         query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
         if query is None:
@@ -269,7 +277,7 @@ class PartitionEvaluator(RecordEvaluator):
         answer = query.answer_for(resource)
         return None if answer.is_large else (query, answer)
 
-    def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> Query | None:
+    def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> RenderedQuery | None:
         if may_name_offsets(parts.context):
             return None
         parsed = self._evaluator.parts.request(open_envelope(value), value, at)

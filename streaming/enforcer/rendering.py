@@ -4,7 +4,7 @@ import itertools
 import operator
 import re
 import secrets
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from policy import Batch, Decision, Grant, Missing, Outcome, Reason, Request, StatementId
-from policy.evaluation import Cache, PreparedQuery, Via, route
+from policy.evaluation import EFFECTS, EVERYTHING, PreparedQuery, Via, route
 from streaming.ops.tally import Label, label, outcome_of
 from streaming.records.packing import NO_TEXT, Codes, ColumnarBatch, DictionaryColumn, Part
 
-TEMPLATES_BYTES = 3_000  # of the templates of a kind of answers, beside themselves
 TEMPLATE_BYTES = 1_000  # beside its texts
 ANSWER_BYTES = 8192  # a larger answer is not made in columns …
 SLOTS = 8  # … nor one that names the resource more often
@@ -123,7 +122,7 @@ def rendered_request(request: Request, system: bytes, form: Form, repeats_id: bo
 
 
 class Template:
-    """The answer that grants (or the lack of one) determine for all queries that are alike, with placeholders.
+    """The answer to all queries that are alike, with placeholders.
 
     `pieces` are the texts around the placeholders. `order` selects pieces and texts in the order of the answer,
     from the pieces with the texts after them.
@@ -149,17 +148,42 @@ def _either() -> "re.Pattern[bytes]":
     return re.compile(b"|".join(PLACEHOLDERS))
 
 
-class AnswerTemplates:
-    """The templates of the answers to queries of one permission check that are alike but for who may do what.
+Determining = tuple[str, bool] | None
+"""What the text of an answer depends on of the determining grant: its effect, and whether it is of a numbered
+statement; None: there is no grant.
+"""
 
-    `query`: one of them.
+PLACEHOLDER_GRANTS: dict[Determining, tuple[Grant, ...]] = {
+    None: (),
+    # No membership leads to that principal, so it is the whole route.
+    **{
+        (effect, statement is not None): (
+            Grant(ROUTE, effect, EVERYTHING, EVERYTHING, StatementId(DOCUMENT, statement)),
+        )
+        for effect in EFFECTS
+        for statement in (STATEMENT, None)
+    },
+}
+
+
+class AnswerTemplates:
+    """The templates of the answers to queries of one permission check that differ in what `PLACEHOLDERS` are for alone.
+
+    `query`: one of them, which is not kept. `size`: the bytes of all.
     """
 
-    __slots__ = ("_form", "_query", "_templates")
+    __slots__ = ("_form", "_system", "_templates", "size")
 
     def __init__(self, form: Form, query: PreparedQuery) -> None:
-        self._form, self._query = form, query
-        self._templates: Cache[tuple[str, bool] | None, Template] = Cache()
+        assert query.atom is not None
+        self._form, self._system = form, query.system
+        atom = msgspec.structs.replace(query.atom, permission_text=PERMISSION, object_text=OBJECT)
+        self._templates = {
+            determining: Template(form.answer(query.conclude(atom, grants)))
+            for determining, grants in PLACEHOLDER_GRANTS.items()
+        }
+        texts = itertools.chain.from_iterable(template.pieces for template in self._templates.values())
+        self.size = TEMPLATE_BYTES * len(self._templates) + sum(map(len, texts))
 
     def render(self, permission: bytes, object_: bytes, via: Via, grant: Grant | None) -> RenderedAnswer:
         """The answer that a grant determines, for any resource; None: there is none.
@@ -167,51 +191,13 @@ class AnswerTemplates:
         `permission`, `object_`: the atom's, as JSON has them between quotes; the latter with the placeholder. `via`:
         the effective principals.
         """
-        held = document = statement = b""
-        if grant is not None:
-            held, document = inner(route(via, grant.principal)), inner(grant.statement_id.document)
-            statement = b"%d" % (grant.statement_id.statement or 0)
-        text = self._template(grant).fill(permission, object_, held, document, statement)
-        return rendered(self._query.system, text, self._form, OBJECT_BYTES)
-
-    def _template(self, grant: Grant | None) -> Template:
-        key = None if grant is None else (grant.effect, grant.statement_id.statement is None)
-        template = self._templates.get(key)
-        if template is None:
-            atom = self._query.atom
-            assert atom is not None
-            with_placeholders = msgspec.structs.replace(atom, permission_text=PERMISSION, object_text=OBJECT)
-            template = Template(self._form.answer(self._query.conclude(with_placeholders, _like(grant))))
-            self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)))
-        return template
-
-
-def _like(grant: Grant | None) -> tuple[Grant, ...]:
-    """The grant with placeholders for what stands in answers. No membership leads to that principal, so it is the whole
-    route.
-    """
-    if grant is None:
-        return ()
-    statement = None if grant.statement_id.statement is None else STATEMENT
-    return (msgspec.structs.replace(grant, principal=ROUTE, statement_id=StatementId(DOCUMENT, statement)),)
-
-
-class Templates:
-    """The templates of one system's answers, by what an answer says beside who may do what."""
-
-    def __init__(self, form: Form) -> None:
-        self._form = form
-        self._templates: Cache[Hashable, AnswerTemplates] = Cache()
-
-    def of(self, query: PreparedQuery) -> AnswerTemplates:
-        """Those for a query of one permission check."""
-        assert query.atom is not None
-        key = (query.atom.rule, query.atom.because, *query.beside)
-        found = self._templates.get(key)
-        if found is None:
-            found = AnswerTemplates(self._form, query)
-            self._templates.hold(key, found, TEMPLATES_BYTES + len(query.atom.because))
-        return found
+        if grant is None:
+            text = self._templates[None].fill(permission, object_, b"", b"", b"")
+        else:
+            document, number = grant.statement_id.document, grant.statement_id.statement
+            names = inner(route(via, grant.principal)), inner(document), b"%d" % (number or 0)
+            text = self._templates[grant.effect, number is not None].fill(permission, object_, *names)
+        return rendered(self._system, text, self._form, OBJECT_BYTES)
 
 
 Shared = TypeVar("Shared")

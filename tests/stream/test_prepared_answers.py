@@ -25,7 +25,7 @@ from policy.systems import all_systems
 from streaming.bench import workload
 from streaming.enforcer import answers, rendering
 from streaming.enforcer import evaluator as evaluator_module
-from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
+from streaming.enforcer.answers import RESOURCE_BYTES, Answers, RenderedQuery
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import HeldFacts, _evaluator_of
@@ -128,7 +128,11 @@ def test_names_of_systems_that_clients_invent_are_not_kept_beyond_the_bound_of_t
         _compare([(None, json.dumps(_request(system=f"invented-{n}")).encode(), None)], evaluator)
     answers = evaluator.answers(DEFAULT_TRUST)
     assert len(answers._prepared) <= 2
-    assert not [name for name in (*answers._templates, *answers._systems) if name.startswith("invented")]
+    assert not [
+        name
+        for name in (*(str(key[0]) for key in answers._templates), *answers._interned)
+        if name.startswith("invented")
+    ]
 
 
 def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +392,7 @@ def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pyt
         _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], evaluator)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Answers if step == "prepare" else Query, step, None)
+        patched.setattr(Answers if step == "prepare" else RenderedQuery, step, None)
         for n in range(2):
             ask("eve", f"secret-{n}")
     for n in range(2):
