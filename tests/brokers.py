@@ -77,14 +77,14 @@ def _in_container() -> Iterator[str]:
         yield container.get_bootstrap_server()
 
 
-def free_port() -> int:
-    """A port on which nobody listens.
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port of an address on which nobody listens.
 
     It is below those that systems give to outgoing connections, of which one could take it before it is used.
     """
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as one, contextlib.suppress(OSError):
+            one.bind((host, port))
             return port
     raise OSError("of 100 ports none is free")
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.brokers import free_port
 from tests.cli.documents import readers_folder
 
 pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(900)]
@@ -26,7 +26,7 @@ class Machine:
     """Where a user works: a folder, and settings in the environment. The broker has the same port each day."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._ports = folder, (_free_port(), _free_port())
+        self._folder, self._ports = folder, (free_port(), free_port())
         told = {"BOOTSTRAP_SERVERS": f"127.0.0.1:{self._ports[0]}", "METRICS_PORT": str(self._ports[1])}
         settings = {f"LOCKKEEPER_{name}": value for name, value in told.items()}
         path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
@@ -84,12 +84,6 @@ class Machine:
         """The outcome of a request that the policies allow."""
         outcome: str = json.loads(self.succeeds(*ASK, *ORDERS))["context"]["outcome"]
         return outcome
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as opened:
-        port: int = opened.getsockname()[1]
-        return port
 
 
 def test_the_job_goes_on_with_the_brokers_data_and_without_it_after_the_one_command_that_it_names(

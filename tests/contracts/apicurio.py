@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import tarfile
 import tempfile
 import urllib.error
@@ -17,6 +16,7 @@ from streaming.errors import RuntimeSetupError
 from streaming.runtime.jars import cache_folder, ensure, read_lock
 from streaming.runtime.java import find_java
 from streaming.runtime.supervisor import Supervised
+from tests.brokers import free_port
 from tests.waiting import wait_until
 
 LOCK = Path(__file__).with_name("registry.toml")
@@ -32,13 +32,6 @@ def archive() -> Path:
         return ensure(read_lock("registry", LOCK), cache_folder())[0]
     except RuntimeSetupError as error:
         pytest.skip(f"no schema registry to test against: {error}")
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Apicurio:

@@ -23,8 +23,9 @@ from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
 from streaming.records.registry import Deserializer, Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
+from tests.brokers import free_port
 from tests.contracts import examples
-from tests.contracts.apicurio import HOST, Apicurio, free_port
+from tests.contracts.apicurio import HOST, Apicurio
 
 DOCUMENTS = workload.documents(20)
 SNAPSHOT = compile_documents(DOCUMENTS)

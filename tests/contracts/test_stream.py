@@ -17,8 +17,8 @@ from streaming.records.avro import Reader, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.records.schemas import Kind, read
 from streaming.settings import SchemaRegistry
-from tests.brokers import TestBroker
-from tests.contracts.apicurio import HOST, Apicurio, free_port
+from tests.brokers import TestBroker, free_port
+from tests.contracts.apicurio import HOST, Apicurio
 from tests.contracts.door import Door
 from tests.stream.running import Job, ServedJob, running
 from tests.stream.world import World, group, request, role

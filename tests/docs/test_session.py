@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -16,7 +15,7 @@ import pytest
 
 from policy.systems import all_systems
 from streaming.settings import variable
-from tests.brokers import TestBroker
+from tests.brokers import TestBroker, free_port
 from tests.docs.pages import PAGES, Block, blocks, pages
 from tests.docs.shell import (
     JOB,
@@ -48,9 +47,9 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("bootstrap_servers",): broker.bootstrap_servers,
         ("job_name",): prefix,
         ("checkpoint",): (tmp_path / "checkpoint").as_uri(),
-        ("metrics", "port"): str(_free_port()),
+        ("metrics", "port"): str(free_port()),
         ("systems",): json.dumps(sorted(all_systems())),
-        ("serve", "port"): str(_free_port()),
+        ("serve", "port"): str(free_port()),
         ("topics", "requests"): json.dumps([f"{prefix}.requests"]),
         ("topics", "audit"): json.dumps([f"{prefix}.audit"]),
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
@@ -60,13 +59,6 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         },
     }
     return environment_of(**{variable(path): value for path, value in values.items()})
-
-
-def _free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port: int = opened.getsockname()[1]
-        return port
 
 
 def _is_ready(environment: dict[str, str]) -> bool:
@@ -116,7 +108,7 @@ def _follow(block: Block, folder: Path, environment: dict[str, str], log: Path, 
         if command.text.startswith(JOB):
             jobs.enter_context(_job(command.text, folder, environment, log))
         elif command.text.startswith(SERVER):
-            own = {**environment, PORT: str(_free_port())}
+            own = {**environment, PORT: str(free_port())}
             jobs.enter_context(_job(command.text, folder, own, log.with_name("serve.log")))
         elif SERVED in command.text:
             asked = replace(command, text=command.text.replace(SERVED, f"localhost:{environment[SERVE_PORT]}"))

@@ -1,7 +1,6 @@
 """The endpoint: what it answers, when it is ready, and that it leaves its port."""
 
 import contextlib
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from streaming.ops.health import Health, serving
 from streaming.settings import MetricsSettings, SettingsError
+from tests.brokers import free_port
 
 BOUND = 30.0
 
@@ -38,18 +38,12 @@ def health(clock: Clock) -> Health:
     return Health(BOUND, clock)
 
 
-def _free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
-    with socket.socket(family) as one:
-        one.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture
 def port(health: Health) -> Iterator[int]:
     """An endpoint with one metric."""
     registry = CollectorRegistry()
     Gauge("one", "…", registry=registry).set(1)
-    with serving(MetricsSettings(_free_port()), registry, health) as port:
+    with serving(MetricsSettings(free_port()), registry, health) as port:
         yield port
 
 
@@ -118,7 +112,7 @@ def test_a_long_batch_is_no_staleness(health: Health, clock: Clock) -> None:
 
 
 def test_the_port_is_free_once_it_is_stopped(health: Health) -> None:
-    settings = MetricsSettings(_free_port())
+    settings = MetricsSettings(free_port())
     for _ in range(2):
         with serving(settings, CollectorRegistry(), health) as port:
             assert _get(port, "/healthz")[0] == 200
@@ -138,7 +132,7 @@ def test_a_port_that_is_taken_is_told_with_what_to_do(port: int, health: Health)
 
 def test_an_address_of_version_6_is_one_too(health: Health) -> None:
     with contextlib.suppress(OSError):
-        port = _free_port(socket.AF_INET6)
+        port = free_port("::1")
         with serving(MetricsSettings(port, "::1"), CollectorRegistry(), health):
             assert _get(port, "/healthz", "[::1]")[0] == 200
         return

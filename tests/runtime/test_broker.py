@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from streaming.broker import HOST, EmbeddedBroker
 from streaming.errors import BrokerError
-from tests.brokers import CONSUMER_GROUPS, run_kafka_tool
+from tests.brokers import CONSUMER_GROUPS, free_port, run_kafka_tool
 from tests.processes import processes_naming
 from tests.waiting import wait_until
 
@@ -116,10 +115,7 @@ def test_a_tool_that_fails_is_an_error_with_what_it_printed(embedded: EmbeddedBr
 
 
 def test_port_and_config_are_passed_and_data_outlives_the_broker_in_a_given_folder(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        port = free.getsockname()[1]
-    data = tmp_path / "data"
+    port, data = free_port(), tmp_path / "data"
     with EmbeddedBroker(port=port, data_dir=data, config={"message.max.bytes": "4321"}) as broker:
         assert broker.bootstrap_servers == f"{HOST}:{port}"
         assert _config_of(broker)["message.max.bytes"] == "4321"

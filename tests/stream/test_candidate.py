@@ -1,7 +1,6 @@
 """A candidate is tried on live requests: its answers are counted beside the live ones, and decide nothing."""
 
 import json
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from streaming.snapshots.candidate import Candidate, compare, with_documents
 from streaming.topics import DEFAULT_SYSTEMS
-from tests.brokers import TestBroker
+from tests.brokers import TestBroker, free_port
 from tests.stream.test_observability import Observed
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -139,9 +138,7 @@ def test_in_the_stream_the_live_policies_decide_and_the_candidate_is_counted(
     folder.mkdir()
     (folder / "role.json").write_text(json.dumps(role("readers", PAYMENTS)))
     (folder / "cedar.json").write_text(json.dumps(_policies(f"{READ} {HOLD}")))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder), "metrics": MetricsSettings(port)}
+    more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder), "metrics": MetricsSettings(free_port())}
     world = World(
         broker, fresh_name("tried"), str(tmp_path / "checkpoint"), systems=(*DEFAULT_SYSTEMS, "cedar"), **more
     )

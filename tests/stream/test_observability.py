@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -19,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
-from tests.brokers import TestBroker
+from tests.brokers import TestBroker, free_port
 from tests.stream.running import ROOT
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -88,17 +87,11 @@ class Observed:
         return [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 @pytest.fixture
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world with two documents in force and one refused."""
-    metrics = MetricsSettings(port=_free_port())
-    pages = {"spark.ui.enabled": "true", "spark.ui.port": str(_free_port())}
+    metrics = MetricsSettings(port=free_port())
+    pages = {"spark.ui.enabled": "true", "spark.ui.port": str(free_port())}
     log = LogSettings("debug", decisions=True)
     watched = {"monitor": MonitorSettings()}
     settings = {"metrics": metrics, "log": log, "policy_stale_seconds": 1.0, "spark": pages, **watched}
