@@ -14,7 +14,6 @@ from streaming.commit.offsets import check_group
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
-from streaming.enforcer.worker import warm_up
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, permissions_of
@@ -30,8 +29,6 @@ from streaming.settings import Settings
 from streaming.topics import Sizes
 
 log = structlog.get_logger()
-
-WARM_UP_SECONDS = 5.0  # to wait for the warm-up before the session is stopped
 
 StepObserver = Callable[[Step | MonitorStep, int], None]
 Opened = TypeVar("Opened")
@@ -76,6 +73,7 @@ def run(
         # Rule 1: first fence other instances, then read what is committed, then start the query.
         spark = opened(lambda: _session(settings, watch))
         output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
+        output.warm_up()
         enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)))
         opened(lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
         enforcer.run()
@@ -123,6 +121,4 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
         stack.callback(spark.stop)
         if settings.log.level != "debug":
             stack.enter_context(worker_output_filtered(spark))
-        # Tasks that are under way when Spark stops log errors that mean nothing.
-        stack.callback(warm_up(spark).join, WARM_UP_SECONDS)
         yield spark

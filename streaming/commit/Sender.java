@@ -157,8 +157,21 @@ public final class Sender {
             batch.topic, null, null, batch.keys.bytes(record), batch.value(record), batch.headers(record)));
     }
 
-    /** What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. */
-    public byte[] sideOutputs(List rows, int column) {
+    /**
+     * What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. In
+     * pieces of this size, or as a whole where these would be more than `most`.
+     */
+    public List sideOutputs(List rows, int column, int size, int most) {
+        byte[] whole = sideOutputs(rows, column);
+        int step = whole.length > (long) size * most ? whole.length : size;
+        List pieces = new ArrayList();
+        for (int start = 0; start < whole.length; start += step) {
+            pieces.add(Arrays.copyOfRange(whole, start, Math.min(start + step, whole.length)));
+        }
+        return pieces;
+    }
+
+    private static byte[] sideOutputs(List rows, int column) {
         int count = 0;
         int size = 5;
         for (int number = 0; number < rows.size(); number++) {

@@ -3,6 +3,9 @@
 See `Evaluation.java` for why not by `DataFrame.mapInArrow`.
 """
 
+import contextlib
+import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,20 +17,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from streaming.kafka.clients import Partition
 from streaming.ops.tally import Compared, Tally
 from streaming.runtime.spark import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
+POOL = "LOCKKEEPER_WORKERS"  # of the workers' environment: Spark has a pool of workers for each environment
+WARM_UP_SECONDS = 30.0  # to wait for it at most
+CLOSE_SECONDS = 5.0
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers run: from Arrow batches of records to ones of `SCHEMA`."""
 
 
 class Evaluation:
-    """Plans and runs the workers' part of a batch in one Spark session."""
+    """Plans and runs the workers' part of a batch in one Spark session.
+
+    It has a pool of workers of its own. Spark hands a task to any idle worker of a pool, so that each of them unpacks
+    the policies, prepares the queries and keeps them.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+        self._spark, self._context = spark, spark.sparkContext
+        self._warming_up: threading.Thread | None = None
         session: Any = spark._jsparkSession
         self._java = new_instance(
             self._context._gateway,
@@ -42,7 +54,7 @@ class Evaluation:
         context: Any = self._context
         return context._jvm.SimplePythonFunction(
             bytearray(),
-            context.environment,
+            {**context.environment, POOL: "enforcer"},
             context._python_includes,
             context.pythonExec,
             context.pythonVer,
@@ -57,7 +69,32 @@ class Evaluation:
 
     def collect(self, plan: Any) -> Any:
         """Run a plan of the columns of `SCHEMA`; the rows stay in Java. Raises what Spark does."""
+        self._await_workers(WARM_UP_SECONDS)  # while these are busy, Spark would start more, and keep them
         return self._java.collect(plan)
+
+    def warm_up(self) -> None:
+        """Begin to start the workers and to load Java's classes, for which the first batch would wait."""
+        self._warming_up = threading.Thread(target=self._run_empty_batch, name="warm-up", daemon=True)
+        self._warming_up.start()
+
+    def _run_empty_batch(self) -> None:
+        tasks = min(self._context.defaultParallelism, os.cpu_count() or 1)
+        with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
+            self._java.collect(self.plan(self._spark.range(0, tasks, 1, tasks), _nothing))
+
+    def _await_workers(self, seconds: float) -> None:
+        if self._warming_up is not None:
+            self._warming_up.join(seconds)
+
+    def close(self) -> None:
+        """Wait for the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
+        self._await_workers(CLOSE_SECONDS)
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Nothing of any batch."""
+    for _ in batches:
+        yield from ()
 
 
 # As a text it would be parsed, in Java, with every batch.
@@ -94,3 +131,8 @@ class SideOutput(msgspec.Struct, array_like=True, frozen=True):
     moments: list[int]
     decided: Decided = Decided(0, 0, 0, False, 0.0)
     offsets: list[bytes] = []
+
+    @property
+    def partition(self) -> Partition:
+        """From which the records come."""
+        return self.tally.topic, self.decided.partition

@@ -34,6 +34,10 @@ TIMEOUT = f"{ERRORS}TimeoutException"
 NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
 UNKNOWN_ID = f"{ERRORS}TransactionalIdNotFoundException"
 FIRST_ATTEMPTS = 3
+# Java's gateway sends 8 KiB of BASE64 at once. What is longer waits 40 ms, until TCP acknowledges what came before; as
+# many calls take less as MOST_PIECES.
+PIECE_BYTES = 6_000
+MOST_PIECES = 40
 CLOSE_SECONDS = 1
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 NOT_INITIALIZED = -1
@@ -157,6 +161,10 @@ class Output:
         failure: Any = query._jsq.exception()
         return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
 
+    def warm_up(self) -> None:
+        """Begin to start the workers; see `Evaluation.warm_up`."""
+        self._evaluation.warm_up()
+
     def evaluate(self, records: DataFrame, worker: Evaluate) -> Evaluated:
         """Run the records of a batch through the workers; see `collect`."""
         return self.collect(self._evaluation.plan(records, worker))
@@ -172,7 +180,8 @@ class Output:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        return Evaluated(rows, _decode_side_outputs(self._sender.sideOutputs(rows, SIDE)))
+        pieces = self._sender.sideOutputs(rows, SIDE, PIECE_BYTES, MOST_PIECES)
+        return Evaluated(rows, _decode_side_outputs(b"".join(pieces)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
         """What was made of those Arrow batches that count."""
@@ -221,6 +230,7 @@ class Output:
         """Leave Kafka."""
         self.group.close()
         self._close_producer(CLOSE_SECONDS)
+        self._evaluation.close()
 
     def _close_producer(self, seconds: int) -> None:
         # A Java that has ended took its producer with it.

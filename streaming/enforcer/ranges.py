@@ -49,7 +49,7 @@ class OffsetRange(msgspec.Struct, frozen=True):
 def stops(side_outputs: Iterable[SideOutput]) -> Offsets:
     """Where tasks stopped, by partition: the first undecided offset."""
     found: Offsets = {}
-    for partition, decided in ((_partition(one), one.decided) for one in side_outputs):
+    for partition, decided in ((one.partition, one.decided) for one in side_outputs):
         if decided.stopped:
             found[partition] = min(decided.end, found.get(partition, decided.end))
     return found
@@ -62,11 +62,7 @@ def counted(side_outputs: Iterable[SideOutput]) -> list[bool]:
     """
     side_outputs = list(side_outputs)
     stopped = stops(side_outputs)
-    return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in side_outputs]
-
-
-def _partition(side_output: SideOutput) -> Partition:
-    return side_output.tally.topic, side_output.decided.partition
+    return [one.decided.first <= stopped.get(one.partition, one.decided.first) for one in side_outputs]
 
 
 class ReadLimits:
@@ -117,7 +113,7 @@ class ReadLimits:
         stopped = stops(side_outputs)
         shares = dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
         for one in side_outputs:
-            shares[_partition(one)] = max(one.decided.share, shares.get(_partition(one), 0.0))
+            shares[one.partition] = max(one.decided.share, shares.get(one.partition, 0.0))
         self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}
         for partition, share in shares.items():
             if partition in stopped:
@@ -177,17 +173,28 @@ def budgets_of(
 class Usage:
     """What a task has used of its budget. `records`, `bytes`: of what is decided. The clock starts here.
 
-    `clock`: seconds.
+    It stands still while the task waits for records. `clock`: seconds.
     """
 
     def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget, self._clock, self._began = budget, clock, clock()
+        self._paused: float | None = None
         self.records = self.bytes = 0
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
-        return self._clock() - self._began
+        """Of deciding, until now."""
+        return (self._clock() if self._paused is None else self._paused) - self._began
+
+    def pause(self) -> None:
+        """Stop the clock until `resume`."""
+        self._paused = self._clock()
+
+    def resume(self) -> None:
+        """Go on, if it was paused."""
+        if self._paused is not None:
+            self._began += self._clock() - self._paused
+            self._paused = None
 
     @property
     def share(self) -> float:

@@ -2,13 +2,10 @@
 
 import bisect
 import collections
-import contextlib
 import functools
 import gc
 import itertools
-import os
 import pickle
-import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +13,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
-from pyspark.sql import SparkSession
 
 from policy import FactChange, FactOverlay, Snapshot, all_systems, together
 from policy.evaluation import BUDGET, Lookup
@@ -132,7 +128,9 @@ class Worker:
             BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
                 usage = usage or self._begin(records)
+                usage.resume()
                 packed, side_output = self._evaluate(records, usage)
+                usage.pause()
                 beside = [_encode(side_output), *itertools.repeat(None, len(packed) - 1)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
@@ -566,26 +564,3 @@ def _evaluator_of(
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
     return held.evaluator
-
-
-def warm_up(spark: SparkSession) -> threading.Thread:
-    """Begin to start Python workers and to load Java's classes, for which the first batch would wait.
-
-    No more workers than cores: Spark hands tasks to idle workers in turn, so each one more would unpack the policies,
-    prepare the queries and keep them, too.
-    """
-    warming = threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True)
-    warming.start()
-    return warming
-
-
-def _run_empty_batch(spark: SparkSession) -> None:
-    tasks = min(spark.sparkContext.defaultParallelism, os.cpu_count() or 1)
-    with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
-        spark.range(0, tasks, 1, tasks).mapInArrow(_nothing, "id long")._jdf.collectAsList()
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of each batch no row."""
-    for batch in batches:
-        yield batch.slice(0, 0)

@@ -1,9 +1,10 @@
-"""The process that Spark's Python workers are forked from, with the modules loaded that each would load itself.
+"""The process that Spark's Python workers are forked from, with what each would load itself: modules, and catalogues.
 
 Spark starts a worker for each of its runners, and again when one was idle for long; loading takes a worker half a
 second of a core, which a small micro-batch would wait for.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -49,6 +50,9 @@ if __name__ == "__main__":
     sys.path = without_archives(sys.path)
     for module in MODULES:
         importlib.import_module(module)
+    with contextlib.suppress(Exception):  # what fails here fails where it is needed, with its message
+        for system in importlib.import_module("policy").all_systems().values():
+            system.privileged_permissions()  # which loads its catalogue
     daemon = importlib.import_module("pyspark.daemon")
     daemon.worker = ending_quietly(daemon.worker)  # type: ignore[attr-defined]
     daemon.manager()

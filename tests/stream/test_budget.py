@@ -124,6 +124,22 @@ def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record(
     assert Usage(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
 
 
+def test_the_clock_stands_still_while_a_task_waits_for_records() -> None:
+    clock = Clock()
+    usage = Usage(Budget(2**40, 4.0), clock)
+    clock.now = 1.0
+    usage.resume()
+    assert usage.seconds == 1.0, "it was not paused"
+    usage.pause()
+    clock.now = 9.0
+    assert (usage.seconds, usage.share) == (1.0, 0.25)
+    usage.resume()
+    clock.now = 11.0
+    assert usage.seconds == 3.0
+    clock.now = 12.0
+    assert usage.is_over(first=False)
+
+
 def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
     evaluator, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
     _for_partition(evaluator).decide_all(records)
@@ -258,3 +274,20 @@ def test_a_task_that_leaves_far_more_than_it_decides_does_not_read_it_all(monkey
 
     assert list(worker_of(task_of(Budget(2000, 60.0), 0))(batches()))
     assert len(read) < 20
+
+
+def test_a_task_that_waits_for_its_records_longer_than_it_may_decide_decides_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(worker_module, "Usage", lambda budget: Usage(budget, clock))
+    batch = records_batch([(b"k", _request(number), None) for number in range(9)])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(9):
+            clock.now += 10.0
+            yield batch.slice(number, 1)
+
+    rows = [row.to_pydict() for row in worker_of(task_of(Budget(2**40, 1.0), 0))(batches())]
+    last = msgspec.msgpack.decode(rows[-1]["side"][0], type=SideOutput).decided
+    assert (last.end, last.stopped, last.share < 0.01) == (9, False, True)

@@ -1,6 +1,7 @@
 """What Java hands to Kafka is what the workers packed; a transaction is visible whole or not at all."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -12,8 +13,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from streaming.commit.evaluation import SCHEMA, Evaluation
-from streaming.commit.transaction import Evaluated, Output, describe_transaction
+from streaming.commit.evaluation import POOL, SCHEMA, Evaluation
+from streaming.commit.transaction import MOST_PIECES, PIECE_BYTES, Evaluated, Output, describe_transaction
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
@@ -324,6 +325,34 @@ def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place
     threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]
     assert any(place.settings.job_name in name for name in threads)
     assert not any("alone" in name for name in threads)
+
+
+@pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])
+def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
+    """In several pieces, where they are longer than Java sends at once."""
+    logged = [b"{}", bytes(range(256)) * (more // 256)]
+    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), logged, []))
+    evaluated = place.collected([(None, side_output)] * 3)
+    assert [one.decisions for one in evaluated.side_outputs] == [logged] * 3
+
+
+def test_the_workers_of_the_enforcer_are_its_own(spark: SparkSession) -> None:
+    """The monitor's, in which Spark would else run its tasks too, then hold neither policies nor prepared queries."""
+
+    def process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            cells = [b"%d" % os.getpid()], [os.environ.get(POOL, "").encode()]
+            yield pa.RecordBatch.from_arrays([pa.array(cell, pa.binary()) for cell in cells], SCHEMA.fieldNames())
+
+    records, evaluation = spark.range(0, 1, 1, 1), Evaluation(spark)
+    evaluation.warm_up()
+    [(own, pool)] = evaluation.collect(evaluation.plan(records, process))
+    [(other, no_pool)] = records.mapInArrow(process, SCHEMA).collect()
+    evaluation.close()
+    assert (bytes(pool), bytes(no_pool)) == (b"enforcer", b"")
+    assert bytes(own) != bytes(other)
+    [(again, _)] = evaluation.collect(evaluation.plan(records, process))
+    assert bytes(again) == bytes(own), "it is used again"
 
 
 def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: SparkSession) -> None:
