@@ -15,7 +15,7 @@ from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
-from policy.evaluation.evaluate import evaluate_request
+from policy.evaluation.evaluate import resolve
 from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
@@ -238,7 +238,7 @@ def what_can(
     if engine_of(all_systems().get(parsed.system)) is not None:
         message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = evaluate_request(snapshot, parsed, trust).effective_principals
+    effective_principals = resolve(snapshot, parsed, trust).effective_principals
     return effective_permissions(effective_principals, usable_time(parsed, trust))
 
 

@@ -22,7 +22,7 @@ from streaming.ops.tally import Compared, Tally
 from streaming.runtime.spark import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
-POOL = "LOCKKEEPER_WORKERS"  # of the workers' environment: Spark has a pool of workers for each environment
+POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
 WARM_UP_SECONDS = 30.0  # to wait for it at most
 CLOSE_SECONDS = 5.0
 
