@@ -158,17 +158,12 @@ public final class Sender {
     }
 
     /**
-     * What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. In
-     * pieces of this size, or as a whole where these would be more than `most`.
+     * What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack: from
+     * this byte of it on, and no more than `most`.
      */
-    public List sideOutputs(List rows, int column, int size, int most) {
+    public byte[] sideOutputs(List rows, int column, int start, int most) {
         byte[] whole = sideOutputs(rows, column);
-        int step = whole.length > (long) size * most ? whole.length : size;
-        List pieces = new ArrayList();
-        for (int start = 0; start < whole.length; start += step) {
-            pieces.add(Arrays.copyOfRange(whole, start, Math.min(start + step, whole.length)));
-        }
-        return pieces;
+        return Arrays.copyOfRange(whole, start, (int) Math.min((long) start + most, whole.length));
     }
 
     private static byte[] sideOutputs(List rows, int column) {

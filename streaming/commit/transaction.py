@@ -34,8 +34,8 @@ TIMEOUT = f"{ERRORS}TimeoutException"
 NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
 UNKNOWN_ID = f"{ERRORS}TransactionalIdNotFoundException"
 FIRST_ATTEMPTS = 3
-# Java's gateway sends 8 KiB of BASE64 at once. What is longer waits 40 ms, until TCP acknowledges what came before; as
-# many calls take less as MOST_PIECES.
+# Py4J sends an answer of Java's in writes of 8 KiB, in BASE64. What does not fit in one waits 40 ms, until TCP has
+# acknowledged what was sent before; so many more calls take less. To iterate over a list of Java's takes 10 ms.
 PIECE_BYTES = 6_000
 MOST_PIECES = 40
 CLOSE_SECONDS = 1
@@ -180,8 +180,16 @@ class Output:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        pieces = self._sender.sideOutputs(rows, SIDE, PIECE_BYTES, MOST_PIECES)
-        return Evaluated(rows, _decode_side_outputs(b"".join(pieces)))
+        return Evaluated(rows, _decode_side_outputs(self._read_side_outputs(rows)))
+
+    def _read_side_outputs(self, rows: Any) -> bytes:
+        """The side outputs of Java's rows, in pieces."""
+        whole, is_complete = b"", False
+        while not is_complete:
+            most = PIECE_BYTES if len(whole) < MOST_PIECES * PIECE_BYTES else 2**31 - 1
+            piece = self._sender.sideOutputs(rows, SIDE, len(whole), most)
+            whole, is_complete = whole + piece, len(piece) < most
+        return whole
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
         """What was made of those Arrow batches that count."""
