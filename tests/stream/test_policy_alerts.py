@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 EVERYTHING = {"effect": "allow", "action": "*", "resource": "*"}
-STATEMENTS, MEMBERS = 100, 5_000  # of a large change: nearly all the work that one analysis may take
+STATEMENTS, MEMBERS = 45, 5_000  # of a large change: seconds of analysis, of which one analysis may take two
 LARGE_CHANGES = 20  # at most, until the job is killed during an analysis
 ADMIN = {"system": SYSTEM, "kind": "Role", "name": "admin", "spec": {"statements": [EVERYTHING]}}
 
