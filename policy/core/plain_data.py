@@ -17,7 +17,7 @@ import yaml
 
 from policy.core.request import MAX_NESTING, check_nesting
 
-Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the events alone are used, never the loader's values
+Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of documents its events alone are used, never its values
 
 INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18}([eE][-+]?[0-9]{1,2})?|[eE][-+]?[0-9]{1,2})")

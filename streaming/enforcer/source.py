@@ -27,7 +27,7 @@ READ_FAST = {
 }
 
 # Python decides one Arrow batch while Java reads the next one, and holds 2 KB for each of its records: with 50,000 a
-# worker had 80 MiB more and was no faster; below 5,000 a batch's own millisecond counts.
+# worker takes 80 MiB more and is no faster; below 5,000 the millisecond that each batch takes counts.
 ARROW_RECORDS = 10_000
 ARROW_BYTES = 16 << 20
 FETCHED = "kafka.max.partition.fetch.bytes"
