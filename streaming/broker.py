@@ -23,6 +23,8 @@ from streaming.runtime.supervisor import Order, Supervised
 
 HOST = "127.0.0.1"
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto")
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""For a Java that does little: optimizing compilation would take more of the processors than it saves."""
 START_SECONDS = 60.0
 
 _POLL_SECONDS = 0.2
@@ -226,7 +228,6 @@ def _free_ports(port: int | None) -> tuple[int, int]:
 
 
 _HERE = Path(__file__).parent
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
 def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], log_config: Path) -> list[str]:
@@ -239,7 +240,7 @@ def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], l
 def format_command(properties: Path, cluster_id: str) -> list[str]:
     """Return the command line that prepares a new broker's storage, and leaves an existing one as it is."""
     arguments = ["format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
-    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
+    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=QUICK_START, log_config=CONSOLE_LOG)
 
 
 def server_command(properties: Path, jvm_options: Sequence[str], log: Path) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming.broker import BrokerError, EmbeddedBroker, java_command
+from streaming.broker import JVM_OPTIONS, QUICK_START, BrokerError, EmbeddedBroker, java_command
 from streaming.runtime.java import CONSOLE_LOG
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
@@ -22,7 +22,6 @@ _ALONE = {
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """Shows and changes consumer groups: their offsets and their lag."""
 
-_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _SHOWN_CHARACTERS = 2000
 
 
@@ -50,7 +49,8 @@ def any_broker() -> Iterator[TestBroker]:
         with _in_container() as address:
             yield TestBroker(address, f"in a container of {_IMAGE}")
     else:
-        with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}) as embedded:
+        options = (*JVM_OPTIONS, *QUICK_START)
+        with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
             yield TestBroker(embedded.bootstrap_servers, "embedded")
 
 
@@ -103,7 +103,7 @@ def run_kafka_tool(class_name: str, *arguments: str, timeout_seconds: float = 60
     Raises:
         BrokerError: the tool failed, or took too long; the message carries what it printed.
     """
-    command = java_command(class_name, *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
+    command = java_command(class_name, *arguments, jvm_options=QUICK_START, log_config=CONSOLE_LOG)
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_seconds

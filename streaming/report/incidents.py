@@ -296,19 +296,19 @@ def _follow(loader: Loader, record: ConsumerRecord) -> tuple[Change | None, Key 
     """Put one record into the document store. None for the change: the document stays as it was."""
     document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
     key = loader.key_of(document)
-    before = _effective_principals(loader.store, key)
+    before = _version_in_force(loader.store, key)
     refused = loader.take(document)
     if refused is not None:
         return _change(record, refused.document, "refused", list(refused.errors)), key
     assert key is not None
-    after = _effective_principals(loader.store, key)
+    after = _version_in_force(loader.store, key)
     if (before and before.digest) == (after and after.digest):
         return None, key
     manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
     return _change(record, str(key), manner, list(_differences(key.system, before, after))), key
 
 
-def _effective_principals(store: DocumentStore, key: Key | None) -> Version | None:
+def _version_in_force(store: DocumentStore, key: Key | None) -> Version | None:
     """The version in force; None when there is none, or a deletion."""
     document_history = store.histories.get(key) if key is not None else None
     version = document_history.in_force if document_history is not None else None

@@ -204,7 +204,7 @@ class StaleWatch:
         self._admin, self._alerts_topic = admin, topics.alerts
         self._partitions = partitions_of(admin, (*topics.policy_topics().values(), topics.facts))
         self._bound = settings.policy_stale_seconds
-        self._effective_principals: dict[Partition, tuple[int, float]] = {}
+        self._behind: dict[Partition, tuple[int, float]] = {}
         self._reported: set[tuple[Partition, int]] = set()
         self.late = 0
 
@@ -223,15 +223,9 @@ class StaleWatch:
             return []  # reading the policies fails in the same way, waits, and reports it
         now = time.time()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
-        before = self._effective_principals
-        self._effective_principals = {
-            p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()
-        }
-        late = {
-            p: (offset, since)
-            for p, (offset, since) in self._effective_principals.items()
-            if now - since >= self._bound
-        }
+        before = self._behind
+        self._behind = {p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()}
+        late = {p: (offset, since) for p, (offset, since) in self._behind.items() if now - since >= self._bound}
         self.late = len(late)
         return self._alert(late, "a transaction on it is not ended, which hides whatever was published after it")
 

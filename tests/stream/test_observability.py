@@ -20,7 +20,7 @@ from streaming.monitor_settings import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
 from tests.brokers import TestBroker, free_port
 from tests.stream.running import ROOT
-from tests.stream.world import World, group, request, role
+from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
@@ -91,7 +91,7 @@ class Observed:
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world with two documents in force and one refused."""
     metrics = MetricsSettings(port=free_port())
-    pages = {"spark.ui.enabled": "true", "spark.ui.port": str(free_port())}
+    pages = {**SHORT_LIVED, "spark.ui.enabled": "true", "spark.ui.port": str(free_port())}
     log = LogSettings("debug", decisions=True)
     watched = {"monitor": MonitorSettings()}
     settings = {"metrics": metrics, "log": log, "policy_stale_seconds": 1.0, "spark": pages, **watched}
