@@ -5,11 +5,15 @@ import os
 import random
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from confluent_kafka.admin import AdminClient
+
 from streaming.broker import JVM_OPTIONS, QUICK_START, BrokerError, EmbeddedBroker, java_command
+from streaming.kafka.clients import last_stable_offsets, log_ends
 from streaming.runtime.java import CONSOLE_LOG
+from tests.waiting import wait_until
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
@@ -52,6 +56,13 @@ def any_broker() -> Iterator[TestBroker]:
         options = (*JVM_OPTIONS, *QUICK_START)
         with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
             yield TestBroker(embedded.bootstrap_servers, "embedded")
+
+
+def await_markers(admin: AdminClient, partitions: Collection[tuple[str, int]]) -> None:
+    """Wait until no transaction is open in the partitions: Kafka confirms a commit before it writes its markers."""
+    wait_until(
+        lambda: last_stable_offsets(admin, partitions) == log_ends(admin, partitions), "the transactions' markers"
+    )
 
 
 def docker_answers() -> bool:

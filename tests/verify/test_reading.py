@@ -13,13 +13,11 @@ from streaming.kafka.clients import (
     admin_client,
     first_offsets,
     last_stable_offsets,
-    log_ends,
     offsets_since,
     partitions_of,
 )
 from streaming.settings import Settings
-from tests.brokers import TestBroker
-from tests.waiting import wait_until
+from tests.brokers import TestBroker, await_markers
 
 pytestmark = pytest.mark.stream
 
@@ -44,10 +42,7 @@ def test_records_of_all_partitions_come_in_the_order_of_time(
                 client.produce(topic, b"%d" % moment, partition=partition, timestamp=began + moment)
         end(30)
     partitions = partitions_of(admin, [topic])
-    # A commit is confirmed before its markers are written.
-    wait_until(
-        lambda: last_stable_offsets(admin, partitions) == log_ends(admin, partitions), "the transactions' markers"
-    )
+    await_markers(admin, partitions)
     ends = last_stable_offsets(admin, partitions)
     read = list(committed.records_by_time(settings, first_offsets(admin, partitions), ends))
     found = [int(message.value() or b"") for message in read]
