@@ -28,6 +28,7 @@ from policy.store.packing import pack_grants, pack_memberships, unpack_grants, u
 from policy.systems.kit.system import EVERYONE
 
 PRINCIPAL_BYTES = 100  # of an effective principal, beside its name
+MANY_OBJECTS = 50_000
 
 Bound = Mapping[Key, frozenset[str]]
 """Broken documents, each with the principals that it may have affected."""
@@ -355,14 +356,16 @@ def compile_documents(documents: Iterable[object]) -> Snapshot:
 def _without_collections() -> Iterator[None]:
     """All that is made here stays, and holds no cycles: to search it for some again and again takes a quarter.
 
-    It is not searched as new afterwards either: unfrozen objects count as old ones.
+    Many new objects are not searched as new afterwards either: unfrozen objects count as old ones. Few are, as all that
+    a process has frozen is walked to count it.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # else the caller keeps things so, and `unfreeze` would let go of them
+        # The caller may keep objects frozen: `unfreeze` would let go of them.
+        if gc.get_count()[0] > MANY_OBJECTS and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
         if was_enabled:

@@ -2,12 +2,14 @@
 
 import contextlib
 import difflib
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
 import pytest
 
+import policy.store.snapshot
 from policy import compile_documents
 from policy.analysis.diff import compare
 from policy.analysis.edits import Edit, said
@@ -248,3 +250,42 @@ def test_of_a_document_with_many_misspelt_names_the_first_have_a_hint() -> None:
     (refused,) = compile_documents([document]).rejected
     assert len(refused.errors) == len(roles)
     assert sum("did you mean" in error for error in refused.errors) == HINTED
+
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """What a process has now is frozen, as a server does before it forks."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def _roles(count: int) -> list[dict[str, Any]]:
+    statement = {"effect": "allow", "action": ["kafka:ListTopic"], "resource": ["kafka:topic:a/b/c"]}
+    return [
+        {"system": "lenses6", "kind": "Role", "name": f"r{n}", "spec": {"statements": [statement]}}
+        for n in range(count)
+    ]
+
+
+@pytest.mark.usefixtures("frozen")
+def test_few_documents_are_compiled_without_a_walk_over_what_is_frozen() -> None:
+    with mock.patch.object(gc, "get_freeze_count") as count:
+        assert not compile_documents(_roles(10)).rejected
+    assert not count.called
+
+
+@pytest.mark.usefixtures("frozen")
+def test_what_is_frozen_stays_so_while_documents_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy.store.snapshot, "MANY_OBJECTS", 100)
+    before = gc.get_freeze_count()
+    assert not compile_documents(_roles(1000)).rejected
+    assert gc.get_freeze_count() > before / 2
+
+
+def test_many_new_objects_count_as_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy.store.snapshot, "MANY_OBJECTS", 100)
+    with mock.patch.object(gc, "unfreeze", wraps=gc.unfreeze) as unfreeze:
+        assert not compile_documents(_roles(1000)).rejected
+    assert unfreeze.called
+    assert gc.get_freeze_count() == 0
