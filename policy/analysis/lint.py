@@ -169,10 +169,10 @@ class _Policies:
 
 
 class _Alike(msgspec.Struct, frozen=True):
-    """Grants that differ in their principal and origin alone. ``grant``: one of them; ``origins``: of all, by place."""
+    """Grants that differ in principal and statement id alone. ``grant``: one of them; ``statement_ids``: of all."""
 
     grant: Grant
-    origins: list[StatementId]
+    statement_ids: list[StatementId]
 
 
 _Index = PatternIndex[_Alike]
@@ -184,8 +184,8 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
     index: _Index = PatternIndex()
     for found in alike.values():
-        origins = sorted(found, key=lambda statement_id: statement_id.place)
-        index.add(found[origins[0]].object, _Alike(found[origins[0]], origins))
+        statement_ids = sorted(found, key=lambda statement_id: statement_id.place)
+        index.add(found[statement_ids[0]].object, _Alike(found[statement_ids[0]], statement_ids))
     return index
 
 
@@ -197,7 +197,7 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
     """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
     wider = {grant: list(_wider(grant, indexes)) for grant in grants}
     for grant, others in wider.items():
-        denies = [other.origins[0] for other in others if grant.effect == ALLOW and other.grant.effect == DENY]
+        denies = [other.statement_ids[0] for other in others if grant.effect == ALLOW and other.grant.effect == DENY]
         if denies:
             what = f"{pattern_text(grant.permission)} on {pattern_text(grant.object)}"
             message = f"the allow of {what} does nothing: {min(denies, key=_place)} denies all of it"
@@ -221,7 +221,7 @@ def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
 
 def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     """The first of those alike that is another statement and covers ``grant``."""
-    first = next((statement_id for statement_id in others.origins if statement_id != grant.statement_id), None)
+    first = next((statement_id for statement_id in others.statement_ids if statement_id != grant.statement_id), None)
     if first is None or (_subsumes_always(grant, others.grant) and first.place >= grant.statement_id.place):
         return None
     return first

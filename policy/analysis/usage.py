@@ -22,7 +22,7 @@ from policy.systems.kit.engine import Statement, engine_of, statement_facts, sta
 class Use(msgspec.Struct, frozen=True):
     """The statements that decided one atom together: of several each is dispensable, but not all of them."""
 
-    origins: tuple[StatementId, ...]
+    statement_ids: tuple[StatementId, ...]
 
 
 def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant | Statement]]:

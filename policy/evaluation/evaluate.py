@@ -127,12 +127,12 @@ def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionRe
 
 def _combine(expression: All | AnyOf, held: list[bool | None]) -> bool | None:
     """Kleene's three values; an empty All does not hold."""
-    decisive = isinstance(expression, AnyOf)
-    if decisive in held:
-        return decisive
+    deciding = isinstance(expression, AnyOf)
+    if deciding in held:
+        return deciding
     if None in held:
         return None
-    return not decisive and bool(held)
+    return not deciding and bool(held)
 
 
 def conclude(trace: EvaluationTrace) -> Decision:

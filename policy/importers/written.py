@@ -56,12 +56,12 @@ def _mark(body: str) -> str:
 
 
 def _dump(document: Document) -> str:
-    plain = _to_yaml(document, letters=True)
+    plain = _to_yaml(document, unescaped=True)
     unseen = any(unicodedata.category(mark) in _UNSEEN for mark in plain if mark != "\n")
-    return _to_yaml(document, letters=False) if unseen else plain
+    return _to_yaml(document, unescaped=False) if unseen else plain
 
 
-def _to_yaml(document: Document, letters: bool) -> str:
-    """``letters``: as they are, else as escapes where they are not ASCII."""
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=letters, width=110)
+def _to_yaml(document: Document, unescaped: bool) -> str:
+    """``unescaped``: as they are, else as escapes where they are not ASCII."""
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=unescaped, width=110)
     return text

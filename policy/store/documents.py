@@ -26,7 +26,7 @@ from policy.systems.kit.system import Kind
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 
-TWINS = (
+SAME_TIME = (
     "another document has this system, kind and name with different content: keep one, or date them with `effective_at`"
 )
 UNKNOWN = Kind()  # of a refused document whose kind the system does not have
@@ -84,12 +84,12 @@ class DocumentHistory:
 
     def add(self, version: Version) -> None:
         """Put ``version`` in its place; equal times with different content refuse both."""
-        twins = [v for v in self.versions if (v.at, v.order) == (version.at, version.order)]
-        if any(twin.digest == version.digest for twin in twins):
+        same_time = [v for v in self.versions if (v.at, v.order) == (version.at, version.order)]
+        if any(one.digest == version.digest for one in same_time):
             return
-        if twins:
-            for twin in (*twins, version):
-                twin.refuse(TWINS)
+        if same_time:
+            for one in (*same_time, version):
+                one.refuse(SAME_TIME)
         self.versions.append(version)
         # A log orders by offset: its clock may run backwards when another broker takes over.
         self.versions.sort(key=lambda v: (v.order, v.at, v.digest))
@@ -114,7 +114,7 @@ class DocumentHistory:
     @property
     def broken(self) -> bool:
         """The newest is refused and nothing good stands in its place, at some moment."""
-        return any(document_history._is_broken() for _, document_history in self._eras())
+        return any(document_history._is_broken() for _, document_history in self._intervals())
 
     @property
     def affected_principals(self) -> frozenset[str]:
@@ -123,7 +123,7 @@ class DocumentHistory:
 
     def refusals(self) -> Iterator["Refusal"]:
         """When it is refused, and the principals that it affects then."""
-        for window, document_history in self._eras():
+        for window, document_history in self._intervals():
             if document_history._is_broken():
                 refused = itertools.takewhile(lambda version: not version.good, reversed(document_history.versions))
                 yield Refusal(
@@ -137,18 +137,20 @@ class DocumentHistory:
         """
         if self._reading is None:
             self._reading = _together(
-                [within(document_history._read(), window) for window, document_history in self._good_eras()]
+                [within(document_history._read(), window) for window, document_history in self._good_intervals()]
             )
         return self._reading
 
-    def _good_eras(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
-        """The eras, those taken together that differ in refused versions alone."""
-        for _, group in itertools.groupby(self._eras(), lambda era: [id(v) for v in era[1].versions if v.good]):
+    def _good_intervals(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
+        """The intervals, those taken together that differ in refused versions alone."""
+        for _, group in itertools.groupby(
+            self._intervals(), lambda interval: [id(v) for v in interval[1].versions if v.good]
+        ):
             first, *others = group
             last = others[-1] if others else first
             yield window_between(first[0].start, last[0].end), first[1]
 
-    def _eras(self) -> list[tuple[Window, "DocumentHistory"]]:
+    def _intervals(self) -> list[tuple[Window, "DocumentHistory"]]:
         """The versions that have begun, for each window between two moments at which one begins; only one, in a log."""
         starts = sorted({version.begins for version in self.versions if version.begins > SINCE_EVER})
         if not starts:

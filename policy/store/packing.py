@@ -1,6 +1,6 @@
 """Grants and memberships as bytes, for snapshots on their way to where decisions are made.
 
-What many share, such as patterns and origins, is written once, and all of it by msgspec. A pickle of the objects
+What many share, such as patterns and statement ids, is written once, and all of it by msgspec. A pickle of the objects
 themselves takes ten times as long, and a change of policies waits for it.
 """
 
@@ -22,61 +22,61 @@ class _Packed(msgspec.Struct, array_like=True):
     """``owners``: whose items they are, and how many. ``rows``: of each item the places of its parts in the tables, as
     `GRANT` and `MEMBERSHIP` have them: to read them makes no list of them all.
 
-    The tables: ``patterns``: of each, whether it is open and the places of its ``parts``; ``origins``: of each, the
-    place of its document among the ``texts``, and its statement.
+    The tables: ``patterns``: of each, whether it is open and the places of its ``parts``; ``statement_ids``: of each,
+    the place of its document among the ``texts``, and its statement.
     """
 
     parts: list[Part]
     patterns: list[tuple[bool, list[int]]]
-    origins: list[tuple[int, int | None]]
+    statement_ids: list[tuple[int, int | None]]
     windows: list[Window]
     texts: list[str]
     owners: list[tuple[str, int]]
     rows: bytes
 
 
-GRANT = struct.Struct("<5i")  # effect, permission, object, origin, window
-MEMBERSHIP = struct.Struct("<3i")  # principal, origin, window
+GRANT = struct.Struct("<5i")  # effect, permission, object, statement_id, window
+MEMBERSHIP = struct.Struct("<3i")  # principal, statement_id, window
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 class _Table:
-    """Distinct things with their places, in the order in which they came."""
+    """Distinct items with their places, in the order in which they came."""
 
     def __init__(self) -> None:
         self._by_value: dict[Any, int] = {}
-        self._by_id: dict[int, int] = {}  # of things that live as long as this: most come again as the same object
+        self._by_id: dict[int, int] = {}  # of items that live as long as this: most come again as the same object
 
-    def place(self, thing: Any) -> int:
-        place = self._by_id.get(id(thing))
+    def place(self, item: Any) -> int:
+        place = self._by_id.get(id(item))
         if place is None:
-            place = self._by_id[id(thing)] = self._by_value.setdefault(thing, len(self._by_value))
+            place = self._by_id[id(item)] = self._by_value.setdefault(item, len(self._by_value))
         return place
 
-    def things(self) -> list[Any]:
+    def items(self) -> list[Any]:
         return list(self._by_value)
 
 
 def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
     """Grants by principal."""
-    patterns, origins, windows, rows = _Table(), _Table(), _Table(), bytearray()
+    patterns, statement_ids, windows, rows = _Table(), _Table(), _Table(), bytearray()
     for grant in itertools.chain.from_iterable(grants.values()):
         rows += GRANT.pack(
             EFFECTS.index(grant.effect),
             patterns.place(grant.permission),
             patterns.place(grant.object),
-            origins.place(grant.statement_id),
+            statement_ids.place(grant.statement_id),
             windows.place(grant.window),
         )
-    return _pack(grants, rows, _Table(), origins, windows, patterns)
+    return _pack(grants, rows, _Table(), statement_ids, windows, patterns)
 
 
 def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     """The reverse."""
     unpacked = _decode(packed)
-    patterns, origins, windows = _patterns(unpacked), _origins(unpacked), _windows(unpacked)
+    patterns, statement_ids, windows = _patterns(unpacked), _statement_ids(unpacked), _windows(unpacked)
     return {
         principal: [
             Grant(
@@ -84,7 +84,7 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
                 EFFECTS[effect],
                 patterns[permission],
                 patterns[object_],
-                origins[statement_id],
+                statement_ids[statement_id],
                 windows[window],
             )
             for effect, permission, object_, statement_id, window in rows
@@ -95,19 +95,21 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
 
 def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
     """Memberships by member."""
-    texts, origins, windows, rows = _Table(), _Table(), _Table(), bytearray()
+    texts, statement_ids, windows, rows = _Table(), _Table(), _Table(), bytearray()
     for one in itertools.chain.from_iterable(memberships.values()):
-        rows += MEMBERSHIP.pack(texts.place(one.principal), origins.place(one.statement_id), windows.place(one.window))
-    return _pack(memberships, rows, texts, origins, windows, _Table())
+        rows += MEMBERSHIP.pack(
+            texts.place(one.principal), statement_ids.place(one.statement_id), windows.place(one.window)
+        )
+    return _pack(memberships, rows, texts, statement_ids, windows, _Table())
 
 
 def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     """The reverse."""
     unpacked = _decode(packed)
-    texts, origins, windows = unpacked.texts, _origins(unpacked), _windows(unpacked)
+    texts, statement_ids, windows = unpacked.texts, _statement_ids(unpacked), _windows(unpacked)
     return {
         member: [
-            Membership(member, texts[principal], origins[statement_id], windows[window])
+            Membership(member, texts[principal], statement_ids[statement_id], windows[window])
             for principal, statement_id, window in rows
         ]
         for member, rows in _rows(unpacked, MEMBERSHIP)
@@ -118,15 +120,15 @@ def _pack(
     items: Mapping[str, Sequence[Item]],
     rows: bytearray,
     texts: _Table,
-    origins: _Table,
+    statement_ids: _Table,
     windows: _Table,
     patterns: _Table,
 ) -> bytes:
     parts = _Table()
-    shapes = [(pattern.open, [parts.place(part) for part in pattern.parts]) for pattern in patterns.things()]
-    places = [(texts.place(origin.document), origin.statement) for origin in origins.things()]
+    shapes = [(pattern.open, [parts.place(part) for part in pattern.parts]) for pattern in patterns.items()]
+    places = [(texts.place(statement_id.document), statement_id.statement) for statement_id in statement_ids.items()]
     owners = [(owner, len(owned)) for owner, owned in items.items()]
-    return _encode(_Packed(parts.things(), shapes, places, windows.things(), texts.things(), owners, bytes(rows)))
+    return _encode(_Packed(parts.items(), shapes, places, windows.items(), texts.items(), owners, bytes(rows)))
 
 
 def _rows(unpacked: _Packed, form: struct.Struct) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
@@ -140,8 +142,8 @@ def _patterns(unpacked: _Packed) -> list[Pattern]:
     return [Pattern(tuple([parts[place] for place in places]), is_open) for is_open, places in unpacked.patterns]
 
 
-def _origins(unpacked: _Packed) -> list[StatementId]:
-    return [StatementId(unpacked.texts[document], statement) for document, statement in unpacked.origins]
+def _statement_ids(unpacked: _Packed) -> list[StatementId]:
+    return [StatementId(unpacked.texts[document], statement) for document, statement in unpacked.statement_ids]
 
 
 def _windows(unpacked: _Packed) -> list[Window]:

@@ -80,7 +80,7 @@ class PolicySet:
     def _begin(self) -> None:
         windows = (*self._windows, *(refusal.window for refusal in self._refusals))
         self._held_edges = sorted({edge for window in windows for edge in window.edges})
-        self._standings: Cache[tuple[tuple[str, ...], int], EffectivePrincipals] = Cache()
+        self._cached_principals: Cache[tuple[tuple[str, ...], int], EffectivePrincipals] = Cache()
 
     def with_change(self, change: PolicySetChange) -> "PolicySet":
         """The policy set after a change of documents, without facts of an overlay. This one does not change.
@@ -184,7 +184,7 @@ class PolicySet:
         Raises Unanswerable when it depends on the time, and that is not known.
         """
         key = (start, self.held_epoch(at))
-        found = self._standings.get(key)
+        found = self._cached_principals.get(key)
         if found is None:
             via = reachable_principals((*start, EVERYONE), self.memberships, lambda window: window.known_to_hold(at))
             if at is None:
@@ -192,7 +192,7 @@ class PolicySet:
             found = EffectivePrincipals(self, via, at)
             # The names of the other principals are kept with the documents.
             weight = weight_of_texts(start) + PRINCIPAL_BYTES * len(via)
-            self._standings.hold(key, found, weight)
+            self._cached_principals.hold(key, found, weight)
         return found
 
     def _check_complete(self, via: Via) -> None:

@@ -258,7 +258,7 @@ def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[StatementId]:
     except MalformedRequest:
         return
     for use in uses(scene.snapshot, parsed, scene.trust):
-        yield from use.origins
+        yield from use.statement_ids
 
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

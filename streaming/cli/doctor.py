@@ -110,8 +110,8 @@ def _answer(traced: "Traced") -> Iterator[str]:
         yield f"decision {decision['id']}"
         yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
     elif traced.dead_letter is not None:
-        letter = traced.dead_letter
-        yield f"refused, {letter.topic}-{letter.partition} at offset {letter.offset}: {why(letter)}"
+        dead_letter = traced.dead_letter
+        yield f"refused, {dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {why(dead_letter)}"
     elif traced.decided:
         if traced.answers_from is not None:
             yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"

@@ -132,14 +132,16 @@ class LocalExchange:
         now = time.time_ns() // 1_000_000
         answer = self._evaluated(body, read, now)
         freshness: FreshnessKind = "full" if self._options.freshness == "full" else _freshness(body)
-        basis = AnswerContext(read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust)
-        decision = self._typed(body, answer, basis)
+        answer_context = AnswerContext(
+            read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust
+        )
+        decision = self._typed(body, answer, answer_context)
         recorder, system = self._recorder, str(body.get("system", ""))
         malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
         if recorder is None or malformed or not recorder.wants(system, answer.outcome):
             settle(pending, decision)
             return
-        value = answered_record(body, answer, basis, recorder.by)
+        value = answered_record(body, answer, answer_context, recorder.by)
         if recorder.mode_of(system) == "durable":
             recorder.send(body, value, partial(_give_recorded, pending, decision))
         else:
@@ -167,9 +169,9 @@ class LocalExchange:
         most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
         return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
 
-    def _typed(self, body: Mapping[str, Any], answer: Answer, basis: AnswerContext) -> Decision:
+    def _typed(self, body: Mapping[str, Any], answer: Answer, answer_context: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
-        record, read = answer.to_record(), basis.read
+        record, read = answer.to_record(), answer_context.read
         record["context"] |= {
             "policy_version": read.snapshot.version,
             "policy_offsets": read.policy_offsets,
@@ -177,7 +179,7 @@ class LocalExchange:
             **({} if self._options.enforced else {"enforced": False}),
         }
         named = {"request_id": str(body.get("id", "")), "system": str(body.get("system", ""))}
-        return read_decision(msgspec.json.encode({**named, "time": to_text(basis.time), **record}))
+        return read_decision(msgspec.json.encode({**named, "time": to_text(answer_context.time), **record}))
 
     def await_place(self, seconds: float) -> bool:
         """Whether requests are decided; waits so long for it."""

@@ -81,22 +81,22 @@ def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Tr
         consumer.close()
     stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
     traced = Traced(record, committed, end, end - stable)
-    letters = dead_letters_of(record.topic)
-    decision, letter = _answer_to(settings, admin, record, letters)
-    kept = (deleted_before(settings, admin, topic, record.at) for topic in (settings.topics.decisions, letters))
+    dead_letters = dead_letters_of(record.topic)
+    decision, dead_letter = _answer_to(settings, admin, record, dead_letters)
+    kept = (deleted_before(settings, admin, topic, record.at) for topic in (settings.topics.decisions, dead_letters))
     answers_from = max((moment for moment in kept if moment is not None), default=None)
-    return msgspec.structs.replace(traced, decision=decision, dead_letter=letter, answers_from=answers_from)
+    return msgspec.structs.replace(traced, decision=decision, dead_letter=dead_letter, answers_from=answers_from)
 
 
 def _answer_to(
-    settings: Settings, admin: AdminClient, request: ConsumerRecord, letters: str
+    settings: Settings, admin: AdminClient, request: ConsumerRecord, dead_letters: str
 ) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
     decode = Decoder(settings)
     place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
     named = b'"offset":%d' % request.offset
-    for record in records_since(settings, admin, [settings.topics.decisions, letters], request.at):
-        if record.topic == letters:
+    for record in records_since(settings, admin, [settings.topics.decisions, dead_letters], request.at):
+        if record.topic == dead_letters:
             if _is_of(record, request):
                 return None, record
         elif decode.is_avro(record) or named in record.value:
@@ -106,13 +106,13 @@ def _answer_to(
     return None, None
 
 
-def _is_of(letter: ConsumerRecord, request: ConsumerRecord) -> bool:
-    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+def _is_of(dead_letter: ConsumerRecord, request: ConsumerRecord) -> bool:
+    headers = {name: value.decode("utf-8", "replace") for name, value in dead_letter.headers}
     place = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
     return tuple(place) == (request.topic, str(request.partition), str(request.offset))
 
 
-def why(letter: ConsumerRecord) -> str:
+def why(dead_letter: ConsumerRecord) -> str:
     """The message of a dead letter, as its headers have it."""
-    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+    headers = {name: value.decode("utf-8", "replace") for name, value in dead_letter.headers}
     return headers.get(f"{CONNECT}exception.message", "no reason given")

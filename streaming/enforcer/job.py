@@ -236,7 +236,7 @@ class Enforcer:
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
-            self._limits.be_wary(ends, self._tracker.committed)
+            self._limits.read_few(ends, self._tracker.committed)
         return self._limits.first(
             ends, self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
         )
@@ -490,7 +490,7 @@ class Enforcer:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
-        self._watch.unfollow(self._settings.job_name)
+        self._watch.stop_following(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
 

@@ -25,7 +25,7 @@ from streaming.records.size_gate import record_size
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
-WARY = 100  # offsets of a partition that are read first of a batch with which a job has ended before
+FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -76,14 +76,14 @@ class ReadLimits:
         self._limits: Offsets = {}
         self.stalled: set[Partition] = set()
 
-    def be_wary(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
+    def read_few(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
         """Read little at first of a Spark batch that a job has begun and not ended: perhaps it was killed by its size.
 
         What a budget bounds is read by then: a million bytes that compress to a few are unpacked in Java.
         """
         for partition, end in ends.items():
-            if end - committed.get(partition, 0) > WARY:
-                self._limits.setdefault(partition, WARY)
+            if end - committed.get(partition, 0) > FEW_OFFSETS:
+                self._limits.setdefault(partition, FEW_OFFSETS)
 
     def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> OffsetRange:
         """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again."""

@@ -59,7 +59,7 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
     `authentication`: Strimzi's type of it, `scram-sha-512` or `tls` (client certificates).
     """
     for user, rights in rights_by_user(settings).items():
-        acls = [_acl(thing, operations) for thing, operations in rights.items()]
+        acls = [_acl(resource, operations) for resource, operations in rights.items()]
         authorization = {"type": "simple", "acls": acls}
         spec = {"authentication": {"type": authentication}, "authorization": authorization}
         yield _resource("KafkaUser", user, cluster, spec)
@@ -110,8 +110,8 @@ def enforcer_permissions(settings: Settings) -> list[Permission]:
 
 def _one_by_one(rights: Mapping[AclResource, list[str]]) -> list[Permission]:
     return [
-        Permission(thing.type, thing.name, operation, thing.prefix)
-        for thing, operations in rights.items()
+        Permission(resource.type, resource.name, operation, resource.prefix)
+        for resource, operations in rights.items()
         for operation in operations
     ]
 
@@ -180,25 +180,29 @@ def _transactions(name: str) -> AclResource:
 def _together(rights: Iterable[Right]) -> dict[AclResource, list[str]]:
     """All operations on a resource in one place, in a stable order."""
     found: dict[AclResource, set[str]] = {}
-    for thing, operations in rights:
-        found.setdefault(thing, set()).update(operations)
-    least = {thing: sorted(_least(operations)) for thing, operations in sorted(found.items())}
-    return {thing: operations for thing, operations in least.items() if not _is_within(thing, operations, least)}
+    for resource, operations in rights:
+        found.setdefault(resource, set()).update(operations)
+    least = {resource: sorted(_least(operations)) for resource, operations in sorted(found.items())}
+    return {
+        resource: operations for resource, operations in least.items() if not _is_within(resource, operations, least)
+    }
 
 
 def _least(operations: set[str]) -> set[str]:
     return operations - set(DESCRIBE) if operations.intersection((*READ, *WRITE)) else operations
 
 
-def _is_within(thing: AclResource, operations: list[str], others: Mapping[AclResource, list[str]]) -> bool:
+def _is_within(resource: AclResource, operations: list[str], others: Mapping[AclResource, list[str]]) -> bool:
     """Whether a prefix gives as much already."""
-    wider = [o for o in others if o != thing and o.prefix and o.type == thing.type and thing.name.startswith(o.name)]
+    wider = [
+        o for o in others if o != resource and o.prefix and o.type == resource.type and resource.name.startswith(o.name)
+    ]
     return any(set(operations) <= {*others[other], *DESCRIBE} for other in wider)
 
 
-def _acl(thing: AclResource, operations: list[str]) -> Manifest:
-    resource = {"type": thing.type, "name": thing.name, "patternType": "prefix" if thing.prefix else "literal"}
-    return {"resource": resource, "operations": operations}
+def _acl(resource: AclResource, operations: list[str]) -> Manifest:
+    named = {"type": resource.type, "name": resource.name, "patternType": "prefix" if resource.prefix else "literal"}
+    return {"resource": named, "operations": operations}
 
 
 def _resource(kind: str, name: str, cluster: str, spec: Manifest) -> Manifest:

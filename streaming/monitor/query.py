@@ -238,7 +238,7 @@ class MonitorQuery:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
-        self._watch.unfollow(self._settings.job_name)
+        self._watch.stop_following(self._settings.job_name)
         self._opened.close()
 
     def cause(self, query: StreamingQuery) -> Exception:

@@ -51,11 +51,11 @@ class Episode(msgspec.Struct, array_like=True):
             self.samples.append(occurrence)
 
     def is_news(self, rule: KindRule, over: bool) -> bool:
-        """Whether there is news: it began, became graver, grew much, or ended with a higher count than alerted."""
+        """Whether there is news: it began, became more severe, grew much, or ended with a higher count than alerted."""
         if not self.alerted_count:
             return True
-        graver = rule.severity_of(self.count) != self.severity
-        return graver or self.count >= GROWN * self.alerted_count or (over and self.count > self.alerted_count)
+        more_severe = rule.severity_of(self.count) != self.severity
+        return more_severe or self.count >= GROWN * self.alerted_count or (over and self.count > self.alerted_count)
 
     def alerted(self, rule: KindRule) -> None:
         """Note that an alert with the present count and severity is written."""

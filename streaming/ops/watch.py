@@ -269,7 +269,7 @@ class Watch:
         """From now on, `lags` returns the lag of the consumer groups."""
         self.metrics.lag.groups[group] = lags
 
-    def unfollow(self, group: str) -> None:
+    def stop_following(self, group: str) -> None:
         """The lag is no longer known."""
         self.metrics.lag.groups.pop(group, None)
 

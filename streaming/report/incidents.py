@@ -92,7 +92,7 @@ class Episodes:
     def kinds(self) -> tuple[KindTotals, ...]:
         """The counts, the most severe kind first."""
         found = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
-        return tuple(sorted(found, key=_gravest_first))
+        return tuple(sorted(found, key=_by_severity))
 
 
 def _episode(record: ConsumerRecord, alert: Alert) -> bytes:
@@ -119,7 +119,7 @@ def sum_up_alerts(records: Iterable[ConsumerRecord], span: Span) -> AlertTotals:
     return AlertTotals(total, grave, unreadable, kinds, *shown, episodes.updates)
 
 
-def _gravest_first(kind: KindTotals) -> tuple[list[int], str]:
+def _by_severity(kind: KindTotals) -> tuple[list[int], str]:
     return [-count for count in kind.counts], kind.kind
 
 

@@ -148,7 +148,7 @@ def _number(value: int) -> str:
 
 # Colours that colour-blind readers can distinguish (Okabe and Ito), and hatches.
 LOOKS = {"allow": ("#009E73", ""), "deny": ("#D55E00", "////"), "error": ("#7A6FAC", "xxx")}
-GRAVITY = {
+SEVERITY_COLOURS = {
     "critical": ("#8C1D40", ""),
     "high": ("#D55E00", "////"),
     "medium": ("#E69F00", "...."),
@@ -248,7 +248,7 @@ def plot_alerts(totals: AlertTotals) -> str:
 
 
 def _add_severity(axes: Axes, severity: str, counts: Sequence[int], left: Sequence[int]) -> None:
-    colour, hatch = GRAVITY[severity]
+    colour, hatch = SEVERITY_COLOURS[severity]
     label = f"{severity}  {sum(counts):,}"
     positions = range(len(counts))
     axes.barh(positions, counts, height=0.72, left=left, color=colour, hatch=hatch, linewidth=0, label=label)

@@ -204,13 +204,13 @@ class Replay:
 
     def _replay_request(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
         for use in uses(self._snapshot, request, trust | TIME):
-            self.matched.update(use.origins)
-            if len(use.origins) == 1:
-                self.alone.update(use.origins)
+            self.matched.update(use.statement_ids)
+            if len(use.statement_ids) == 1:
+                self.alone.update(use.statement_ids)
             else:
-                first, second = use.origins[:2]
+                first, second = use.statement_ids[:2]
                 self.beside.setdefault(first, second)
-                for statement_id in use.origins[1:]:
+                for statement_id in use.statement_ids[1:]:
                     self.beside.setdefault(statement_id, first)
 
     def result(self) -> Replayed:

@@ -46,19 +46,19 @@ class AnswerContext(msgspec.Struct, frozen=True):
     trust: frozenset[str]
 
 
-def answered_record(body: Mapping[str, Any], decision: Decision, basis: AnswerContext, by: str) -> bytes:
+def answered_record(body: Mapping[str, Any], decision: Decision, answer_context: AnswerContext, by: str) -> bytes:
     """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
-    read = basis.read
+    read = answer_context.read
     answer = Answer(
         by,
-        to_text(basis.time),
+        to_text(answer_context.time),
         decision.allowed,
         decision.outcome,
         read.snapshot.version,
         msgspec.Raw(msgspec.json.encode(read.policy_offsets)),
         read.facts_offset,
-        Freshness(basis.freshness, round(basis.age * 1000), round(basis.bound * 1000)),
-        tuple(sorted(basis.trust)),
+        Freshness(answer_context.freshness, round(answer_context.age * 1000), round(answer_context.bound * 1000)),
+        tuple(sorted(answer_context.trust)),
         tuple(ItemAnswer(item.allowed, item.outcome) for item in decision.evaluations),
     )
     try:

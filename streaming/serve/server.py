@@ -226,13 +226,13 @@ class Application:
         return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
 
     async def _record(
-        self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: AnswerContext
+        self, recorder: Recorder, request: EvaluationRequest, decision: Decision, answer_context: AnswerContext
     ) -> None:
         """Record an answer before it is given. Raises NotRecorded."""
         system = request.body["system"]
         if not recorder.wants(system, decision.outcome):
             return
-        value = answered_record(request.body, decision, basis, recorder.by)
+        value = answered_record(request.body, decision, answer_context, recorder.by)
         if recorder.mode_of(system) == "durable":
             await recorder.durable(request.body, value, self._settings.wait_seconds)
         else:

@@ -163,10 +163,10 @@ def incomplete_escalation(
 
 def _opened(one: Escalation) -> str:
     place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
-    return f"{', '.join(one.names)} for {_holders(one)} ({place})"
+    return f"{', '.join(one.names)} for {_principals(one)} ({place})"
 
 
-def _holders(one: Escalation) -> str:
+def _principals(one: Escalation) -> str:
     """The first three, and how many more."""
     named, more = ", ".join(one.principals[:3]), len(one.principals[3:]) + one.unseen
     return f"{named} and {more} more" if more and named else named or f"up to {more}"

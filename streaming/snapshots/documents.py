@@ -55,10 +55,10 @@ class Loader(msgspec.Struct, frozen=True):
     def take(self, record: DocumentRecord) -> Refused | None:
         """Add a record to the document store. Returns why it was refused, or None."""
         key = self.key_of(record)
-        errors = self._shelve(key, record) if key is not None else self._without_key(record)
+        errors = self._put(key, record) if key is not None else self._without_key(record)
         return Refused(record.topic, record.offset, record.at, str(key or "?"), errors) if errors else None
 
-    def _shelve(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
+    def _put(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:
             self.store.delete(key, record.at, record.offset)
             return ()

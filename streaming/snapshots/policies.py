@@ -147,7 +147,7 @@ class Policies:
                     raise Stopping("asked to stop while reading the history topic")
         for record in kept.values():
             if record is not None:
-                self._shelve(record)
+                self._load(record)
 
     def _take_history(
         self, reader: TopicReader, kept: dict[bytes, DocumentRecord | None], trusted: Container[str]
@@ -175,7 +175,7 @@ class Policies:
             if record.topic != self._facts_topic:  # of facts the layer holds the past
                 self.documents.add(record)
             is_fact = record.topic == self._facts_topic  # there may be very many of them
-            refused = self._shelve(record, None if is_fact else authorship_of(message.headers()))
+            refused = self._load(record, None if is_fact else authorship_of(message.headers()))
             if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
                 self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
@@ -190,7 +190,7 @@ class Policies:
         self._change_log.close(self.snapshot.version, self.policy_offsets())
         self._complete = True
 
-    def _shelve(self, record: DocumentRecord, authorship: Authorship | None = None) -> Refused | None:
+    def _load(self, record: DocumentRecord, authorship: Authorship | None = None) -> Refused | None:
         """`authorship`: None for what the history topic keeps, which is no change."""
         loader = self._loaders[record.topic]
         key = loader.key_of(record)

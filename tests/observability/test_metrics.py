@@ -177,6 +177,6 @@ def test_each_group_tells_its_lag_while_it_runs(watch: Watch) -> None:
     watch.follow("job", lambda: {("requests", 1): 7})
     watch.follow("job-monitor", lambda: {("decisions", 0): 3})
     assert _value(watch, "consumer_lag_records", topic="requests", partition="1") == 7
-    watch.unfollow("job")
+    watch.stop_following("job")
     assert _value(watch, "consumer_lag_records", topic="requests", partition="1") is None
     assert _value(watch, "consumer_lag_records", topic="decisions", partition="0") == 3

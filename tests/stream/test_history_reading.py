@@ -58,7 +58,7 @@ def _policies(monkeypatch: pytest.MonkeyPatch, reader: Slow) -> tuple[Any, list[
     monkeypatch.setattr(policies, "HISTORY_PAUSE_SECONDS", 0.0)
     reading: Any = Policies.__new__(Policies)
     taken: list[DocumentRecord] = []
-    reading._settings, reading._shelve = SETTINGS, taken.append
+    reading._settings, reading._load = SETTINGS, taken.append
     reading._history = History("history", {SYSTEM: TOPIC}, 1 << 20, {TOPIC: TopicLog("id")})
     reading.documents = DocumentLog(SETTINGS.topics, 1 << 20, 0)
     return reading, taken

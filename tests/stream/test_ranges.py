@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.commit.evaluation import Decided, SideOutput
-from streaming.enforcer.ranges import GROWTH, LEAST, WARY, Budget, OffsetRange, ReadLimits, budgets_of, counted, stops
+from streaming.enforcer.ranges import (
+    FEW_OFFSETS,
+    GROWTH,
+    LEAST,
+    Budget,
+    OffsetRange,
+    ReadLimits,
+    budgets_of,
+    counted,
+    stops,
+)
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import NOTHING, Tally
 from tests.stream.arrow import records_batch
@@ -106,14 +116,14 @@ def test_a_batch_that_is_partly_committed_is_read_from_there_and_one_that_is_all
 def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> None:
     """It may have been killed by records that are far larger than what is fetched of them."""
     limits, ends, committed = ReadLimits(MOST), {A: 10**6, B: 7}, {A: 0, B: 0}
-    limits.be_wary(ends, committed)
+    limits.read_few(ends, committed)
     range_ = limits.first(ends, committed, replayed=False)
-    assert range_.undecided == {A: WARY, B: 7}
-    limits.note(range_, [_told(A, 0, WARY, share=0.01), _told(B, 0, 7, share=0.01)])
-    assert limits.next(ends, {}, range_.decided([])).undecided == {A: WARY * GROWTH}
+    assert range_.undecided == {A: FEW_OFFSETS, B: 7}
+    limits.note(range_, [_told(A, 0, FEW_OFFSETS, share=0.01), _told(B, 0, 7, share=0.01)])
+    assert limits.next(ends, {}, range_.decided([])).undecided == {A: FEW_OFFSETS * GROWTH}
     few = ReadLimits(MOST)
-    few.be_wary({A: WARY, B: 7}, committed)
-    assert few.first({A: WARY, B: 7}, committed, replayed=False).whole
+    few.read_few({A: FEW_OFFSETS, B: 7}, committed)
+    assert few.first({A: FEW_OFFSETS, B: 7}, committed, replayed=False).whole
 
 
 def test_partitions_of_which_nothing_was_decided_are_known() -> None:

@@ -109,7 +109,7 @@ def _keys(entity: Name, parent: Name | None) -> Iterator[tuple[str, str]]:
     yield from _each("misnamed", (above for above in dots if above not in links))
     yield from _each("grandparent", named_above(parent))
     if lineage(parent[0]) and not named_above(parent):
-        yield ("adrift", "")
+        yield ("without_namespace", "")
 
 
 def _each(index: str, entities: Iterable[Name]) -> Iterator[tuple[str, str]]:

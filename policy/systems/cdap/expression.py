@@ -132,7 +132,8 @@ class ExpressionBuilder:
         because = f"which goes with {written(self._entity)}"
         items = [_holds(need["permission"], entity, rule, because) for entity in self._tree.contents(self._entity)]
         lost = [
-            Condition(None, f"it is not known in which namespace {name} is", rule) for name in self._tree.adrift()[:1]
+            Condition(None, f"it is not known in which namespace {name} is", rule)
+            for name in self._tree.without_namespace()[:1]
         ]
         return _all([*items, *lost, *self._unknown(rule), *self._refused(self._kinds_below(), rule)], rule)
 

@@ -32,7 +32,7 @@ SOME = "?"  # in their keys, for any name that matches a wildcard
 def read_grant(document: Document) -> CompiledDocument:
     """Privileges of one principal on the entities that match (CD-Q12)."""
     form = Validator(document.spec)
-    principal = _holder(form)
+    principal = _principal(form)
     entity = entity_field(form, "entity", form.text("entity"))
     privileges = _privileges(form)
     form.reject_unknown()
@@ -57,7 +57,7 @@ def _below(one: Name | None) -> Pattern:
     return SURELY if one is None else _permission(BELOW)
 
 
-def _holder(form: Validator) -> str:
+def _principal(form: Validator) -> str:
     """The one principal; a grant to two is not clear (CD-Q9)."""
     named = [(kind, form.text(kind)) for kind in PRINCIPAL_KINDS if form.has(kind)]
     if len(named) != 1:

@@ -93,10 +93,10 @@ def _conclude(
     request: CedarRequest, allowed: bool, determining: list[Policy], failed: Failed
 ) -> tuple[EngineResult, list[Reason]]:
     """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
-    decisive = "forbid" if allowed else "permit"
-    unknown = [] if determining and not allowed else [one for one in failed if one[0].effect == decisive]
+    overriding = "forbid" if allowed else "permit"
+    unknown = [] if determining and not allowed else [one for one in failed if one[0].effect == overriding]
     if unknown:
-        message = f"{'permitted' if allowed else 'not permitted'}, but a {decisive} could not be evaluated"
+        message = f"{'permitted' if allowed else 'not permitted'}, but a {overriding} could not be evaluated"
         return EngineResult(None, "CE-ERRORS", message, tuple(_failures(unknown)), False), []
     if determining:
         rule = "CE-PERMIT" if allowed else "CE-FORBID-WINS"

@@ -51,12 +51,12 @@ def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Co
         return None
     start = () if until is None else (until,)
     moments = start if login_at is None else (login_at, *start)
-    born_in_sight = thing.versions[life[0]].at > thing.known_from
+    creation_known = thing.versions[life[0]].at > thing.known_from
     if lost:
-        return None if born_in_sight else Counting(tuple(life), moments=moments)
+        return None if creation_known else Counting(tuple(life), moments=moments)
     if login_at is None:
         return Counting((life[-1],), moments=moments)
-    if login_at < thing.known_from and not born_in_sight:
+    if login_at < thing.known_from and not creation_known:
         return Counting(tuple(life), moments=moments)
     held = [place for place in life if thing.versions[place].at <= login_at]
     return Counting((held[-1],), moments=moments) if held else Counting((life[0],), created=True, moments=start)

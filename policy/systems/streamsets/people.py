@@ -93,8 +93,8 @@ def user_of(request: Request, facts: Facts, trust: frozenset[str]) -> User:
     session: Session | None = facts.get(SESSION, name)
     groups, of_groups = _effective(request, "groups", session.groups if session else None, trust)
     roles, of_roles = _effective(request, "roles", session.roles if session else None, trust)
-    organization, basis = _organization(request, facts, trust)
-    read = (groups, roles, basis)
+    organization, given = _organization(request, facts, trust)
+    read = (groups, roles, given)
     return User(
         name,
         organization,

@@ -100,7 +100,7 @@ class Ververica:
         return read_powers(catalogue()["privileged_permissions"])
 
 
-def _holder(user_id: str) -> str:
+def _principal(user_id: str) -> str:
     """With the prefix a group of exactly that name, without it one user (VV-BIND-GROUP-EXACT, VV-BIND-USER)."""
     return user_id if user_id.startswith(GROUP) else f"{USER}{user_id}"
 
@@ -126,7 +126,7 @@ def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     entry.reject_unknown()
     place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
     statement_id = StatementId(str(document.key), number)
-    return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
+    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
 
 
 def _check_scope(entry: Validator, role: str) -> None:

@@ -104,7 +104,7 @@ def test_an_operation_that_is_not_known_takes_away_and_never_gives() -> None:
 )
 def test_what_may_be_a_deny_and_cannot_be_taken_over_leaves_nothing(wrong: Any) -> None:
     found = imported("kafka-acls", as_json([row(), wrong]))
-    assert found.hopeless
+    assert found.unsafe
     assert found.documents == ()
 
 
@@ -120,12 +120,12 @@ def test_an_allow_that_cannot_be_taken_over_is_left_out(wrong: dict[str, str]) -
 )
 def test_a_line_that_is_not_known_leaves_nothing(line: str) -> None:
     """It may be a deny."""
-    assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).hopeless
+    assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).unsafe
 
 
 def test_an_entry_without_its_resource_leaves_nothing() -> None:
     found = imported("kafka-acls", text(PRINTED.partition("\n")[2], "acls.txt"))
-    assert found.hopeless
+    assert found.unsafe
 
 
 def exported(*given: dict[str, Any]) -> Export:

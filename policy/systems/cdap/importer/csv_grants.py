@@ -56,14 +56,14 @@ def _take(row: Row, spot: Spot, grants: Grants) -> None:
         return
     kind, _, name = principal.partition(":")
     spec = {kind: name, "entity": entity, "privileges": privileges}
-    errors = [row.problem] if row.problem else [*_odd_kind(kind), *refusal(document("cdap", "Grant", "row", spec))]
+    errors = [row.problem] if row.problem else [*_kind_error(kind), *refusal(document("cdap", "Grant", "row", spec))]
     if errors:
         spot.warning(f"the grant is left out: {'; '.join(errors)}", CORRECTION)
     else:
         grants.allow(principal, entity, privileges, window)
 
 
-def _odd_kind(kind: str) -> list[str]:
+def _kind_error(kind: str) -> list[str]:
     return [] if kind in PRINCIPAL_KINDS else [f"principal_type: {kind!r} is not one of {', '.join(PRINCIPAL_KINDS)}"]
 
 
