@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SHORT_ID = 12
 NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
+UNREAD = "newer documents of {} are in no change yet: the job has not read them. Is `lockkeeper run` running?"
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 20
@@ -104,8 +105,25 @@ def log(
         echo_err(f"{len(found) - limit} older changes are not shown: see --limit")
     if not found:
         echo_err("no change fits" if history.changes else NO_CHANGES.format(settings.topics.changes))
+    if history.changes:
+        _warn_of_unread(settings, history)
     if history.is_cut:
         echo_err(f"retention has taken older changes from {settings.topics.changes}")
+
+
+def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
+    """To list changes takes no right to read policies: without it this is not known."""
+    from confluent_kafka import KafkaException
+
+    from streaming.snapshots.logged import unread_documents
+
+    try:
+        unread = unread_documents(settings, history)
+    except (KafkaException, TimeoutError) as error:
+        echo_err(f"not known is whether the job has read all documents: {error}")
+        return
+    if unread:
+        echo_err(UNREAD.format(", ".join(unread)))
 
 
 def _no_system(settings: "Settings", system: str) -> str:

@@ -6,8 +6,8 @@ import msgspec
 import structlog
 
 from policy import to_ms
-from streaming.kafka.clients import admin_client, first_offsets
-from streaming.kafka.committed import committed_records
+from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
+from streaming.kafka.committed import committed_records, records_between
 from streaming.records.avro import Undecodable
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, read_change
 from streaming.records.registry import Deserializer
@@ -101,3 +101,15 @@ def read_changes(settings: Settings) -> ChangeHistory:
                 found[id_].widens.append(one)
     is_cut = first_offsets(admin_client(settings), [(topic, 0)])[topic, 0] > 0
     return ChangeHistory(list(found.values()), is_cut)
+
+
+def unread_documents(settings: Settings, history: ChangeHistory) -> list[str]:
+    """The policy topics with documents that are in no change yet, as the job has not read them.
+
+    Raises as `records_between`.
+    """
+    admin = admin_client(settings)
+    partitions = partitions_of(admin, settings.topics.policy_topics().values())
+    first, ends = first_offsets(admin, partitions), last_stable_offsets(admin, partitions)
+    starts = {partition: max(first[partition], history.newest_offset(partition[0]) + 1) for partition in partitions}
+    return sorted({str(message.topic()) for message in records_between(settings, starts, ends)})

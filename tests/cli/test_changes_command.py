@@ -157,7 +157,9 @@ def test_head_is_not_taken_back_while_newer_documents_wait_for_the_job(session: 
     assert session("apply", str(session.folder)).code == 0
     refused = session("rollback", "HEAD")
     assert (refused.code, "HEAD is not the newest change" in refused.err) == (1, True)
+    assert "are in no change yet: the job has not read them" in session("log").err
     session.write_changes()
+    assert "are in no change yet" not in session("log").err
     assert session("rollback", "HEAD").code == 0
     assert session.version() == version
 
