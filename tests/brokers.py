@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class TestBroker:
-    """A broker, whoever runs it."""
+    """A broker that tests may use."""
 
     __test__ = False
 

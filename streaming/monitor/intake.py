@@ -50,7 +50,7 @@ from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
 
-SCHEMA = "bucket int, at timestamp, told binary"
+SCHEMA = "bucket int, at timestamp, inputs binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 OF_SUBJECT = ("login",)
 OF_JOB = ("job.started", "job.stopped")
@@ -267,7 +267,7 @@ def _to_arrow(buckets: dict[int, InputsByKey], reached: int) -> pa.RecordBatch:
     # How far time goes on by this batch, and no record's own: an older one might be late, and Spark would drop it.
     at = pa.array([reached * 1000] * len(buckets), pa.timestamp("us", "UTC"))
     cells = pa.array([encode_inputs(inputs) for inputs in buckets.values()], pa.binary())
-    return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "told"])
+    return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "inputs"])
 
 
 POLL_SECONDS = 0.1

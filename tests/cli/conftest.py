@@ -41,9 +41,9 @@ def names(fresh_name: Callable[[str], str]) -> TopicNames:
 def config(broker: TestBroker, names: TopicNames, fresh_name: Callable[[str], str], tmp_path: Path) -> Path:
     """A configuration that names the broker and fresh topics, which are not there yet."""
     topics = {name: list(value) if isinstance(value, tuple) else value for name, value in _fields(names).items()}
-    told = {"bootstrap_servers": broker.bootstrap_servers, "job_name": fresh_name("job"), "topics": topics}
+    given = {"bootstrap_servers": broker.bootstrap_servers, "job_name": fresh_name("job"), "topics": topics}
     file = tmp_path / "lockkeeper.yaml"
-    file.write_text(yaml.safe_dump(told), encoding="utf-8")
+    file.write_text(yaml.safe_dump(given), encoding="utf-8")
     return file
 
 

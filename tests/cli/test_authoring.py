@@ -107,7 +107,7 @@ def test_a_case_file_whose_names_match_nothing_fails(lockkeeper: Command, polici
     assert lockkeeper(*asked, "--allow-unknown").code == 0
 
 
-def test_cases_that_fail_are_told_and_written_as_junit(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+def test_cases_that_fail_are_reported_and_written_as_junit(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
     """One line each, and XML that a build server can show."""
     case_file(tmp_path / "t"), case_file(tmp_path / "t", "payments")
     report = tmp_path / "junit.xml"
@@ -154,7 +154,7 @@ def test_policies_that_do_not_conform_to_their_schema_are_reported_beside_the_re
     assert "warning: cedar/PolicySet/p statement 1: attribute `b` on entity type `U` not found [schema]" in shown.err
 
 
-def test_a_folder_without_case_files_and_a_wrong_one_are_told(lockkeeper: Command, tmp_path: Path) -> None:
+def test_a_folder_without_case_files_and_a_wrong_one_are_reported(lockkeeper: Command, tmp_path: Path) -> None:
     """Nothing to run is no success."""
     (tmp_path / "empty").mkdir()
     assert lockkeeper("policy", "test", str(tmp_path / "empty")).code == 2
@@ -193,7 +193,7 @@ def test_diff_tells_grants_and_decisions_that_change(
     assert shown.out.endswith("2 differences, 1 of 3 decisions would change\n")
 
 
-def test_diff_fails_for_what_it_is_told_to_fail_for(lockkeeper: Command, policies: Path, changed: Path) -> None:
+def test_diff_fails_for_what_it_is_asked_to_fail_for(lockkeeper: Command, policies: Path, changed: Path) -> None:
     """A change that only narrows passes `--fail-on widening`."""
     assert lockkeeper("policy", "diff", str(policies), str(changed), "--fail-on", "widening").code == 1
     assert lockkeeper("policy", "diff", str(changed), str(policies), "--fail-on", "widening").code == 0
@@ -207,9 +207,9 @@ def test_diff_as_json_is_one_object(lockkeeper: Command, policies: Path, changed
     asked = tmp_path / "requests.jsonl"
     asked.write_text(lines(request(topic="payments")))
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "-r", str(asked), "--json")
-    (told,) = shown.records
-    assert [difference["widens"] for difference in told["differences"]] == [True, True]
-    assert (told["changes"][0]["before"]["decision"], told["changes"][0]["after"]["decision"]) == (False, True)
+    (result,) = shown.records
+    assert [difference["widens"] for difference in result["differences"]] == [True, True]
+    assert (result["changes"][0]["before"]["decision"], result["changes"][0]["after"]["decision"]) == (False, True)
 
 
 def test_diff_refuses_wrong_documents_and_requests(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def elsewhere() -> Iterator[int]:
 
 
 def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[str, set[str]]:
-    """The cluster id and the topics of a broker that is started, asked and told to stop."""
+    """The cluster id and the topics of a broker that is started, asked and stopped."""
     environment = {**os.environ, "XDG_DATA_HOME": str(data_home)}
     environment.pop("PYTHONUNBUFFERED", None)  # its address comes at once all the same
     with subprocess.Popen([*BROKER, *arguments], stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -43,8 +43,8 @@ def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[s
     return str(found.cluster_id), set(found.topics)
 
 
-def test_it_runs_until_it_is_told_to_stop_and_keeps_its_data_and_its_cluster_id(tmp_path: Path) -> None:
-    """In the folder that its help names, unless told another."""
+def test_it_runs_until_it_is_asked_to_stop_and_keeps_its_data_and_its_cluster_id(tmp_path: Path) -> None:
+    """In the folder that its help names, unless another one is given."""
     cluster, topics = _found(tmp_path, make="kept")
     assert "kept" in topics
     assert processes_naming(str(tmp_path)) == []
@@ -61,12 +61,12 @@ def test_a_fresh_broker_is_another_cluster_each_time_and_leaves_nothing(tmp_path
 
 
 def test_a_fresh_broker_has_no_folder_for_its_data(lockkeeper: Command, tmp_path: Path) -> None:
-    told = lockkeeper("broker", "--fresh", "--data", str(tmp_path))
-    assert told.code == 2
-    assert "--fresh keeps no data" in told.err
+    shown = lockkeeper("broker", "--fresh", "--data", str(tmp_path))
+    assert shown.code == 2
+    assert "--fresh keeps no data" in shown.err
 
 
-def test_a_port_that_is_taken_is_told(lockkeeper: Command, elsewhere: int) -> None:
-    told = lockkeeper("broker", "--port", str(elsewhere))
-    assert told.code == 1
-    assert f"another process listens at 127.0.0.1:{elsewhere}" in told.err
+def test_a_port_that_is_taken_is_reported(lockkeeper: Command, elsewhere: int) -> None:
+    shown = lockkeeper("broker", "--port", str(elsewhere))
+    assert shown.code == 1
+    assert f"another process listens at 127.0.0.1:{elsewhere}" in shown.err

@@ -28,7 +28,7 @@ def test_it_writes_all_of_them_or_one(lockkeeper: Command, tmp_path: Path) -> No
     assert (tmp_path / "one/json/alert.json").read_text(encoding="utf-8") == read("json/alert.json")
 
 
-def test_a_name_that_is_none_and_a_folder_that_cannot_be_are_told(lockkeeper: Command, tmp_path: Path) -> None:
+def test_a_name_that_is_none_and_a_folder_that_cannot_be_are_reported(lockkeeper: Command, tmp_path: Path) -> None:
     shown = lockkeeper("contracts", "request")
     assert shown.code == 2
     assert "request: there is no such contract; there are asyncapi.yaml" in shown.err

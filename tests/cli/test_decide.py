@@ -98,7 +98,7 @@ def test_an_unknown_claim_to_trust_is_wrong_usage(lockkeeper: Command, policies:
     assert "--trust: group: not among facts, groups, roles, time, token" in shown.err
 
 
-def test_a_refused_document_is_told_and_fails_the_command(lockkeeper: Command, policies: Path) -> None:
+def test_a_refused_document_is_reported_and_fails_the_command(lockkeeper: Command, policies: Path) -> None:
     (policies / "broken.yaml").write_text(BROKEN)
     shown = lockkeeper("decide", "-p", str(policies), stdin=lines(request()))
     assert shown.code == 1

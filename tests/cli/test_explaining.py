@@ -41,7 +41,7 @@ def test_a_deny_and_an_error_exit_with_1(lockkeeper: Command, policies: Path) ->
     assert "is not user:NAME or service-account:NAME" in shown.out
 
 
-def test_a_claimed_group_is_told(lockkeeper: Command, policies: Path) -> None:
+def test_a_claimed_group_is_reported(lockkeeper: Command, policies: Path) -> None:
     """What the answer rests on, and what it is when it may not."""
     asked = ("--subject", "user:erik", "--group", "readers")
     shown = lockkeeper("explain", "-p", str(policies), *ASKED, *asked)
@@ -59,7 +59,7 @@ def test_a_batch_gives_a_tree_for_each_evaluation(lockkeeper: Command, policies:
     assert [record["held"] for record in shown.records] == [True, False, None]
 
 
-def test_the_moment_can_be_told(lockkeeper: Command, policies: Path) -> None:
+def test_the_moment_can_be_given(lockkeeper: Command, policies: Path) -> None:
     """Time-bound access, before and after its end."""
     bound = "valid_until: 2026-01-01T00:00:00Z\n" + GROUP.format(name="readers", role="order-readers")
     (policies / "group.yaml").write_text(bound)
@@ -78,7 +78,7 @@ def test_names_cannot_rewrite_the_terminal(lockkeeper: Command, policies: Path) 
 
 
 def test_who_can_lists_subjects_and_claims(lockkeeper: Command, policies: Path) -> None:
-    """Whom the documents name, and whoever claims the group."""
+    """Principals that the documents name, and any that claims the group."""
     asked = ("who-can", "kafka:GetTopicDetails", "--system", "lenses6", "-p", str(policies))
     shown = lockkeeper(*asked, "kafka:topic:prod/main/orders")
     assert (shown.code, shown.out.splitlines()) == (0, ["user:dana", "any principal that claims readers in groups"])

@@ -55,7 +55,7 @@ def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> No
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["polcy"], "Did you mean 'policy'?"),
         (["decide"], "Missing option '--policies'"),
@@ -63,14 +63,14 @@ def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> No
         (["tail", "denials"], "'decisions'"),
     ],
 )
-def test_wrong_usage_is_told_with_exit_code_2(lockkeeper: Command, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_reported_with_exit_code_2(lockkeeper: Command, arguments: list[str], message: str) -> None:
     shown = lockkeeper(*arguments)
     assert shown.code == 2
-    assert told in shown.err
+    assert message in shown.err
     assert "Usage: lockkeeper" in shown.err
 
 
-def test_a_wrong_setting_is_told_with_its_place_and_exit_code_2(lockkeeper: Command, tmp_path: object) -> None:
+def test_a_wrong_setting_is_reported_with_its_place_and_exit_code_2(lockkeeper: Command, tmp_path: object) -> None:
     file = f"{tmp_path}/lockkeeper.yaml"
     with open(file, "w", encoding="utf-8") as out:
         out.write("bootstrap_server: localhost:9092\n")
@@ -80,7 +80,7 @@ def test_a_wrong_setting_is_told_with_its_place_and_exit_code_2(lockkeeper: Comm
     assert "bootstrap_server" in shown.err
 
 
-def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Command) -> None:
+def test_a_broker_that_does_not_answer_is_reported_within_seconds(lockkeeper: Command) -> None:
     began = time.monotonic()
     shown = lockkeeper("topics", "create", "--bootstrap", UNREACHABLE, "--wait", "3")
     assert time.monotonic() - began < 50, "Kafka's clients would wait for a minute"

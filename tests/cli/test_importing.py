@@ -81,10 +81,10 @@ def test_what_the_source_has_no_more_goes_and_other_files_stay(lockkeeper: Comma
     mine = written(out / "mine.yaml", GROUP.format(name="mine", role="order-readers"))
     written(export, ROLES.replace("name: readers", "name: newcomers").replace("kafka:Get*", "kafka:List*"))
     shown = lockkeeper("import", "lenses6", str(export), "--out", str(out), "--json")
-    (told,) = shown.records
-    assert told["added"] == ["lenses6/Group/newcomers"]
-    assert told["removed"] == ["lenses6/Group/readers"]
-    assert told["changed"] == ["lenses6/Role/order-readers"]
+    (result,) = shown.records
+    assert result["added"] == ["lenses6/Group/newcomers"]
+    assert result["removed"] == ["lenses6/Group/readers"]
+    assert result["changed"] == ["lenses6/Role/order-readers"]
     assert mine.exists()
     assert "readers\n" not in (out / "lenses6.yaml").read_text().replace("order-readers", "")
 
@@ -113,9 +113,9 @@ def test_partial_goes_on_and_denies_whom_it_concerns(
 ) -> None:
     written(export, DENY)
     shown = lockkeeper("import", "lenses6", str(export), "--out", str(out), "--partial", "--json")
-    (told,) = shown.records
-    assert (shown.code, told["refused"], told["documents"]) == (0, False, 2)
-    assert [finding["level"] for finding in told["findings"]] == ["error"]
+    (result,) = shown.records
+    assert (shown.code, result["refused"], result["documents"]) == (0, False, 2)
+    assert [finding["level"] for finding in result["findings"]] == ["error"]
     asked = written(tmp_path / "requests.jsonl", lines(REQUEST))
     (answer,) = lockkeeper("decide", "--policies", str(out), "--requests", str(asked)).records
     assert answer["context"]["reasons"][0]["rule"] == "L6-DECIDE-DENY-WINS"
@@ -162,7 +162,7 @@ def test_a_file_that_was_edited_is_not_written_over(lockkeeper: Command, export:
 
 
 def test_a_document_that_another_file_has_refuses_the_run(lockkeeper: Command, export: Path, out: Path) -> None:
-    """lockkeeper would refuse both, and whoever they bind would get an error."""
+    """lockkeeper would refuse both, and the affected principals would get an error."""
     out.mkdir()
     written(out / "mine.yaml", GROUP.format(name="readers", role="order-readers"))
     shown = lockkeeper("import", "lenses6", str(export), "--out", str(out))
@@ -179,7 +179,7 @@ def test_two_sources_share_a_folder(lockkeeper: Command, export: Path, out: Path
     assert set(state(out)) == {"cdap.yaml", "lenses6.yaml"}
 
 
-def test_wrong_use_is_told_with_exit_code_2(lockkeeper: Command, export: Path, out: Path) -> None:
+def test_wrong_use_is_reported_with_exit_code_2(lockkeeper: Command, export: Path, out: Path) -> None:
     """A source that is none, a file that is not there, no folder."""
     shown = lockkeeper("import", "lenses7", str(export), "--out", str(out))
     assert (shown.code, "did you mean lenses" in shown.err) == (2, True)
@@ -189,7 +189,7 @@ def test_wrong_use_is_told_with_exit_code_2(lockkeeper: Command, export: Path, o
     assert lockkeeper("import", "lenses6", "--out", str(out)).code == 2
 
 
-def test_a_file_that_cannot_be_read_is_told_with_its_line(lockkeeper: Command, export: Path, out: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_with_its_line(lockkeeper: Command, export: Path, out: Path) -> None:
     """With --partial too: what it holds may deny."""
     written(export, "roles:\n  - &r {name: x}\n")
     shown = lockkeeper("import", "lenses6", str(export), "--out", str(out), "--partial")

@@ -84,7 +84,7 @@ def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("broken.yaml", BROKEN, "broken.yaml:6:3: lenses6/Role/broken: enforcment"),
         ("twice.yaml", "kind: Role\nkind: Group\n", "twice.yaml:2: duplicate key 'kind'"),
@@ -95,12 +95,12 @@ def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings:
     ],
 )
 def test_nothing_is_published_when_one_document_is_wrong(
-    policies: Policies, folder: Path, name: str, text: str, told: str
+    policies: Policies, folder: Path, name: str, text: str, message: str
 ) -> None:
     (folder / name).write_text(text)
     shown = policies("apply", str(folder))
     assert shown.code == 1
-    assert told in shown.err
+    assert message in shown.err
     assert policies.keys() == []
 
 
@@ -157,21 +157,21 @@ def test_get_takes_a_system_a_kind_or_a_whole_key(policies: Policies, folder: Pa
 
 
 @pytest.mark.parametrize(
-    ("key", "code", "told"),
+    ("key", "code", "message"),
     [
         ("lenses6/Role/order-reader", 1, "did you mean lenses6/Role/order-readers"),
         ("lenses6/Group/nothing/like/it/at/all", 1, "`lockkeeper policy get` lists what there is"),
         ("lenses7/Role/x", 2, "'lenses7' is not a system"),
     ],
 )
-def test_an_unknown_key_is_told_with_what_is_near(
-    policies: Policies, folder: Path, key: str, code: int, told: str
+def test_an_unknown_key_is_reported_with_what_is_near(
+    policies: Policies, folder: Path, key: str, code: int, message: str
 ) -> None:
     policies("apply", str(folder))
     for command in ("get", "delete"):
         shown = policies(command, key)
         assert shown.code == code
-        assert told in shown.err
+        assert message in shown.err
     assert len(policies.keys()) == 2
 
 
@@ -185,7 +185,7 @@ def test_delete_removes_all_keys_or_none(policies: Policies, folder: Path) -> No
     assert policies.keys() == []
 
 
-def test_a_document_that_cannot_be_read_is_told_and_can_be_deleted(
+def test_a_document_that_cannot_be_read_is_reported_and_can_be_deleted(
     policies: Policies, folder: Path, settings: Settings
 ) -> None:
     policies("apply", str(folder))
@@ -214,7 +214,7 @@ def test_a_transaction_that_was_not_committed_is_not_read_back(
     assert len(policies.keys()) == 2
 
 
-def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_told(
+def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_reported(
     policies: Policies, folder: Path, settings: Settings
 ) -> None:
     """And what it had begun does not stand in anybody's way."""
@@ -228,7 +228,7 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_told(
     assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/order-readers"]
 
 
-def test_topics_that_are_not_there_are_told_with_how_to_make_them(
+def test_topics_that_are_not_there_are_reported_with_how_to_make_them(
     lockkeeper: Command, config: Path, names: TopicNames, folder: Path
 ) -> None:
     shown = lockkeeper("policy", "apply", str(folder), "--config", str(config))

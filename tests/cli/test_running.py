@@ -30,13 +30,13 @@ ORDERS = ["--resource", "kafka:topic:prod/main/orders"]
 @pytest.fixture
 def spark_config(config: Path, tmp_path: Path) -> Path:
     """The configuration, with a checkpoint of its own, and a monitor that begins at once."""
-    told = {
+    settings = {
         **yaml.safe_load(config.read_text()),
         "checkpoint": (tmp_path / "checkpoint").as_uri(),
         "master": "local[1]",
         "monitor": {"trigger_seconds": 1.0},
     }
-    config.write_text(yaml.safe_dump(told))
+    config.write_text(yaml.safe_dump(settings))
     return config
 
 
@@ -121,7 +121,7 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--system", "lenses6"], "--subject, --action, --resource: required; or use --file"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "[]"], "--context: must be a JSON object"),
@@ -132,14 +132,14 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
         (["--file", "no-such-file"], "--file no-such-file:"),
     ],
 )
-def test_a_request_that_is_not_complete_is_wrong_usage(lockkeeper: Command, arguments: list[str], told: str) -> None:
+def test_a_request_that_is_not_complete_is_wrong_usage(lockkeeper: Command, arguments: list[str], message: str) -> None:
     shown = lockkeeper(*(arguments if arguments[0] == "request" else ["request", *arguments]), stdin="{}")
     assert shown.code == 2
-    assert told in shown.err
+    assert message in shown.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_told_to(
+def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_asked_to(
     config: Path, settings: Settings, number: signal.Signals, tmp_path: Path
 ) -> None:
     """And what a stranger wrote cannot steer the terminal."""

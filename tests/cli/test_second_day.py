@@ -27,8 +27,8 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._ports = folder, (free_port(), free_port())
-        told = {"BOOTSTRAP_SERVERS": f"127.0.0.1:{self._ports[0]}", "METRICS_PORT": str(self._ports[1])}
-        settings = {f"LOCKKEEPER_{name}": value for name, value in told.items()}
+        values = {"BOOTSTRAP_SERVERS": f"127.0.0.1:{self._ports[0]}", "METRICS_PORT": str(self._ports[1])}
+        settings = {f"LOCKKEEPER_{name}": value for name, value in values.items()}
         path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         self._environment = {**os.environ, **settings, "XDG_DATA_HOME": str(folder / "data"), "PYTHONPATH": path}
 

@@ -120,7 +120,7 @@ def test_created_topics_pass_the_check_and_a_second_creation_makes_nothing(
 
 @pytest.mark.stream
 def test_created_topics_can_be_used_at_once(broker: TestBroker, admin: AdminClient, names: TopicNames) -> None:
-    """Kafka answers a creation before the partitions have their leaders: whoever comes next would fail."""
+    """Kafka answers a creation before the partitions have their leaders: the next command would fail."""
     made = create_topics(admin, names)
     fresh = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -199,7 +199,7 @@ def test_a_decision_topic_too_small_for_the_largest_answer_is_found(admin: Admin
 
 @pytest.mark.stream
 def test_topics_are_as_large_as_the_configured_limits(admin: AdminClient, names: TopicNames) -> None:
-    """The history topic must hold a document and what is told about it."""
+    """The history topic must hold a document and its metadata."""
     create_topics(admin, names)
     larger = {problem.topic for problem in check_topics(admin, names, Sizes(record_out=8 << 20, document=2 << 20))}
     dead_letters = {dead_letters_of(topic) for topic in (*names.requests, *names.audit)}

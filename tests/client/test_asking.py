@@ -66,7 +66,7 @@ def test_the_subject_is_the_one_acted_for_unless_it_is_given() -> None:
 
 @pytest.mark.parametrize("subject", [None, "", {}])
 def test_a_subject_that_turns_out_to_be_none_is_not_replaced_by_the_one_acted_for(subject: object) -> None:
-    """A session without a user must not become whoever runs the service."""
+    """A session without a user must not become the user that runs the service."""
     with acting_as("user:admin"), pytest.raises(InvalidRequest, match="no subject"):
         _record(**SHORT, subject=subject)
 
@@ -92,15 +92,15 @@ def test_demanded_offsets_stand_in_the_context_and_in_those_of_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "fields", "told"),
+    ("request_", "fields", "message"),
     [
         (None, {"subject": "u"}, "system: required"),
         (None, {**SHORT, "subject": "u", "resorce": "x"}, "unknown field resorce"),
         ({"id": "r"}, {"subject": "u"}, "give one or the other"),
     ],
 )
-def test_wrong_usage_raises_at_once(request_: dict[str, Any] | None, fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_wrong_usage_raises_at_once(request_: dict[str, Any] | None, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         request_record("requests", request_, 5.0, fields)
 
 
@@ -128,7 +128,7 @@ def test_an_event_gets_an_id_a_time_and_the_subject_acted_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "told"),
+    ("event", "message"),
     [
         ({"system": "s", "event": "job.started", "resource": {"type": "job", "id": "job:x"}}, None),
         ({"system": "s", "event": "login", "subject": {"type": "user", "id": "dana"}}, None),
@@ -144,9 +144,9 @@ def test_an_event_gets_an_id_a_time_and_the_subject_acted_for() -> None:
         ),
     ],
 )
-def test_what_is_no_audit_event_is_refused_and_says_why(event: dict[str, Any], told: str | None) -> None:
-    if told is None:
+def test_what_is_no_audit_event_is_refused_and_says_why(event: dict[str, Any], message: str | None) -> None:
+    if message is None:
         assert event_record("audit", event, None).key in (b"job:x", b"dana")
     else:
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             event_record("audit", event, None)

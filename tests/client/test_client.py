@@ -175,8 +175,8 @@ def test_an_audit_event_is_on_its_topic_when_report_returns(world: World, client
     [message] = world.reader(world.names.audit[0]).until(lambda seen: len(seen) > 0, "the event")[-1:]
     assert (message.topic(), message.partition(), message.offset()) == (place.topic, place.partition, place.offset)
     assert message.key() == f"user:{user}".encode()
-    told = json.loads(message.value())
-    assert (told["decision_id"], told["outcome"], told["id"]) == ("decision-1", "success", f"done-{user}")
+    event = json.loads(message.value())
+    assert (event["decision_id"], event["outcome"], event["id"]) == ("decision-1", "success", f"done-{user}")
 
 
 def test_a_decision_consumer_goes_on_where_its_group_was_and_gets_again_what_was_not_handled(
@@ -261,7 +261,7 @@ def test_answers_on_a_partition_that_was_added_later_are_read(
     consumer.close()
 
 
-def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_told(
+def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_notified(
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers may have been missed: an error at once, and afterwards the client works again."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streaming.client.decision import Place
 from streaming.client.exchange import Correlation
 
-IDS = st.sampled_from(["a", "b", "c"])  # few: questions of ours and of strangers share them
+IDS = st.sampled_from(["a", "b", "c"])  # few: our requests and those of other clients share them
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Log:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_every_question_gets_its_own_answer_as_soon_as_report_and_answer_are_there(data: st.DataObject) -> None:
-    """Ours and strangers' mixed, some given up at any moment, dead letters without an id among the answers."""
+    """Ours and other clients' mixed, some given up at any moment, dead letters without an id among the answers."""
     log = Log()
     to_do: list[tuple[str, int | None, Place, str | None, str]] = []
     places: dict[int, Place] = {}
@@ -89,8 +89,8 @@ def _do(
     assert all(answer.startswith("ours") for answer in log.got.values())
 
 
-def test_an_answer_to_a_strangers_record_is_not_ours_though_it_names_our_id() -> None:
-    """Whoever writes a request with our id gets a decision of their own, which must not become ours."""
+def test_an_answer_to_another_clients_record_is_not_ours_though_it_names_our_id() -> None:
+    """A client that writes a request with our id gets a decision of its own, which must not become ours."""
     correlation: Correlation[str] = Correlation()
     ticket = correlation.open("same")
     assert correlation.answer(Place("requests", 0, 7), "same", "theirs") is None

@@ -91,8 +91,8 @@ def test_whatever_the_bytes_only_a_plain_allow_is_one(value: bytes) -> None:
         decision = read_decision(value)
     except Unreadable:
         return
-    told = json.loads(value)
-    assert decision.allowed == (told["decision"] is True and told["context"]["outcome"] == "allow")
+    record = json.loads(value)
+    assert decision.allowed == (record["decision"] is True and record["context"]["outcome"] == "allow")
 
 
 def test_a_glance_finds_the_requests_place_and_no_more_is_needed() -> None:

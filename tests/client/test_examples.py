@@ -29,14 +29,14 @@ LINES = re.findall(r"^```sh\n(.+)\n```$", KCAT, re.MULTILINE)
 
 @pytest.fixture
 def environment(world: World) -> dict[str, str]:
-    """What an example is told of Kafka and the topics."""
+    """The environment that tells an example of Kafka and the topics."""
     names = world.names
-    told = {"requests": list(names.requests), "audit": list(names.audit), "policies": names.policies}
+    fields = {"requests": list(names.requests), "audit": list(names.audit), "policies": names.policies}
     texts = {field: getattr(names, field) for field in ("facts", "history", "decisions", "verdicts", "alerts")}
-    topics = {**{field: json.dumps(value) for field, value in told.items()}, **texts}
-    told_topics = {variable(("topics", field)): value for field, value in topics.items()}
+    topics = {**{field: json.dumps(value) for field, value in fields.items()}, **texts}
+    topic_variables = {variable(("topics", field)): value for field, value in topics.items()}
     servers = {variable(("bootstrap_servers",)): world.settings.bootstrap_servers}
-    return {**os.environ, **servers, **told_topics, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **servers, **topic_variables, "PYTHONPATH": str(ROOT)}
 
 
 def _run(environment: dict[str, str], example: str, *arguments: str) -> list[str]:
@@ -60,7 +60,7 @@ def test_the_service_runs_what_is_allowed_and_nothing_else(
     everything["spec"]["statements"][0]["action"] = "*"
     world.publish(everything)
     assert _run(environment, "service.py", f"user:{user}") == ["orders: 6 partitions"]
-    [event] = [told for told in world.everything(world.names.audit[0]) if told["subject"]["id"] == f"user:{user}"]
+    [event] = [one for one in world.everything(world.names.audit[0]) if one["subject"]["id"] == f"user:{user}"]
     assert (event["action"]["name"], event["outcome"]) == ("kafka:DeleteTopic", "success")
     assert event["decision_id"] in {decision["id"] for decision in world.everything(world.names.decisions)}
 
@@ -112,18 +112,18 @@ def _kcat(world: World, line: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("kcat") is None, reason="kcat is not installed: apt-get install kcat")
-def test_the_lines_for_kcat_work_in_the_order_they_are_told(world: World, client: Client) -> None:
+def test_the_lines_for_kcat_work_in_the_order_they_are_listed(world: World, client: Client) -> None:
     send, decisions, publish, policies, delete, letters = LINES
     _kcat(world, send)
     seen: list[dict[str, Any]] = []
     wait_until(lambda: bool(seen.extend(_decided(_kcat(world, decisions), "r-1")) or seen), "the decision", PATIENCE)
     assert seen[0]["context"]["outcome"] == "deny"
     _kcat(world, publish)
-    [(_, key, document)] = [told for told in _documents(_kcat(world, policies)) if told[1] == "Role/kcat-readers"]
-    told = json.loads(document)
-    assert f"{told['kind']}/{told['name']}" == key
+    [(_, key, document)] = [one for one in _documents(_kcat(world, policies)) if one[1] == "Role/kcat-readers"]
+    parsed = json.loads(document)
+    assert f"{parsed['kind']}/{parsed['name']}" == key
     _kcat(world, delete)
-    newest = [told for told in _documents(_kcat(world, policies)) if told[1] == "Role/kcat-readers"][-1]
+    newest = [one for one in _documents(_kcat(world, policies)) if one[1] == "Role/kcat-readers"][-1]
     assert newest[2] == ""
     client.authorize({"id": "bad", "system": "lenses6"})
     assert "__connect.errors.exception.message=not a request" in _kcat(world, letters)

@@ -154,6 +154,6 @@ def test_a_topic_that_is_not_there_is_an_error_and_none_a_mistake(world: World) 
 
 def test_it_needs_neither_spark_nor_numpy() -> None:
     heavy = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "prometheus_client", "uvicorn")
-    told = f"import sys; from streaming.client import LocalClient; print([n for n in {heavy} if n in sys.modules])"
-    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    program = f"import sys; from streaming.client import LocalClient; print([n for n in {heavy} if n in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"

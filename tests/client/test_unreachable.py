@@ -1,4 +1,4 @@
-"""Without Kafka, and with wrong usage: never an allow, never a function that runs unasked, never a secret told."""
+"""Without Kafka, and with wrong usage: never an allow, never a function that runs unasked, never a secret shown."""
 
 import asyncio
 import functools
@@ -204,13 +204,13 @@ def test_the_asynchronous_client_guards_async_functions_alone(other: AsyncClient
 
 
 def test_a_guard_that_asks_nothing_is_refused_where_it_is_written(client: Client, other: AsyncClient) -> None:
-    for guard, told in (
+    for guard, message in (
         ({}, "system, action, resource: required"),
         ({**SHORT, "resource": ""}, "resource: required"),
         ({**SHORT, "ressource": "x"}, "unknown ressource"),
     ):
         for one in (client, other):
-            with pytest.raises(TypeError, match=told):
+            with pytest.raises(TypeError, match=message):
                 one.requires(**guard)
     with pytest.raises(TypeError):
         client.requires(print)  # type: ignore[call-arg]
@@ -237,7 +237,7 @@ def test_a_guarded_function_looks_as_before_and_refuses_wrong_arguments_before_a
 
 
 def test_a_thread_begins_without_a_subject(client: Client) -> None:
-    """A pool's thread must not act for whoever used it before."""
+    """A pool's thread must not act for its previous user."""
     with ThreadPoolExecutor(1) as pool, acting_as("user:dana"):
         assert pool.submit(lambda: client.authorize(**SHORT).code).result() == "no-subject"
 
@@ -256,8 +256,8 @@ def test_a_closed_client_answers_at_once_and_reports_nothing() -> None:
         client.report(EVENT)
 
 
-def _in_a_fork(client: Client, told: Any) -> None:
-    told.put(client.authorize(**SHORT, subject="u").code)
+def _in_a_fork(client: Client, codes: Any) -> None:
+    codes.put(client.authorize(**SHORT, subject="u").code)
     client.close()
 
 
@@ -265,10 +265,10 @@ def _in_a_fork(client: Client, told: Any) -> None:
 def test_a_client_from_before_a_fork_says_so(client: Client) -> None:
     """Threads do not survive a fork: each worker process of a server needs its own."""
     fork = multiprocessing.get_context("fork")
-    told = fork.SimpleQueue()
-    child = fork.Process(target=_in_a_fork, args=(client, told))
+    codes = fork.SimpleQueue()
+    child = fork.Process(target=_in_a_fork, args=(client, codes))
     child.start()
-    assert told.get() == "client-forked"
+    assert codes.get() == "client-forked"
     child.join(10)
     assert child.exitcode == 0
 
@@ -292,7 +292,7 @@ def test_an_idempotent_producer_that_lost_count_is_made_anew() -> None:
     assert producer._producer is second
 
 
-def test_secrets_are_told_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_shown_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         assert SECRET not in repr(client) + repr(NOBODY) + repr(PolicyPublisher(NOBODY)) + str(NOBODY)
         assert "sasl.password" in repr(NOBODY)
@@ -309,7 +309,7 @@ def test_settings_that_librdkafka_refuses_are_refused_at_once_without_their_secr
         assert SECRET not in str(raised.value)
 
 
-def test_policies_that_break_the_rules_are_not_published_and_each_error_is_told() -> None:
+def test_policies_that_break_the_rules_are_not_published_and_each_error_is_reported() -> None:
     publisher = PolicyPublisher(NOBODY)
     role = {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": [{"effect": "perhaps"}]}}
     with pytest.raises(PublishFailed, match=r"documents \(document 1\): lenses6/Role/r: .*effect"):

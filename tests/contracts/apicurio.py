@@ -77,8 +77,8 @@ class Apicurio:
 
     def register(self, subject: str, schema: str, references: list[dict[str, Any]] | None = None) -> int:
         """Register an Avro schema; its id."""
-        told = self.ask(f"subjects/{subject}/versions", {"schema": schema, "references": references or []})
-        return int(told["id"])
+        answer = self.ask(f"subjects/{subject}/versions", {"schema": schema, "references": references or []})
+        return int(answer["id"])
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """What it answers to GET, or with a body to POST. By the standard library: not by what is tested."""

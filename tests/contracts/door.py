@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Door:
-    """Open while this object is; whoever was inside is shut out with it."""
+    """Open while this object is; connections that are open end with it."""
 
     def __init__(self, host: str, port: int, behind: int) -> None:
         self._address, self._behind = (host, port), (host, behind)

@@ -80,8 +80,8 @@ def documents() -> tuple[Put, ...]:
 
 def _case_documents() -> Iterator[Put]:
     for scene in stages():
-        for facts, told in ((False, scene.stage.apply), (True, scene.stage.facts)):
-            yield from (_put({"system": scene.system, **document}, facts) for document in told)
+        for facts, documents in ((False, scene.stage.apply), (True, scene.stage.facts)):
+            yield from (_put({"system": scene.system, **document}, facts) for document in documents)
 
 
 def _put(document: dict[str, Any], facts: bool) -> Put:

@@ -132,5 +132,5 @@ def test_headers_are_those_that_the_code_writes() -> None:
     assert set(_headers("deadLetterHeaders")["required"]) == {name for name, _ in letter}
     assert _headers("decisionHeaders")["properties"].keys() == {*CARRIED, "content-type"}
     assert _headers("keptHeaders")["required"] == [AT, NEXT]
-    told = _headers("decisionHeaders")["properties"]["content-type"]["enum"]
-    assert told == [text.decode() for text in CONTENT_TYPES.values()]
+    names = _headers("decisionHeaders")["properties"]["content-type"]["enum"]
+    assert names == [text.decode() for text in CONTENT_TYPES.values()]

@@ -257,7 +257,7 @@ def test_the_schemas_are_files_of_their_own_that_need_no_other_place() -> None:
 
 
 def test_every_schema_has_an_id_by_which_validators_find_it_and_it_the_others() -> None:
-    """`.invalid` is nobody's (RFC 6761): a validator without the files fails, and fetches no schema of strangers."""
+    """`.invalid` is nobody's (RFC 6761): a validator without the files fails, and fetches no schema from elsewhere."""
     schemas = documents()
     assert {name: schema.get("$id") for name, schema in schemas.items()} == {name: ID + name for name in schemas}
     registry = Registry().with_resources((one["$id"], Resource.from_contents(one)) for one in schemas.values())

@@ -109,8 +109,8 @@ def test_decisions_and_alerts_are_read_by_confluents_deserializer(
     assert (read_["request_id"], read_["decision"]) == (ASKED["id"], plain["decision"])
     assert read_["context"]["reasons"] == plain["context"]["reasons"]
     assert read_["time"].timestamp() * 1000 == AT
-    [(_, _, alert, told)] = encodings.encoded([(topics.alerts, b"k", examples.alerts()[0], [])])
-    assert told == [content_type]
+    [(_, _, alert, headers)] = encodings.encoded([(topics.alerts, b"k", examples.alerts()[0], [])])
+    assert headers == [content_type]
     read_ = AvroDeserializer(client)(alert, SerializationContext(topics.alerts, MessageField.VALUE))
     assert json.loads(read_["subject"]) == "lenses6/Role/x"
 
@@ -212,11 +212,11 @@ def _serialized_data() -> bytes:
     return Writer("request", "avro-single-object").encode(json.dumps(ASKED).encode())[10:]
 
 
-def test_what_goes_wrong_is_told_without_the_password() -> None:
+def test_what_goes_wrong_is_reported_without_the_password() -> None:
     registry = Registry(_away(user="dana", password="s3cret").schema_registry)
-    with pytest.raises(RegistryDown) as told:
+    with pytest.raises(RegistryDown) as raised:
         registry.schema(7)
-    chain = [told.value, told.value.__cause__]
+    chain = [raised.value, raised.value.__cause__]
     assert not any("s3cret" in f"{error!r} {error}" for error in chain)
     assert "s3cret" not in repr(_away(user="dana", password="s3cret"))
 
@@ -252,7 +252,7 @@ def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Se
         Deserializer(SchemaRegistry()).json("decision", confluent)
 
 
-def test_an_unknown_subject_is_told_from_a_registry_that_is_away(registry: Apicurio) -> None:
+def test_an_unknown_subject_is_distinguished_from_a_registry_that_is_away(registry: Apicurio) -> None:
     with pytest.raises(RegistryRefused):
         Registry(SchemaRegistry(url=registry.url)).schema(987_654)
 

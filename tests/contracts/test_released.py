@@ -75,12 +75,12 @@ def test_an_optional_field_more_is_compatible_both_ways_and_a_needed_one_is_not(
 @pytest.mark.parametrize("release", releases())
 def test_what_a_release_called_valid_is_valid(release: str) -> None:
     """Requests, decisions, alerts and documents of the cases, and the examples that the released schemas give."""
-    told = {
+    more = {
         "request.json": examples.requests(),
         "decision.json": [json.loads(record) for record in examples.decisions()],
         "alert.json": [json.loads(record) for record in examples.alerts()],
         "policy-document.json": [put.document for put in examples.documents()],
     }
     for name, schema in documents(release).items():
-        for example in (*told.get(name, ()), *schema.get("examples", ())):
+        for example in (*more.get(name, ()), *schema.get("examples", ())):
             assert faults(name, example, release=release) or faults(name, example) == []

@@ -1,4 +1,4 @@
-"""The settings of encodings and of the schema registry: wrong ones are told, passwords never."""
+"""The settings of encodings and of the schema registry: wrong ones are reported, passwords never."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ URL = "http://registry:8081"
 
 
 def test_the_environment_sets_them_one_by_one() -> None:
-    told = {
+    given = {
         "LOCKKEEPER_ENCODING": "avro-confluent",
         "LOCKKEEPER_SCHEMA_REGISTRY_URL": URL,
         "LOCKKEEPER_SCHEMA_REGISTRY_USER": "dana",
         "LOCKKEEPER_SCHEMA_REGISTRY_PASSWORD": "0123",
         "LOCKKEEPER_SCHEMA_REGISTRY_REGISTER": "false",
     }
-    settings = load_settings(None, told)
+    settings = load_settings(None, given)
     registry = settings.schema_registry
     assert settings.encoding == "avro-confluent"
     assert (registry.url, registry.user, registry.password, registry.register) == (URL, "dana", "0123", False)
@@ -28,7 +28,7 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("given", "says"),
     [
         ({"encoding": "avro"}, "encoding"),
         ({"encoding": "avro-confluent"}, "set schema_registry.url"),
@@ -46,8 +46,8 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
         ({"schema_registry": "http://dana:s3cret@registry"}, "schema_registry"),
     ],
 )
-def test_a_wrong_one_is_told_without_the_password(told: dict[str, Any], says: str) -> None:
+def test_a_wrong_one_is_reported_without_the_password(given: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        check_settings(told)
+        check_settings(given)
     assert says in str(refused.value)
     assert "s3cret" not in str(refused.value)

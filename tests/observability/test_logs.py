@@ -40,8 +40,8 @@ def _logged(**log: Any) -> list[dict[str, Any]]:
 
 def test_a_batch_is_one_line_with_the_policy_version_and_counts() -> None:
     [line] = _logged()
-    told = {name: line[name] for name in ("event", "level", "job", "batch", "policy_version", "records", "deny")}
-    assert told == {
+    shown = {name: line[name] for name in ("event", "level", "job", "batch", "policy_version", "records", "deny")}
+    assert shown == {
         "event": "batch decided",
         "level": "info",
         "job": "doors",
@@ -66,7 +66,7 @@ def test_levels_are_honoured_and_decisions_are_asked_for(log: dict[str, Any], ev
     assert [line["event"] for line in _logged(**log)] == events
 
 
-def test_a_decision_is_named_by_its_id_and_nothing_that_strangers_wrote() -> None:
+def test_a_decision_is_named_by_its_id_and_nothing_that_clients_wrote() -> None:
     line = _logged(level="debug", decisions=True)[1]
     assert (line["decision"], line["outcome"], line["batch"]) == ("topic-id-0-17", "deny", 3)
     assert "request_id" not in line
@@ -104,7 +104,7 @@ def test_why_the_job_ended_is_in_the_log(failure: Exception | None, level: str, 
     assert line.get("why") == (str(failure) if failure else None)
 
 
-def test_a_progress_is_told_without_offsets() -> None:
+def test_a_progress_is_reported_without_offsets() -> None:
     progress = {
         "name": "lockkeeper",
         "batchId": 0,

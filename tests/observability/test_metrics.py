@@ -23,7 +23,7 @@ ALERTS, REQUESTS, AUDIT = Settings().topics.alerts, Settings().topics.requests[0
 
 @pytest.fixture
 def watch() -> Watch:
-    """A watch nobody has told anything yet."""
+    """A watch that has observed nothing yet."""
     return Watch(Settings())
 
 
@@ -104,8 +104,8 @@ def test_what_is_written_between_batches_is_no_step_of_a_batch(watch: Watch) -> 
 
 
 def test_only_alerts_are_counted_and_only_kinds_we_know_are_labels(watch: Watch) -> None:
-    told = [(ALERTS, b"k", b'{"kind":"%s"}' % kind.encode(), []) for kind in (*ALERT_KINDS, "made-up", "made-up-2")]
-    watch.committed([*told, ("history", b"k", None, []), (ALERTS, b"k", b"\xc3\x01 Avro", [])])
+    alerts = [(ALERTS, b"k", b'{"kind":"%s"}' % kind.encode(), []) for kind in (*ALERT_KINDS, "made-up", "made-up-2")]
+    watch.committed([*alerts, ("history", b"k", None, []), (ALERTS, b"k", b"\xc3\x01 Avro", [])])
     assert {_value(watch, "alerts_total", kind=kind) for kind in ALERT_KINDS} == {1}
     assert _value(watch, "alerts_total", kind="other") == 3
     assert _value(watch, "alerts_total", kind="made-up") is None
@@ -125,7 +125,7 @@ def _role(name: str, **spec: Any) -> dict[str, Any]:
     return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": [statement], **spec}}
 
 
-def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
+def test_documents_are_distinguished_in_force_refused_and_deleted() -> None:
     policies = DocumentStore()
     policies.put(_role("good"), 1_000, 0)
     policies.put(_role("was-good"), 2_000, 1)
@@ -134,11 +134,11 @@ def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
     policies.put(_role("gone"), 5_000, 4)
     policies.delete(policies_key(policies, "gone"), 6_000, 5)
     policies.put({"system": "strange", "kind": "x", "name": "y"}, 7_000, 6)
-    told = measure(0.5, Compiler(policies), policies)
-    assert told.in_force == {"lenses6": 2}
-    assert told.refused == {"lenses6": 2, "other": 1}
-    assert told.newest == 6_000
-    assert told.grants["lenses6"] > 0
+    measured = measure(0.5, Compiler(policies), policies)
+    assert measured.in_force == {"lenses6": 2}
+    assert measured.refused == {"lenses6": 2, "other": 1}
+    assert measured.newest == 6_000
+    assert measured.grants["lenses6"] > 0
 
 
 def policies_key(store: DocumentStore, name: str) -> Any:

@@ -120,7 +120,7 @@ def test_the_port_is_free_once_it_is_stopped(health: Health) -> None:
         _get(settings.port, "/healthz")
 
 
-def test_a_port_that_is_taken_is_told_with_what_to_do(port: int, health: Health) -> None:
+def test_a_port_that_is_taken_is_reported_with_what_to_do(port: int, health: Health) -> None:
     with (
         pytest.raises(
             SettingsError, match=rf"127\.0\.0\.1 port {port} cannot be listened on: .*LOCKKEEPER_METRICS_PORT"

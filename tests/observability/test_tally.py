@@ -108,5 +108,5 @@ def _header(value: bytes | None) -> list[dict[str, Any]]:
         ([], []),
     ],
 )
-def test_traces_are_few_and_short_whatever_strangers_send(headers: list[Any], kept: list[str]) -> None:
+def test_traces_are_few_and_short_whatever_clients_send(headers: list[Any], kept: list[str]) -> None:
     assert tally("requests", NOW, no_counts(), np.zeros(0, np.int64), headers).traces == kept

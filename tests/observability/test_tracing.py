@@ -20,7 +20,7 @@ from streaming.settings import Settings, SettingsError, TracingSettings
 ASKED = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{ASKED}-b7ad6b7169203331-01"
 STEPS: Sequence[tuple[Step, int]] = [("range-fixed", 1_010), ("policies-read", 1_030), ("evaluated", 1_100)]
-TOLD = BatchTrace("job", 4, 1_000, STEPS, "sha256:1", Counter(allow=2, dead_letters=1))
+BATCH = BatchTrace("job", 4, 1_000, STEPS, "sha256:1", Counter(allow=2, dead_letters=1))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def _spans(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[ReadableS
 
 
 def test_a_batch_is_a_span_with_its_steps_below_it_end_to_end(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    tracing.batch(TOLD, [])
+    tracing.batch(BATCH, [])
     batch, steps = _spans(exporter)
     assert (batch.name, batch.start_time, batch.end_time) == ("job batch", 1_000, 1_100)
     assert [(s.name, s.start_time, s.end_time) for s in steps] == [
@@ -66,7 +66,7 @@ def test_a_batch_is_a_span_with_its_steps_below_it_end_to_end(tracing: Tracing, 
 def test_it_is_linked_to_requests_and_what_is_no_trace_parent_is_left_out(
     tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    tracing.batch(TOLD, ["", "00-1", TRACEPARENT, "\ufffd" * 64, f"00-{'0' * 32}-{'0' * 16}-01"])
+    tracing.batch(BATCH, ["", "00-1", TRACEPARENT, "\ufffd" * 64, f"00-{'0' * 32}-{'0' * 16}-01"])
     batch, _ = _spans(exporter)
     assert [f"{link.context.trace_id:032x}" for link in batch.links] == [ASKED]
 

@@ -22,7 +22,7 @@ def _shipped() -> list[Path]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
     )
     if listed.returncode != 0:
-        pytest.skip(f"not in a clone, so what is shipped cannot be told: {listed.stderr.strip()}")
+        pytest.skip(f"not in a clone, so which files are shipped is not known: {listed.stderr.strip()}")
     return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
 
 

@@ -28,8 +28,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
     """The section `project` of pyproject.toml."""
-    told: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return told
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project
 
 
 def _metadata(wheel: zipfile.ZipFile, file: str) -> str:
@@ -52,7 +52,7 @@ def test_every_file_of_the_packages_is_in_it_and_nothing_else(wheel: zipfile.Zip
         text=True,
     )
     if listed.returncode != 0:
-        pytest.skip(f"not in a clone, so what belongs to the packages cannot be told: {listed.stderr.strip()}")
+        pytest.skip(f"not in a clone, so which files belong to the packages is not known: {listed.stderr.strip()}")
     expected = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
     assert {"streaming/runtime/jars.lock", "streaming/runtime/ivysettings.xml", "streaming/py.typed"} <= expected

@@ -30,7 +30,7 @@ class Change:
         self.after = Snapshot(store)
         self.edits = [Edit(str(key), before[key], said(store.histories.get(key))) for key in keys]
         self.system, self.at = all_systems()[system], at
-        self.told = self.judged(self.edits)
+        self.opened = self.judged(self.edits)
 
     def judged(self, edits: Sequence[Edit]) -> tuple[Escalation, ...]:
         """What the change opened, by edits in whatever order."""

@@ -95,7 +95,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
     compiler, others = Compiler(store), data.draw(st.sampled_from(WRITTEN))
     base: bytes = pickle.dumps(compiler.snapshot.without_findings())
     remote, changes = pickle.loads(base), list[SnapshotChange]()
-    older = [(compiler.snapshot, told_of(Snapshot(store)))]
+    older = [(compiler.snapshot, contents_of(Snapshot(store)))]
     requests = [data.draw(requests_of(system)) for _ in range(3)]
     for order, (what, given_) in enumerate([*data.draw(edits_of(system)), *data.draw(edits_of(others))], 10):
         event(what)
@@ -114,9 +114,9 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         remote = remote.with_change(changes[-1])
         _check(remote, expected, requests)
         _check(pickle.loads(base).with_change(together(changes)), expected, requests)
-        older.append((compiler.snapshot, told_of(expected)))
-    for snapshot, told in older:
-        assert told_of(snapshot) == told
+        older.append((compiler.snapshot, contents_of(expected)))
+    for snapshot, expected in older:
+        assert contents_of(snapshot) == expected
 
 
 def test_a_change_that_adds_or_removes_moments_alone_ends_the_answers_of_all_epochs() -> None:
@@ -154,7 +154,7 @@ def group(name: str, roles: list[str], members: list[str]) -> dict[str, Any]:
 
 
 def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]]) -> None:
-    assert told_of(snapshot) == told_of(expected)
+    assert contents_of(snapshot) == contents_of(expected)
     snapshots = [one.with_facts(FactOverlay()) for one in (snapshot, expected)]
     for request in requests:
         for at in (*MOMENTS, None):
@@ -164,7 +164,7 @@ def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]
             assert given_ == wanted
 
 
-def told_of(snapshot: Snapshot) -> Any:
+def contents_of(snapshot: Snapshot) -> Any:
     """All that a snapshot says, without an order on which nothing depends."""
     return (
         snapshot.version,
@@ -231,7 +231,7 @@ def test_what_contradicts_counts_as_it_does_in_all_documents() -> None:
     for order, key in enumerate(map(_key, documents), 5):
         store.delete(key, order, order)
         compiler.compile()
-        assert told_of(compiler.snapshot) == told_of(Snapshot(store))
+        assert contents_of(compiler.snapshot) == contents_of(Snapshot(store))
 
 
 def test_an_edit_shares_what_it_does_not_touch() -> None:
@@ -259,4 +259,4 @@ def test_where_most_has_changed_all_is_compiled(monkeypatch: pytest.MonkeyPatch)
     for order in range(4):
         store.put(role(f"r{order}", ("allow", "*", "*")), order, order)
     assert compiler.compile() is None
-    assert told_of(compiler.snapshot) == told_of(Snapshot(store))
+    assert contents_of(compiler.snapshot) == contents_of(Snapshot(store))

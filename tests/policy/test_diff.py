@@ -1,4 +1,4 @@
-"""What a change of policies changes: which differences are told, and which of them let more through."""
+"""What a change of policies changes: which differences are reported, and which of them let more through."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def test_the_order_and_place_of_statements_is_no_difference() -> None:
     ],
     ids=["allow added", "allow lost", "deny added", "deny lost", "covered", "wider", "narrower", "needless one lost"],
 )
-def test_what_lets_more_through_is_told(old: list[Any], new: list[Any], widens: list[bool]) -> None:
+def test_what_lets_more_through_is_reported(old: list[Any], new: list[Any], widens: list[bool]) -> None:
     """An allow more or a deny less, unless another says as much on the other side."""
     assert [widening for _, _, widening in differences([role("r", *old)], [role("r", *new)])] == widens
 
@@ -54,7 +54,7 @@ def test_a_new_membership_widens_by_the_allows_and_a_lost_one_by_the_denies_it_l
 
 
 def test_a_window_is_part_of_a_grant() -> None:
-    """The same statement for a longer time is another grant, and told with its time."""
+    """The same statement for a longer time is another grant, and reported with its time."""
     bound = role("r", READ, valid_until="2026-01-01T00:00:00Z")
     (lost, new) = differences([bound], [role("r", READ)])
     assert lost == (
@@ -65,15 +65,15 @@ def test_a_window_is_part_of_a_grant() -> None:
     assert (new[0], new[2]) == ("added", True)
 
 
-def test_a_changed_fact_is_told() -> None:
+def test_a_changed_fact_is_reported() -> None:
     """Nobody can tell from a fact alone what it opens, so it counts as widening."""
     enforced = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}
     open_ = {**enforced, "spec": {"enforcement": False}}
     assert differences([enforced], [enforced]) == []
-    told = differences([enforced], [open_])
-    assert told
-    assert all(widens for _, _, widens in told)
-    assert any("Organization o" in text for _, text, _ in told)
+    found = differences([enforced], [open_])
+    assert found
+    assert all(widens for _, _, widens in found)
+    assert any("Organization o" in text for _, text, _ in found)
 
 
 def test_replay_tells_the_requests_that_are_answered_otherwise() -> None:

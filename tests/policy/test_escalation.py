@@ -1,4 +1,4 @@
-"""What changes of documents open: cases in escalations/*.yaml, one file a system, told and not told."""
+"""What changes of documents open: cases in escalations/*.yaml, one file a system, reported and not reported."""
 
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,15 @@ def test_what_a_change_opens(system: str, case: dict[str, Any]) -> None:
     """Each case tells all, and of each escalation the fields that it is about."""
     before, change = ([{"system": system, **d} for d in case.get(part, ())] for part in ("before", "change"))
     gone = [Key(system, *text.split("/", 1)) for text in case.get("delete", ())]
-    told = [_shown(one, system) for one in Change(system, before, change, gone, case.get("at", 0)).told]
+    opened = [_shown(one, system) for one in Change(system, before, change, gone, case.get("at", 0)).opened]
     key = lambda one: (one["where"], one["kind"], one["severity"], one["by"])  # noqa: E731
-    expected = sorted(case["told"], key=key)
+    expected = sorted(case["opens"], key=key)
     found = [
         {name: list(one[name]) if isinstance(one[name], tuple) else one[name] for name in wanted}
-        for one, wanted in zip(sorted(told, key=key), expected, strict=False)
+        for one, wanted in zip(sorted(opened, key=key), expected, strict=False)
     ]
     assert found == expected
-    assert len(told) == len(expected), told
+    assert len(opened) == len(expected), opened
 
 
 def test_every_system_has_cases_and_powers() -> None:

@@ -1,7 +1,7 @@
-"""What holds of escalations whatever the documents: told if and only if something opens, in any order.
+"""What holds of escalations whatever the documents: reported if and only if something opens, in any order.
 
 A *probe* is one permission on one object, asked for by a subject, a claim, or two of them in one request. What lies
-in no power and was not denied before opens without being told: that is an ordinary grant.
+in no power and was not denied before opens without being reported: that is an ordinary grant.
 """
 
 import functools
@@ -109,10 +109,10 @@ def is_power(permission: Name, object_: Name) -> bool:
 
 @probed
 @given(changes)
-def test_what_opens_is_told(change: Change) -> None:
-    """Whoever is allowed what was denied to him, or administration that he had not, is among those told of."""
-    lifted = {who for one in change.told if one.kind == "deny-lifted" for who in one.principals}
-    powerful = {who for one in change.told if one.kind == "administration" for who in one.principals}
+def test_what_opens_is_reported(change: Change) -> None:
+    """Principals that are allowed what was denied to them, or administration that they had not, are reported."""
+    lifted = {who for one in change.opened if one.kind == "deny-lifted" for who in one.principals}
+    powerful = {who for one in change.opened if one.kind == "administration" for who in one.principals}
     for askers, place, denied in opened(change):
         if denied:
             assert lifted.intersection(askers)
@@ -121,8 +121,10 @@ def test_what_opens_is_told(change: Change) -> None:
 
 
 def _role(name: str, *statements: tuple[str, str, str]) -> dict[str, Any]:
-    told = [{"effect": effect, "action": [action], "resource": [resource]} for effect, action, resource in statements]
-    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": told}}
+    written = [
+        {"effect": effect, "action": [action], "resource": [resource]} for effect, action, resource in statements
+    ]
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": written}}
 
 
 HELD_BY_READERS = {"roles": ["r2", "r3"], "members": ["user:dana"]}
@@ -136,11 +138,11 @@ PART_OF_A_POWER = [
 @probed
 @given(changes)
 @example(Change("lenses6", PART_OF_A_POWER[:1], PART_OF_A_POWER))
-def test_what_is_told_opens(change: Change) -> None:
-    """For everybody told of, some probe by him is allowed now that was not: of administration, or denied before."""
-    event("told" if change.told else "silent")
+def test_what_is_reported_opens(change: Change) -> None:
+    """By each principal reported, some probe is allowed now that was not: of administration, or denied before."""
+    event("reported" if change.opened else "silent")
     found = opened(change)
-    for one in change.told:
+    for one in change.opened:
         for who in one.principals:
             own = ((place, denied) for askers, place, denied in found if who in askers)
             assert any(_is_of(one.kind, place, denied) for place, denied in own), (one, who)
@@ -158,7 +160,7 @@ def _is_of(kind: str, place: Place, denied: bool) -> bool:
 def test_the_order_of_documents_in_a_change_tells_nothing(system: str, data: st.DataObject, seed: int) -> None:
     """A folder is published in any order."""
     change = change_of(data, system)
-    assert change.judged(random.Random(seed).sample(change.edits, len(change.edits))) == change.told
+    assert change.judged(random.Random(seed).sample(change.edits, len(change.edits))) == change.opened
 
 
 @pytest.mark.parametrize("system", WRITTEN)
@@ -167,7 +169,7 @@ def test_the_order_of_documents_in_a_change_tells_nothing(system: str, data: st.
 def test_the_same_again_opens_nothing(system: str, data: st.DataObject) -> None:
     """Every document published once more."""
     documents = data.draw(documents_of(system))
-    assert Change(system, documents, documents).told == ()
+    assert Change(system, documents, documents).opened == ()
 
 
 @pytest.mark.parametrize("system", WRITTEN)
@@ -178,4 +180,4 @@ def test_taking_all_away_gives_no_power(system: str, data: st.DataObject) -> Non
     documents = data.draw(documents_of(system))
     change = Change(system, documents, [], [identify(document) for document in documents])
     with_engine = engine_of(all_systems()[system]) is not None
-    assert [one for one in change.told if not (with_engine and one.kind == "deny-lifted")] == []
+    assert [one for one in change.opened if not (with_engine and one.kind == "deny-lifted")] == []

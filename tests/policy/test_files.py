@@ -158,7 +158,7 @@ def test_a_folder_gives_every_document_with_its_place_in_order_of_the_files(tmp_
     ]
 
 
-def test_a_json_list_is_many_documents_told_apart_by_number(tmp_path: Path) -> None:
+def test_a_json_list_is_many_documents_distinguished_by_number(tmp_path: Path) -> None:
     file = _written(tmp_path, "all.json", '[{"name": "a"}, {"name": "b"}]')
     assert [str(document.place) for document in read_documents(file)] == [
         f"{file} (document 1)",

@@ -77,7 +77,7 @@ def _streamsets() -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def test_who_can_asks_for_subjects_with_the_properties_that_the_request_gives() -> None:
-    """An organization is whoever asks in it; what a subject claims of itself is another's own affair."""
+    """An organization means its members; what a subject claims of itself is another's own affair."""
     documents, request = _streamsets()
     snapshot = policy.compile_documents(documents)
     assert policy.decide(snapshot, request).allowed
@@ -108,7 +108,7 @@ def test_what_a_subject_holds_is_listed_with_the_denies_that_meet_it() -> None:
 
 
 def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
-    """A ban is no matter for strangers, so whom it meets is told beside "everyone"; who errs is not."""
+    """A ban concerns no unknown principals, so those it meets are listed beside "everyone"; who errs is not."""
     everything = (EVERYTHING, EVERYTHING, StatementId("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])

@@ -45,8 +45,8 @@ def _requests() -> list[dict[str, Any]]:
     def ask(system: str, user: str, action: str, resource: str) -> dict[str, Any]:
         subject = {"type": "user", "id": user, "properties": {"groups": ["g"]}}
         kind = resource.partition(":")[0]
-        told = {"id": "r", "system": system, "action": {"name": action}, "time": 20}
-        return {**told, "subject": subject, "resource": {"type": kind, "id": resource}}
+        fields = {"id": "r", "system": system, "action": {"name": action}, "time": 20}
+        return {**fields, "subject": subject, "resource": {"type": kind, "id": resource}}
 
     asked = [ask("streamsets", user, verb, "pipeline:p") for user in ("dana", "nora") for verb in VERBS]
     return [*asked, ask("cdap", "dana", "namespace.view", "namespace:n")]

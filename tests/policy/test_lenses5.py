@@ -54,7 +54,7 @@ def test_every_clause_has_one_form_and_names_what_exists() -> None:
 
 
 def test_every_topic_field_has_words_and_exists() -> None:
-    """Each field that a clause walks over is one that some thing has, and can be told to people."""
+    """Each field that a clause walks over is one that some thing has, and can be explained to people."""
     known = catalogue()
     walked = {clause["each"] for clause in every_clause(known) if "each" in clause}
     assert walked == set(known.words)
@@ -126,7 +126,7 @@ def consumers(topics: list[str]) -> dict[str, Any]:
 
 
 def test_a_group_does_not_belong_in_the_facts_topic() -> None:
-    """Whoever may publish inventories may not grant with them."""
+    """A publisher of inventories may not grant with them."""
     facts = DocumentStore(facts_only=True)
     rejected = facts.put(group(administration=["License / Manage"]))
     assert rejected is not None
@@ -196,7 +196,7 @@ def test_what_is_said_when_something_is_missing(
     assert message is None or message in [reason.message for reason in reasons]
 
 
-def test_a_group_with_nothing_odd_in_it_warns_of_nothing() -> None:
+def test_a_group_without_anything_suspicious_warns_of_nothing() -> None:
     """Manage beside View, one type for each connection, datasets and permissions: no warning."""
     namespaces = [
         {"connection": "main", "type": "Kafka", "datasets": ["a*"], "permissions": ["Show Topic"]},
@@ -255,7 +255,7 @@ def test_a_claim_that_contradicts_a_document_is_noted_and_changes_nothing(
 
 
 def test_the_sentences_of_a_decision_name_statement_rule_and_object() -> None:
-    """Through a compound requirement people are told which topic of which processor stood in the way."""
+    """Through a compound requirement the explanation names which topic of which processor stood in the way."""
     reads = {"connection": "main", "type": "Kafka", "datasets": ["in*"], "permissions": ["Show Topic"]}
     request = consumers([]) | {
         "action": {"name": "sql-processors.view"},

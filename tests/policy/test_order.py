@@ -40,7 +40,7 @@ DOCUMENTS = [
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_of_several_ways_to_a_grant_the_same_is_told(packed: bool) -> None:
+def test_of_several_ways_to_a_grant_the_same_is_reported(packed: bool) -> None:
     decisions = set()
     for documents in itertools.permutations(DOCUMENTS):
         snapshot = policy.compile_documents(documents)
@@ -60,7 +60,7 @@ def test_the_order_of_claimed_groups_changes_nothing(claimed: tuple[str, ...]) -
     assert policy.decide(snapshot, asked).reasons[0].message.endswith("(claim:a → group:a → role:r)")
 
 
-def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
+def test_the_shortest_way_is_reported_and_of_two_the_first_by_name() -> None:
     """However the memberships were come across."""
     ways = ["user > long", "long > longer", "longer > held", "user > d", "d > held", "user > c", "c > held"]
     ends = [way.split(" > ") for way in ways]

@@ -47,8 +47,8 @@ def test_a_glob_of_many_pieces_is_what_the_reference_does(text: str, single: boo
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("glob", ["*a" * 20 + "*b", "*.*.*_raw", "*-eu-*-log", "?*a?*a?b"])
-def test_a_text_that_almost_matches_is_told_at_once(glob: str) -> None:
-    """Whoever asks chooses it; a regular expression would try every place for every star, for hours."""
+def test_a_text_that_almost_matches_is_reported_at_once(glob: str) -> None:
+    """The caller chooses it; a regular expression would try every place for every star, for hours."""
     for text in ("a" * 200_000, "." * 200_000, "-eu-" * 50_000):
         assert not matches(Pattern((Glob(glob, single=True),)), (text,))
 
@@ -77,7 +77,7 @@ def test_overlapping_globs_share_a_name(left: Pattern, right: Pattern) -> None:
 
 @given(patterns(parts), patterns(parts))
 def test_covering_is_never_claimed_wrongly(wide: Pattern, narrow: Pattern) -> None:
-    """Whoever relies on `covers` loses no name."""
+    """A caller that relies on `covers` loses no name."""
     if covers(wide, narrow):
         assert matched(narrow) <= matched(wide)
         assert overlaps(wide, narrow)

@@ -109,7 +109,7 @@ def test_the_fast_evaluator_is_the_slow_one(system: str, data: st.DataObject) ->
 def test_order_changes_nothing(system: str, data: st.DataObject, seed: int) -> None:
     """That of documents and of what the subject claims changes nothing of a decision.
 
-    That of lists inside documents changes none of its parts, but for where and how somebody is told about them: the
+    That of lists inside documents changes none of its parts, but for where and how they are reported: the
     statements' numbers, and what is named first.
     """
     documents, request = data.draw(dated(system)), data.draw(requests_of(system))

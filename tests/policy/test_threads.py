@@ -70,9 +70,9 @@ def _documents() -> list[dict[str, Any]]:
 
 
 def _requests(subject: str) -> list[dict[str, Any]]:
-    told = {"id": "r", "system": "lenses6", "subject": {"type": "user", "id": subject}, "time": 1}
+    fields = {"id": "r", "system": "lenses6", "subject": {"type": "user", "id": subject}, "time": 1}
     return [
-        {**told, "action": {"name": action}, "resource": {"type": "lrn", "id": f"kafka:topic:a/{part}/t"}}
+        {**fields, "action": {"name": action}, "resource": {"type": "lrn", "id": f"kafka:topic:a/{part}/t"}}
         for action in ("kafka:ListTopic", "kafka:DeleteTopic")
         for part in ("secret", "open", "hidden")
     ]

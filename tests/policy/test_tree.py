@@ -49,7 +49,7 @@ def test_an_untrusted_claim_is_an_error_above_a_part_that_failed() -> None:
     assert "not trusted to claim" in tree.notes[0]
 
 
-def test_a_passed_deadline_is_told() -> None:
+def test_a_passed_deadline_is_reported() -> None:
     """Though all parts hold."""
     (tree,) = draw_trees(SNAPSHOT, {**ASK, "time": 2, "deadline": 1})
     assert tree.held is None

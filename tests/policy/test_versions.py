@@ -57,12 +57,12 @@ ASK = {
 def asking(system: str, subject: str, action: str, resource: str, **more: Any) -> Document:
     """A request."""
     of = {"type": resource.partition(":")[0], "id": resource, **more.pop("of", {})}
-    told = {
+    fields = {
         "subject": {"type": "user", "id": subject, **more.pop("by", {})},
         "action": {"name": action},
         "resource": of,
     }
-    return {"id": "r", "system": system, **told, **more}
+    return {"id": "r", "system": system, **fields, **more}
 
 
 def answer(
@@ -95,11 +95,11 @@ def test_a_time_that_may_not_be_claimed_opens_nothing() -> None:
     assert answer(ALLOWED, ASK, BEFORE, TIMELESS).allowed, "where it does not matter, nothing needs a time"
 
 
-@pytest.mark.parametrize("trust", [CLAIMS, TIMELESS], ids=["not told", "not trusted"])
+@pytest.mark.parametrize("trust", [CLAIMS, TIMELESS], ids=["not given", "not trusted"])
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_deadline_without_a_time_is_an_error(trust: frozenset[str], batch: bool) -> None:
-    told: Document = {"deadline": FROM} | ({"time": BEFORE} if trust == TIMELESS else {})
-    request = {**ASK, **told} | ({"evaluations": [{}, {"action": {"name": "kafka:DeleteTopic"}}]} if batch else {})
+    fields: Document = {"deadline": FROM} | ({"time": BEFORE} if trust == TIMELESS else {})
+    request = {**ASK, **fields} | ({"evaluations": [{}, {"action": {"name": "kafka:DeleteTopic"}}]} if batch else {})
     decision = answer(ALLOWED, request, trust=trust)
     assert decision.outcome == "error"
     assert {item.reasons[0].code for item in decision.evaluations or (decision,)} == {"time-needed"}
@@ -327,11 +327,11 @@ def test_a_login_in_the_future_does_not_count() -> None:
 
 def test_a_run_in_the_future_does_not_freeze_anything() -> None:
     """Before it starts, the job's pipeline counts as it is."""
-    told = {"type": "pipeline", "owner": "eve", "pipeline_kind": "dc", "connections": []}
+    fields = {"type": "pipeline", "owner": "eve", "pipeline_kind": "dc", "connections": []}
     documents = [
         STREAMSETS[0],
-        document("streamsets", "Object", "pipeline:p", **told),
-        document("streamsets", "Object", "pipeline:p", 60, **told, acl={"user:dana": ["READ"]}),
+        document("streamsets", "Object", "pipeline:p", **fields),
+        document("streamsets", "Object", "pipeline:p", 60, **fields, acl={"user:dana": ["READ"]}),
         document("streamsets", "Object", "engine:e", type="engine", owner="dana", engine_kind="dc", labels=["w"]),
         document("streamsets", "Object", "job:j", type="job", owner="dana", pipeline="p", labels=["w"]),
         document("streamsets", "ActiveJob", "job:j", started_at=50),
@@ -339,8 +339,8 @@ def test_a_run_in_the_future_does_not_freeze_anything() -> None:
     monitor = asking("streamsets", "dana", "job.monitor", "job:j")
     assert outcomes(documents, monitor, 49, 61) == ["deny", "deny"]
     documents[-1] = document("streamsets", "ActiveJob", "job:j", started_at=FROM)
-    documents[2] = document("streamsets", "Object", "pipeline:p", 60, **told, acl={"user:dana": ["READ"]})
-    documents.append(document("streamsets", "Object", "pipeline:p", 80, **told))
+    documents[2] = document("streamsets", "Object", "pipeline:p", 60, **fields, acl={"user:dana": ["READ"]})
+    documents.append(document("streamsets", "Object", "pipeline:p", 80, **fields))
     assert outcomes(documents, monitor, 59, 60, 79, 80, FROM) == ["deny", "allow", "allow", "deny", "deny"]
 
 

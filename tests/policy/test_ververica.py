@@ -105,11 +105,11 @@ def test_a_token_counts_if_all_it_names_is_the_user_and_by_one_enabled_protocol(
     """Whatever else it has: every form of a token under all that may be enabled (VV-BIND-USER, VV-GROUP-SOURCE)."""
     for email, name_id, groups, attributes in SHAPES:
         named = {"oidc": email, "saml": name_id}
-        told = {"oidc": groups, "saml": (attributes or {}).get("memberOf")}
+        claimed = {"oidc": groups, "saml": (attributes or {}).get("memberOf")}
         names = [protocol for protocol in named if named[protocol]] or ["oidc"]
         of = [protocol for protocol in names if protocol in enabled]
         sound = {email, name_id} <= {"bob", None} and len(of) < 2
-        expected = ("allow" if any(told[protocol] for protocol in of) else "deny") if sound else "error"
+        expected = ("allow" if any(claimed[protocol] for protocol in of) else "deny") if sound else "error"
         token = token_of(email, name_id, groups, attributes)
         assert answer_to(token, enabled) == expected, token
 

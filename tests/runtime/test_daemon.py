@@ -42,7 +42,7 @@ def test_a_worker_that_spark_stops_ends_without_a_trace(short_path: str) -> None
 
     With the variables that Spark sets, and in its place at the other end of the pipe and of the socket.
     """
-    told = {
+    variables = {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
         "PYTHON_WORKER_FACTORY_SOCK_DIR": short_path,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
@@ -50,7 +50,7 @@ def test_a_worker_that_spark_stops_ends_without_a_trace(short_path: str) -> None
     }
     command = [sys.executable, "-m", "streaming.runtime.daemon", "pyspark.worker"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, env={**os.environ, **told}, stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
+    with subprocess.Popen(command, env={**os.environ, **variables}, stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
         assert daemon.stdout is not None
         (length,) = struct.unpack("!i", daemon.stdout.read(4))
         with socket.socket(socket.AF_UNIX) as spark:

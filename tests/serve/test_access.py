@@ -206,7 +206,7 @@ def _request(*headers: bytes, body: bytes = BODY, head: bytes = HEAD) -> bytes:
         ([b"proxy-authorization: Bearer %s\r\n" % SECRET.encode()], 401),
         ([b"cookie: access_token=%s\r\n" % SECRET.encode()], 401),
         ([b'x-forwarded-client-cert: Subject="CN=billing"\r\n'], 401),
-        # Two ways to say where the body ends are one too many: whoever is in front may have read another request.
+        # Two ways to say where the body ends are one too many: a proxy in front may have read another request.
         ([GOOD, b"transfer-encoding: chunked\r\n"], 400),
         ([GOOD, b"content-length: 5\r\n"], 400),
         ([GOOD, b"transfer-encoding: chunked\r\n", b"transfer-encoding: identity\r\n"], 400),

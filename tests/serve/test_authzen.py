@@ -48,8 +48,8 @@ def _read(offset: int = 41) -> Read:
     return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
 
 
-def _bytes(told: Any) -> bytes:
-    return json.dumps(told).encode()
+def _bytes(given: Any) -> bytes:
+    return json.dumps(given).encode()
 
 
 def _answer(asked: EvaluationRequest, rules: Rules = RULES) -> tuple[Decision, Any]:
@@ -57,13 +57,13 @@ def _answer(asked: EvaluationRequest, rules: Rules = RULES) -> tuple[Decision, A
     return decision, json.loads(body)
 
 
-def _one(told: Any, system: str = "", rules: Rules = RULES) -> Any:
-    return _answer(parse_evaluation(_bytes(told), "r-1", system, rules), rules)[1]
+def _one(given: Any, system: str = "", rules: Rules = RULES) -> Any:
+    return _answer(parse_evaluation(_bytes(given), "r-1", system, rules), rules)[1]
 
 
-def _several(told: Any, rules: Rules = RULES) -> Any:
-    assert SCHEMAS["evaluations-request"].is_valid(told)
-    found = _answer(parse_evaluations(_bytes(told), "r-1", "", rules), rules)[1]
+def _several(given: Any, rules: Rules = RULES) -> Any:
+    assert SCHEMAS["evaluations-request"].is_valid(given)
+    found = _answer(parse_evaluations(_bytes(given), "r-1", "", rules), rules)[1]
     assert SCHEMAS["evaluations-response"].is_valid(found)
     return found
 
@@ -90,13 +90,13 @@ def test_what_no_statement_allows_is_denied(change: dict[str, Any]) -> None:
 def test_in_shadow_mode_the_answer_says_that_it_is_not_enforced() -> None:
     rules = Rules((SYSTEM,), SYSTEM, enforced=False)
     assert _one(ALLOWED, rules=rules)["context"]["enforced"] is False
-    told = {**ALLOWED, "evaluations": [{}]}
-    assert _answer(parse_evaluations(_bytes(told), "r", "", rules), rules)[1]["context"]["enforced"] is False
+    given = {**ALLOWED, "evaluations": [{}]}
+    assert _answer(parse_evaluations(_bytes(given), "r", "", rules), rules)[1]["context"]["enforced"] is False
 
 
 def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decision() -> None:
-    told = {**ALLOWED, "time": 1, "deadline": 1, "id": 5, "system": "cdap", "evaluations": 3}
-    assert _one(told)["decision"] is True
+    given = {**ALLOWED, "time": 1, "deadline": 1, "id": 5, "system": "cdap", "evaluations": 3}
+    assert _one(given)["decision"] is True
     read = parse_evaluation(
         _bytes({**ALLOWED, "context": {"freshness": "full", "system": SYSTEM, "a": 1}}), "r", "", RULES
     )
@@ -109,11 +109,11 @@ def test_the_path_names_the_system_and_a_context_does_not_change_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "outcome"),
+    ("given", "outcome"),
     [({"system": "cdap"}, "error"), ({"system": "nonesuch"}, "error"), ({"system": SYSTEM}, "allow")],
 )
-def test_a_context_names_the_system_of_a_plain_path(told: dict[str, Any], outcome: str) -> None:
-    assert _one({**ALLOWED, "context": told})["context"]["outcome"] == outcome
+def test_a_context_names_the_system_of_a_plain_path(given: dict[str, Any], outcome: str) -> None:
+    assert _one({**ALLOWED, "context": given})["context"]["outcome"] == outcome
 
 
 def test_callers_are_trusted_with_no_claim_unless_a_setting_says_so() -> None:
@@ -132,15 +132,15 @@ def test_callers_are_trusted_with_no_claim_unless_a_setting_says_so() -> None:
     ],
 )
 def test_the_semantics_of_several_evaluations(semantic: str | None, decisions: list[bool]) -> None:
-    told: dict[str, Any] = {**ALLOWED, "evaluations": [{}, {"resource": SECRETS}, {"subject": DANA}]}
+    given: dict[str, Any] = {**ALLOWED, "evaluations": [{}, {"resource": SECRETS}, {"subject": DANA}]}
     if semantic:
-        told["options"] = {"evaluations_semantic": semantic}
-    assert [one["decision"] for one in _several(told)["evaluations"]] == decisions
+        given["options"] = {"evaluations_semantic": semantic}
+    assert [one["decision"] for one in _several(given)["evaluations"]] == decisions
 
 
 def test_an_item_replaces_whole_objects_and_an_incomplete_one_is_an_error_by_itself() -> None:
-    told = {"subject": DANA, "action": READ, "evaluations": [{"resource": ORDERS}, {"resource": SECRETS}, {}]}
-    found = _several(told)["evaluations"]
+    given = {"subject": DANA, "action": READ, "evaluations": [{"resource": ORDERS}, {"resource": SECRETS}, {}]}
+    found = _several(given)["evaluations"]
     assert [one["decision"] for one in found] == [True, False, False]
     assert found[2]["context"]["reasons"][0]["code"] == "incomplete-evaluation"
 
@@ -164,8 +164,8 @@ def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation(
 
 def test_an_answer_beyond_the_limit_is_an_error() -> None:
     rules = Rules((SYSTEM,), SYSTEM, limits=Limits(record_out=700))
-    told = {**ALLOWED, "evaluations": [{}, {}, {}]}
-    decision, _ = _answer(parse_evaluations(_bytes(told), "r", "", rules), rules)
+    given = {**ALLOWED, "evaluations": [{}, {}, {}]}
+    decision, _ = _answer(parse_evaluations(_bytes(given), "r", "", rules), rules)
     assert decision.reasons[0].code == "answer-too-large"
 
 
@@ -227,9 +227,9 @@ def test_without_any_system_the_request_is_refused() -> None:
 
 
 def test_stale_policies_are_no_allow() -> None:
-    told = json.loads(stale("why"))
-    assert SCHEMAS["evaluation-response"].is_valid(told)
-    assert (told["decision"], told["context"]["outcome"]) == (False, "error")
+    response = json.loads(stale("why"))
+    assert SCHEMAS["evaluation-response"].is_valid(response)
+    assert (response["decision"], response["context"]["outcome"]) == (False, "error")
 
 
 def test_the_metadata_of_a_system_has_its_paths() -> None:
@@ -250,14 +250,14 @@ def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: 
     for scene in scenes(load_cases(_CASES / f"{system}.yaml")):
         rules, read = Rules((system,), trust=scene.trust), Read(scene.snapshot, 0.0, {}, -1, {})
         for expectation in scene.stage.expect:
-            told = scene.request(expectation)
-            told.pop("deadline", None)
-            expected = decide(scene.snapshot, {**told, "time": NOW}, trust=scene.trust | {"time"})
+            given = scene.request(expectation)
+            given.pop("deadline", None)
+            expected = decide(scene.snapshot, {**given, "time": NOW}, trust=scene.trust | {"time"})
             if expected.reasons[0].code == "malformed-request":
                 continue
-            parse = parse_evaluations if "evaluations" in told else parse_evaluation
-            decision, body = answer(parse(_bytes(told), told["id"], system, rules), read, rules, NOW, 0.0, 15.0)
-            assert decision == expected, told
+            parse = parse_evaluations if "evaluations" in given else parse_evaluation
+            decision, body = answer(parse(_bytes(given), given["id"], system, rules), read, rules, NOW, 0.0, 15.0)
+            assert decision == expected, given
             found = body_of(body)
             assert [one["decision"] for one in found] == [one.allowed for one in expected.evaluations or (expected,)]
             outcomes.add(expected.outcome)
@@ -266,8 +266,8 @@ def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: 
 
 def body_of(body: bytes) -> list[Any]:
     """The answers in a response."""
-    told = json.loads(body)
-    found: list[Any] = told.get("evaluations", [told])
+    response = json.loads(body)
+    found: list[Any] = response.get("evaluations", [response])
     return found
 
 
@@ -293,9 +293,9 @@ _REQUESTS = st.fixed_dictionaries(
 
 
 @given(_REQUESTS)
-def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(told: dict[str, Any]) -> None:
+def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(given: dict[str, Any]) -> None:
     try:
-        asked = parse_evaluations(_bytes(told), "r", "", RULES)
+        asked = parse_evaluations(_bytes(given), "r", "", RULES)
         decision, body = _answer(asked)
     except BadRequest:
         return

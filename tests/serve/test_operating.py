@@ -103,7 +103,7 @@ def test_a_span_continues_the_clients_trace_and_names_no_path_of_its_choice() ->
 @stream
 def test_it_is_not_ready_before_it_ends_and_answers_meanwhile(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    settings = settings_of(world, drain_seconds=2.0, access_log=True)
+    settings = settings_of(world, drain_seconds=4.0, access_log=True)
     settings = msgspec.structs.replace(settings, metrics=MetricsSettings(port))
     with serving(settings) as running:
         text = Asking(running.server.port).text

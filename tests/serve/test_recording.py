@@ -117,7 +117,7 @@ def test_a_full_queue_is_an_error_unless_answers_may_be_lost_and_then_they_are_c
         with (
             serving(_settings(world, **small)) as strict,
             serving(_settings(world, **small, record_full="count")) as lax,
-            serving(_settings(world, record="durable", wait_seconds=0.5, max_staleness_seconds=100.0)) as durable,
+            serving(_settings(world, record="durable", wait_seconds=2.0, max_staleness_seconds=100.0)) as durable,
         ):
             for served in (strict, lax, durable):
                 assert served.decision() is True
@@ -131,7 +131,7 @@ def test_a_full_queue_is_an_error_unless_answers_may_be_lost_and_then_they_are_c
             assert lax.server._recorder.lost == 3
             began = time.monotonic()
             assert durable.ask(PATH, ASKED)[0] == 503
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
             for served in (strict, lax, durable):
                 served.server._recorder.close(0.2)
             assert json.dumps(lax.server._recorder.lost) == "6"

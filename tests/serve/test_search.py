@@ -35,8 +35,8 @@ def _read(documents: list[dict[str, Any]]) -> Read:
 READ = _read(DOCUMENTS)
 
 
-def _found(kind: Kind, told: dict[str, Any], read: Read = READ, rules: Rules = RULES, system: str = SYSTEM) -> Any:
-    search = parse_search(kind, json.dumps(told).encode(), "r-1", system, rules)
+def _found(kind: Kind, body: dict[str, Any], read: Read = READ, rules: Rules = RULES, system: str = SYSTEM) -> Any:
+    search = parse_search(kind, json.dumps(body).encode(), "r-1", system, rules)
     return json.loads(answer(search, read, rules, NOW, 0.0, 15.0))
 
 
@@ -48,16 +48,16 @@ def test_subjects_are_those_who_are_allowed() -> None:
 
 
 def test_subjects_may_be_others_where_claims_are_trusted() -> None:
-    told = {"subject": {"type": "user"}, "action": READ_IT, "resource": ORDERS}
+    body = {"subject": {"type": "user"}, "action": READ_IT, "resource": ORDERS}
     trusting = Rules((SYSTEM,), SYSTEM, frozenset({"groups"}))
-    assert _found("subject", told, rules=trusting)["context"]["complete"] is False
+    assert _found("subject", body, rules=trusting)["context"]["complete"] is False
 
 
 def test_resources_are_those_that_documents_name_and_never_all() -> None:
-    told = {"subject": DANA, "action": READ_IT, "resource": {"type": "lrn"}}
-    found = _found("resource", told)
+    body = {"subject": DANA, "action": READ_IT, "resource": {"type": "lrn"}}
+    found = _found("resource", body)
     assert (found["results"], found["context"]["complete"]) == ([ORDERS], False)
-    assert _found("resource", {**told, "resource": {"type": "table"}})["results"] == []
+    assert _found("resource", {**body, "resource": {"type": "table"}})["results"] == []
 
 
 def test_actions_are_those_of_the_catalogue() -> None:
@@ -71,15 +71,15 @@ def test_actions_are_those_of_the_catalogue() -> None:
 def test_pages_follow_each_other_and_are_together_what_there_is() -> None:
     members = [f"user:u{number}" for number in range(7)]
     read = _read([role("readers", ORDERS["id"]), group("readers", *members)])
-    told: dict[str, Any] = {"subject": {"type": "user"}, "action": READ_IT, "resource": ORDERS, "page": {"limit": 3}}
+    body: dict[str, Any] = {"subject": {"type": "user"}, "action": READ_IT, "resource": ORDERS, "page": {"limit": 3}}
     ids, sizes = [], []
     while True:
-        found = _found("subject", told, read)
+        found = _found("subject", body, read)
         ids += [one["id"] for one in found["results"]]
         sizes.append(found["page"]["count"])
         if not found["page"]["next_token"]:
             break
-        told["page"] = {"limit": 3, "token": found["page"]["next_token"]}
+        body["page"] = {"limit": 3, "token": found["page"]["next_token"]}
     assert (ids, sizes) == (members, [3, 3, 1])
 
 
@@ -101,9 +101,9 @@ def test_pages_follow_each_other_and_are_together_what_there_is() -> None:
     ],
 )
 def test_what_is_not_a_search_is_refused(kind: Kind, change: dict[str, Any]) -> None:
-    told = {"subject": DANA, "action": READ_IT, "resource": ORDERS, **change}
+    body = {"subject": DANA, "action": READ_IT, "resource": ORDERS, **change}
     with pytest.raises(BadRequest):
-        _found(kind, told)
+        _found(kind, body)
 
 
 def test_an_unknown_system_is_refused() -> None:
@@ -173,23 +173,23 @@ def test_in_the_cases_of_all_rules_a_search_finds_what_is_allowed_and_nothing_el
     for scene in list(scenes(load_cases(_CASES / f"{system}.yaml")))[:25]:
         read = Read(scene.snapshot, 0.0, {}, -1, {})
         for expectation in scene.stage.expect[:3]:
-            told = scene.request(expectation)
-            request = {**told, "time": NOW}
+            body = scene.request(expectation)
+            request = {**body, "time": NOW}
             request.pop("deadline", None)
-            if "evaluations" in told or decide(scene.snapshot, request, trust=frozenset({"time"})).outcome != "allow":
+            if "evaluations" in body or decide(scene.snapshot, request, trust=frozenset({"time"})).outcome != "allow":
                 continue
             for kind in KINDS:
-                results = _found(kind, told, read, rules, system)["results"]
+                results = _found(kind, body, read, rules, system)["results"]
                 for one in results:
                     asked = {**request, kind: {**request[kind], **one}}
                     assert decide(scene.snapshot, asked, trust=frozenset({"time"})).allowed, (kind, asked)
-                found_in[kind] += {"name": told["action"]["name"]} in results if kind == "action" else bool(results)
+                found_in[kind] += {"name": body["action"]["name"]} in results if kind == "action" else bool(results)
     assert found_in["action"] > 0
     assert found_in["subject"] > 0
 
 
 def test_who_can_is_the_code_that_is_asked() -> None:
-    told = {"subject": DANA, "action": READ_IT, "resource": ORDERS}
-    reach = who_can(READ.snapshot, {"id": "1", "system": SYSTEM, **told}, trust=frozenset({"time"}))
-    found = _found("subject", told)["results"]
+    body = {"subject": DANA, "action": READ_IT, "resource": ORDERS}
+    reach = who_can(READ.snapshot, {"id": "1", "system": SYSTEM, **body}, trust=frozenset({"time"}))
+    found = _found("subject", body)["results"]
     assert [one["id"] for one in found] == sorted(who.name for who in reach.allowed)

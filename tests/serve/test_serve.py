@@ -66,9 +66,9 @@ class Running:
 
     def decision(self, **context: Any) -> bool:
         """Whether dana may read the orders."""
-        status, told, _ = self.ask(PATH, {**ASKED, "context": context} if context else ASKED)
-        assert status == 200, told
-        return bool(told["decision"])
+        status, body, _ = self.ask(PATH, {**ASKED, "context": context} if context else ASKED)
+        assert status == 200, body
+        return bool(body["decision"])
 
 
 @contextlib.contextmanager
@@ -101,18 +101,18 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 def test_a_change_is_in_force_and_an_acknowledged_one_at_once_where_asked_for(world: World) -> None:
     with serving(settings_of(world)) as running:
         assert running.decision() is True
-        _, told, _ = running.ask(f"/{SYSTEM}{PATH}", ASKED)
-        assert told["context"]["policy_offsets"][world.policies] == {"0": 1}
-        assert told["context"]["freshness"]["kind"] == "bounded"
+        _, body, _ = running.ask(f"/{SYSTEM}{PATH}", ASKED)
+        assert body["context"]["policy_offsets"][world.policies] == {"0": 1}
+        assert body["context"]["freshness"]["kind"] == "bounded"
 
         world.publish(role("readers", "kafka:topic:prod/main/orders", effect="deny"))
         assert running.decision(freshness="full") is False
         offset = world.publish(role("readers", "kafka:topic:prod/main/orders"))
         assert running.decision(min_policy_offsets={world.policies: {"0": offset}}) is True
-        _, told, _ = running.ask(
+        _, body, _ = running.ask(
             PATH, {**ASKED, "context": {"min_policy_offsets": {world.policies: {"0": offset + 9}}}}
         )
-        assert (told["decision"], told["context"]["reasons"][0]["code"]) == (False, "policies-behind")
+        assert (body["decision"], body["context"]["reasons"][0]["code"]) == (False, "policies-behind")
 
         world.delete("Group/readers")
         wait_until(lambda: not running.decision(), "the deletion is in force")
@@ -130,7 +130,7 @@ def test_facts_are_followed(world: World) -> None:
 
 def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
     limits = msgspec.structs.replace(world.settings.limits, record_in=2000)
-    settings = msgspec.structs.replace(settings_of(world, request_seconds=1.0), limits=limits)
+    settings = msgspec.structs.replace(settings_of(world, request_seconds=2.0), limits=limits)
     with serving(settings) as running:
         port = running.server.port
         assert running.ask(PATH, b"{")[0] == 400
@@ -139,14 +139,14 @@ def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
         assert running.ask("/nonesuch" + PATH, ASKED)[0] == 404
         assert running.ask(PATH, b"", "GET")[0] == 405
         assert _chunked(port, b" " * 2001) == 413
-        status, told, headers = running.ask(PATH, ASKED, X_Request_ID="abc-1")
-        assert (status, told["decision"], headers["x-request-id"]) == (200, True, "abc-1")
+        status, body, headers = running.ask(PATH, ASKED, X_Request_ID="abc-1")
+        assert (status, body["decision"], headers["x-request-id"]) == (200, True, "abc-1")
         assert len(running.ask(PATH, ASKED)[2]["x-request-id"]) == 32
-        status, told, _ = running.ask(f"/.well-known/authzen-configuration/{SYSTEM}", b"", "GET")
+        status, body, _ = running.ask(f"/.well-known/authzen-configuration/{SYSTEM}", b"", "GET")
         base = f"http://127.0.0.1:{port}/{SYSTEM}"
         found = running.ask(f"/{SYSTEM}/access/v1/search/subject", {**ASKED, "subject": {"type": "user"}})
         assert (found[0], found[1]["results"]) == (200, [ASKED["subject"]])
-        assert (status, told["access_evaluation_endpoint"]) == (200, f"{base}{PATH}")
+        assert (status, body["access_evaluation_endpoint"]) == (200, f"{base}{PATH}")
         # Slow callers: neither headers nor a body may be sent for as long as they like.
         assert _sent(port, b"POST /access") == b""
         half = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
@@ -230,8 +230,8 @@ def test_the_command_decides_and_without_kafka_answers_503(fresh_name: Callable[
             world.publish(role("readers", "kafka:topic:prod/main/orders"))
             assert ask({"freshness": "full"})[1]["decision"] is True
             embedded.stop()
-            status, told = ask({"freshness": "full"})
-            assert (status, told["decision"], told["context"]["outcome"]) == (503, False, "error")
+            status, body = ask({"freshness": "full"})
+            assert (status, body["decision"], body["context"]["outcome"]) == (503, False, "error")
             wait_until(lambda: ask()[0] == 503, "the policies are stale")
             assert ask()[1]["decision"] is False
             wait_until(lambda: ask.text(settings.metrics.port, "/readyz") != "ready\n", "it is not ready")
@@ -278,10 +278,10 @@ def _command(settings: Settings, folder: Path) -> Iterator[int]:
 def written(settings: Settings, folder: Path) -> Path:
     """A file with these settings."""
     file = folder / "serve.json"
-    told = {
+    plain = {
         name: msgspec.to_builtins(getattr(settings, name))
         for name in ("bootstrap_servers", "job_name", "topics", "serve", "metrics")
     }
-    del told["topics"]["systems"]
-    file.write_text(json.dumps(told))
+    del plain["topics"]["systems"]
+    file.write_text(json.dumps(plain))
     return file

@@ -27,10 +27,10 @@ def _said(partition_evaluator: PartitionEvaluator, request: dict[str, Any], at: 
     number, _, value, _ = partition_evaluator.decide(None, json.dumps(request).encode(), None, 0, at)
     if number != 0:
         return None
-    return _told(value or b"")
+    return _plain(value or b"")
 
 
-def _told(value: bytes) -> dict[str, Any]:
+def _plain(value: bytes) -> dict[str, Any]:
     return _without_batch(json.loads(value))
 
 
@@ -45,7 +45,7 @@ def _said_shortly(evaluator: Evaluator, source: Source, request: dict[str, Any],
     value = json.dumps(request).encode()
     packed = evaluator.for_partition(source, CONTEXT).decide_all(Records(records_batch([(None, value, None)], at)))
     decisions = list(packed.decisions())
-    return _told(decisions[0]) if decisions else None
+    return _plain(decisions[0]) if decisions else None
 
 
 def _expected(scene: Scene, request: dict[str, Any]) -> dict[str, Any] | None:

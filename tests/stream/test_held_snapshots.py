@@ -14,7 +14,7 @@ from streaming.enforcer import worker as worker_module
 from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
 from streaming.snapshots import broadcasts as broadcasts_module
 from streaming.snapshots.broadcasts import Broadcasts, PublishedSnapshot, Segment
-from tests.policy.test_compiler import role, told_of
+from tests.policy.test_compiler import contents_of, role
 
 
 class Sent:
@@ -82,13 +82,13 @@ def test_every_worker_has_what_the_driver_has(monkeypatch: pytest.MonkeyPatch, s
             continue
         finally:
             Sent.full = False
-        expected[eras[-1].number] = told_of(Snapshot(store))
+        expected[eras[-1].number] = contents_of(Snapshot(store))
         begun |= {segment.first for segment in feed.segments}
         sent += bool(feed.segments[-1].sent)
         for process in processes:
             if dice.random() >= skipped:
                 snapshots = process.snapshots(eras, feed.segments, feed.changes)
-                assert [told_of(snapshot) for snapshot in snapshots] == [expected[era.number] for era in eras]
+                assert [contents_of(snapshot) for snapshot in snapshots] == [expected[era.number] for era in eras]
         if dice.random() < 0.7:
             feed.tidy()
         assert len(pickle.dumps(feed.segments[-1].tail)) < 5_000

@@ -31,7 +31,7 @@ B: Partition = ("b", 1)
 MOST = 1000
 
 
-def _told(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> SideOutput:
+def _side_output(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> SideOutput:
     topic, number = partition
     decided = Decided(number, first, end, stopped, share)
     return SideOutput(Tally(topic, [], 0, [], [], []), [], NOTHING, [], [], decided)
@@ -48,7 +48,7 @@ def test_what_follows_is_read_from_where_a_task_stopped_about_as_much_at_a_time(
     limits = ReadLimits(MOST)
     ends = {A: 500, B: 7}
     range_ = limits.first(ends, {A: 0, B: 0}, replayed=False)
-    side_outputs = [_told(A, 0, 40), _told(A, 40, 100, stopped=True, share=1.0), _told(B, 0, 7)]
+    side_outputs = [_side_output(A, 0, 40), _side_output(A, 40, 100, stopped=True, share=1.0), _side_output(B, 0, 7)]
     assert range_.decided(side_outputs) == {A: 100, B: 7}
     limits.note(range_, side_outputs)
     following = limits.next(ends, {A: 900, B: 9}, {A: 100, B: 7})
@@ -65,33 +65,33 @@ def test_a_partition_that_is_done_is_read_no_further_than_its_share_of_a_batch()
 
 def test_the_next_batch_of_a_partition_with_large_records_is_read_in_parts_from_its_beginning() -> None:
     limits = ReadLimits(MOST)
-    limits.note(OffsetRange({A: 0, B: 0}, {A: 500, B: 7}), [_told(A, 0, 100, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0, B: 0}, {A: 500, B: 7}), [_side_output(A, 0, 100, stopped=True, share=1.0)])
     assert limits.first({A: 1500, B: 8}, {A: 500, B: 7}, replayed=False).ends == {A: 625, B: 8}
     assert limits.first({A: 520, B: 8}, {A: 500, B: 7}, replayed=False).whole, "there are few"
 
 
 def test_more_is_read_again_when_records_are_small_again() -> None:
     limits, committed, reads = ReadLimits(MOST), 100, list[int]()
-    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_side_output(A, 0, 2, stopped=True, share=1.0)])
     while not (range_ := limits.first({A: 10**6}, {A: committed}, replayed=False)).whole:
         reads.append(range_.undecided[A])
-        limits.note(range_, [_told(A, committed, range_.ends[A], share=0.01)])
+        limits.note(range_, [_side_output(A, committed, range_.ends[A], share=0.01)])
         committed = range_.ends[A]
     assert reads == [LEAST, LEAST * GROWTH]
 
 
 def test_a_few_small_batches_let_go_of_a_limit() -> None:
     limits = ReadLimits(MOST)
-    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 20, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_side_output(A, 0, 20, stopped=True, share=1.0)])
     for start in range(3):
-        limits.note(OffsetRange({A: start}, {A: start + 1}), [_told(A, start, start + 1, share=0.001)])
+        limits.note(OffsetRange({A: start}, {A: start + 1}), [_side_output(A, start, start + 1, share=0.001)])
     assert limits.first({A: 10**6}, {A: 20}, replayed=False).whole
 
 
 def test_more_is_read_of_a_partition_in_which_offsets_have_no_records() -> None:
     """They are of aborted transactions: of hundreds of thousands, a few at a time would take hours."""
     limits = ReadLimits(MOST)
-    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_side_output(A, 0, 2, stopped=True, share=1.0)])
     limits.note(OffsetRange({A: 2}, {A: 2 + LEAST}), [])
     assert limits.next({A: 10**6}, {}, {A: 2 + LEAST}).undecided == {A: LEAST * GROWTH}
 
@@ -99,8 +99,8 @@ def test_more_is_read_of_a_partition_in_which_offsets_have_no_records() -> None:
 def test_no_more_is_read_than_the_budget_was_enough_for() -> None:
     """Half of it was used, so twice as much may follow."""
     limits = ReadLimits(MOST)
-    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 80, stopped=True, share=1.0)])
-    limits.note(OffsetRange({A: 80}, {A: 180}), [_told(A, 80, 180, share=0.5)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_side_output(A, 0, 80, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 80}, {A: 180}), [_side_output(A, 80, 180, share=0.5)])
     assert limits.next({A: 10**6}, {}, {A: 180}).undecided == {A: 200}
 
 
@@ -119,7 +119,7 @@ def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> Non
     limits.read_few(ends, committed)
     range_ = limits.first(ends, committed, replayed=False)
     assert range_.undecided == {A: FEW_OFFSETS, B: 7}
-    limits.note(range_, [_told(A, 0, FEW_OFFSETS, share=0.01), _told(B, 0, 7, share=0.01)])
+    limits.note(range_, [_side_output(A, 0, FEW_OFFSETS, share=0.01), _side_output(B, 0, 7, share=0.01)])
     assert limits.next(ends, {}, range_.decided([])).undecided == {A: FEW_OFFSETS * GROWTH}
     few = ReadLimits(MOST)
     few.read_few({A: FEW_OFFSETS, B: 7}, committed)
@@ -128,29 +128,35 @@ def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> Non
 
 def test_partitions_of_which_nothing_was_decided_are_known() -> None:
     limits = ReadLimits(MOST)
-    limits.note(OffsetRange({A: 5, B: 0}, {A: 9, B: 9}), [_told(A, 5, 5, stopped=True), _told(B, 0, 3, stopped=True)])
+    limits.note(
+        OffsetRange({A: 5, B: 0}, {A: 9, B: 9}),
+        [_side_output(A, 5, 5, stopped=True), _side_output(B, 0, 3, stopped=True)],
+    )
     assert limits.stalled == {A}
 
 
 def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_first_task_stopped() -> None:
     side_outputs = [
-        *(_told(A, 0, 10), _told(A, 10, 12, stopped=True)),
-        *(_told(A, 50, 60), _told(A, 60, 61, stopped=True)),
-        *(_told(B, 50, 60), _told(B, 60, 60, stopped=True)),
+        *(_side_output(A, 0, 10), _side_output(A, 10, 12, stopped=True)),
+        *(_side_output(A, 50, 60), _side_output(A, 60, 61, stopped=True)),
+        *(_side_output(B, 50, 60), _side_output(B, 60, 60, stopped=True)),
     ]
     assert stops(side_outputs) == {A: 12, B: 60}
     assert counted(side_outputs) == [True, True, False, False, True, True]
-    assert counted([_told(A, 0, 10), _told(A, 10, 20), _told(B, 0, 5)]) == [True] * 3
+    assert counted([_side_output(A, 0, 10), _side_output(A, 10, 20), _side_output(B, 0, 5)]) == [True] * 3
 
 
 def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it_stopped() -> None:
     """Its budget was used up just where an Arrow batch ended; without it all of the range would be committed."""
-    range_, side_outputs = OffsetRange({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
+    range_, side_outputs = (
+        OffsetRange({A: 0}, {A: 500}),
+        [_side_output(A, 0, 100), _side_output(A, 100, 100, stopped=True)],
+    )
     assert all(counted(side_outputs))
     assert range_.decided(side_outputs) == {A: 100}
 
 
-@given(st.lists(st.builds(_told, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
+@given(st.lists(st.builds(_side_output, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
 def test_what_counts_says_where_partitions_end_as_all_does(side_outputs: list[SideOutput]) -> None:
     kept = [one for one, counts in zip(side_outputs, counted(side_outputs), strict=True) if counts]
     ends = {A: 30, B: 30}
@@ -178,8 +184,11 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
                 offset += 1
             stopped = offset < range_.ends[partition]
             middle = (range_.starts[partition] + offset) // 2  # Arrow batches end anywhere, also where the task stops
-            side_outputs += [_told(partition, range_.starts[partition], middle), _told(partition, middle, offset)]
-            side_outputs += [_told(partition, offset, offset, stopped, used / budget)] if stopped else []
+            side_outputs += [
+                _side_output(partition, range_.starts[partition], middle),
+                _side_output(partition, middle, offset),
+            ]
+            side_outputs += [_side_output(partition, offset, offset, stopped, used / budget)] if stopped else []
         assert all(counted(side_outputs))
         limits.note(range_, side_outputs)
         committed = {**committed, **range_.decided(side_outputs)}

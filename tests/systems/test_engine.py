@@ -347,7 +347,7 @@ def test_policy_tests_run_with_coverage(tmp_path: Any) -> None:
     assert (covered.percent, [one.statement for one in covered.idle]) == (50.0, [1])
 
 
-def test_a_difference_is_told_by_statements() -> None:
+def test_a_difference_is_reported_by_statements() -> None:
     """A permit that came and a forbid that went widen; facts are compared as they are."""
     before = policy.compile_documents([*LISTS, member("alice", "staff")])
     after = policy.compile_documents([rules("open", "permit * read docs/*", "permit zoe read zoo"), member("alice")])

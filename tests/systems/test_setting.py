@@ -48,8 +48,8 @@ def test_the_default_is_the_five_whatever_else_is_installed() -> None:
 
 def test_only_systems_of_the_setting_have_topics() -> None:
     """Also where another is named under `topics.policies`."""
-    told = {"systems": ["lenses6"], "topics": {"policies": {"cdap": "grants", "lenses6": "iam"}}}
-    topics = check_settings(told).topics
+    given = {"systems": ["lenses6"], "topics": {"policies": {"cdap": "grants", "lenses6": "iam"}}}
+    topics = check_settings(given).topics
     assert topics.policy_topics() == {"lenses6": "iam"}
     assert [spec.name for spec in topic_specs(topics) if "authz.policies." in spec.name or spec.name == "grants"] == []
 
@@ -59,7 +59,7 @@ def test_an_environment_variable_sets_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("given", "why"),
     [
         ({"systems": ["lenses7"]}, r"systems: 'lenses7' is not installed.*lenses6.*; there are cdap, "),
         ({"systems": []}, "systems: must name at least one of cdap"),
@@ -67,9 +67,9 @@ def test_an_environment_variable_sets_it() -> None:
         ({"topics": {"systems": ["cdap"]}}, "topics.systems: is no setting; `systems` says"),
     ],
 )
-def test_a_wrong_one_is_refused(told: dict[str, Any], why: str) -> None:
+def test_a_wrong_one_is_refused(given: dict[str, Any], why: str) -> None:
     with pytest.raises(SettingsError, match=why):
-        check_settings(told)
+        check_settings(given)
 
 
 def test_a_system_that_is_not_in_it_is_unknown_and_never_denies_by_an_empty_set() -> None:

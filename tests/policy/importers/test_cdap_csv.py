@@ -4,7 +4,7 @@ import pytest
 
 from policy.importers import Translation
 from policy.store.repository import FilesRefused
-from tests.policy.importers.running import allows, documents, fixture, imported, places, snapshot, text, told
+from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
 
 HEAD = "principal_type,principal,entity,privileges"
 
@@ -50,7 +50,7 @@ def test_rows_mean_what_they_say() -> None:
         "user, dana,dataset:shop.orders,READ",
     ],
 )
-def test_a_row_that_cannot_be_told_is_left_out_alone(row: str) -> None:
+def test_a_row_that_cannot_be_converted_is_left_out_alone(row: str) -> None:
     """With its line."""
     found = run(row, "user,erik,dataset:shop.orders,READ")
     assert places(found, "warning") == ["line 2"]
@@ -92,7 +92,7 @@ def test_times_must_be_moments_in_order() -> None:
     head = f"{HEAD},valid_from,valid_until"
     row = "user,dana,dataset:shop.orders,READ"
     found = run(f"{row},tomorrow,", f"{row},2027-01-02T00:00:00Z,2027-01-01T00:00:00Z", head=head)
-    assert len(told(found, "warning")) == 2
+    assert len(findings_at(found, "warning")) == 2
     assert not documents(found)
 
 

@@ -8,7 +8,17 @@ import pytest
 from policy import FilesRefused
 from policy.importers import Export, export, targets
 from policy.systems.kafka_acls.importer.commands import COMMAND
-from tests.policy.importers.running import allows, as_json, documents, fixture, imported, places, snapshot, text, told
+from tests.policy.importers.running import (
+    allows,
+    as_json,
+    documents,
+    findings_at,
+    fixture,
+    imported,
+    places,
+    snapshot,
+    text,
+)
 
 PRINTED = """\
 Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders, patternType=PREFIXED)`:
@@ -62,7 +72,7 @@ def test_the_import_decides() -> None:
     assert not allows(snapshot(found), "kafka-acls", "User:dana", "Read", "orders.secret", type="Topic")
     assert allows(snapshot(found), "kafka-acls", "User:CN=erik,OU=shop", "Delete", "any", type="Group")
     assert allows(snapshot(found), "kafka-acls", "User:any", "DescribeConfigs", "kafka-cluster", type="Cluster")
-    [note] = told(found, "note")
+    [note] = findings_at(found, "note")
     assert "super.users" in note.why
 
 

@@ -1,10 +1,10 @@
-"""Lenses 5: code names, spellings and connections; what cannot be told is left out."""
+"""Lenses 5: code names, spellings and connections; what cannot be converted is left out."""
 
 from typing import Any
 
 import pytest
 
-from tests.policy.importers.running import allows, as_json, documents, fixture, imported, places, snapshot, told
+from tests.policy.importers.running import allows, as_json, documents, findings_at, fixture, imported, places, snapshot
 
 NAMESPACE = {"wildcards": ["orders"], "permissions": ["ShowTopic"], "connection": "kafka"}
 
@@ -35,7 +35,7 @@ def test_groups_mean_what_they_mean_on_the_platform() -> None:
     assert not allows(at, "lenses5", "dana", "admin.audit-log.view", "x", groups=["old"])
 
 
-def test_the_type_of_a_connection_is_told_by_permissions_or_by_another_namespace() -> None:
+def test_the_type_of_a_connection_is_reported_by_permissions_or_by_another_namespace() -> None:
     """Where nothing tells it, the namespace is left out."""
     found = imported("lenses5", fixture("lenses5.yaml"))
     types = {one["connection"]: one["type"] for spec in documents(found).values() for one in spec["namespaces"]}
@@ -43,9 +43,9 @@ def test_the_type_of_a_connection_is_told_by_permissions_or_by_another_namespace
     unclear = {"wildcards": ["*"], "permissions": ["ViewSchema", "UpdateMetadata"], "connection": "pg"}
     found = imported("lenses5", as_json(group(namespaces=[unclear])))
     assert documents(found)["Group/g"]["namespaces"] == []
-    assert "add `system`" in told(found, "warning")[0].fix
-    told_so = imported("lenses5", as_json(group(namespaces=[{**unclear, "system": "PostgreSQL"}])))
-    assert documents(told_so)["Group/g"]["namespaces"][0]["permissions"] == ["Update Metadata", "View Schema"]
+    assert "add `system`" in findings_at(found, "warning")[0].fix
+    result = imported("lenses5", as_json(group(namespaces=[{**unclear, "system": "PostgreSQL"}])))
+    assert documents(result)["Group/g"]["namespaces"][0]["permissions"] == ["Update Metadata", "View Schema"]
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_the_type_of_a_connection_is_told_by_permissions_or_by_another_namespace
         ({"name": 17}, ""),
     ],
 )
-def test_what_cannot_be_told_is_left_out_with_its_place(fields: dict[str, Any], place: str) -> None:
-    """A part of a group where it can be told apart, else the group."""
+def test_what_cannot_be_converted_is_left_out_with_its_place(fields: dict[str, Any], place: str) -> None:
+    """A part of a group where it can be separated, else the group."""
     found = imported("lenses5", as_json(group(**fields)))
     assert places(found, "warning")[0] == place
     assert not found.errors

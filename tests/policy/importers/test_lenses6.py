@@ -7,7 +7,17 @@ import yaml
 
 from policy import Snapshot
 from policy.importers import Translation
-from tests.policy.importers.running import allows, as_json, documents, fixture, imported, places, snapshot, text, told
+from tests.policy.importers.running import (
+    allows,
+    as_json,
+    documents,
+    findings_at,
+    fixture,
+    imported,
+    places,
+    snapshot,
+    text,
+)
 
 ALLOW_ALL = {"name": "everything", "policy": [{"effect": "allow", "action": "*", "resource": "*"}]}
 TOPIC = "kafka:topic:prod/main/orders"
@@ -58,7 +68,7 @@ def test_an_allow_that_cannot_be_taken_over_is_left_out_alone() -> None:
     """With its reason and its place."""
     odd = {"effect": "allow", "action": "kafka:List*Topic", "resource": "*", "condition": {"ip": "10.0.0.0/8"}}
     found = run(roles=[{"name": "r", "policy": [odd, *ALLOW_ALL["policy"]]}])
-    (finding,) = told(found, "warning")
+    (finding,) = findings_at(found, "warning")
     assert finding.place == "roles[0].policy[0]"
     assert "condition: unknown field" in finding.why
     assert len(documents(found)["Role/r"]["statements"]) == 1
@@ -77,7 +87,7 @@ def test_an_allow_that_cannot_be_taken_over_is_left_out_alone() -> None:
         None,
     ],
 )
-def test_what_may_be_a_deny_denies_everything_to_whoever_holds_the_role(statement: Any) -> None:
+def test_what_may_be_a_deny_denies_everything_to_principals_with_the_role(statement: Any) -> None:
     """Also by another role and another group; others are not concerned."""
     roles = [ALLOW_ALL, {"name": "guard", "policy": [statement]}]
     groups = [team(), {"name": "guarded", "roles": ["guard"], "members": ["user:dana"]}]
@@ -112,7 +122,7 @@ def test_a_role_that_the_run_does_not_have_denies_everything() -> None:
 
 
 def test_two_versions_of_a_role_deny_everything_and_the_same_one_twice_is_one() -> None:
-    """Which of them is in force cannot be told."""
+    """Which of them is in force is not known."""
     found = run(roles=[ALLOW_ALL, {"name": "everything", "policy": []}], groups=[team()])
     assert len(found.errors) == 1
     assert not reads(found)
@@ -122,7 +132,7 @@ def test_two_versions_of_a_role_deny_everything_and_the_same_one_twice_is_one() 
 
 
 def test_two_versions_of_a_group_leave_nothing_safe() -> None:
-    """Whoever is in one of them may have left the other."""
+    """A member of one of them may have left the other."""
     found = run(roles=[ALLOW_ALL], groups=[team(), team(members=[])])
     assert "no document of this run is safe" in found.errors[0].why
     assert not found.documents
@@ -148,7 +158,7 @@ def test_a_member_that_may_be_a_user_or_a_service_account_is_denied_everything(p
         [{"name": "dana", "groups": ["team", "guests"]}],
     ],
 )
-def test_who_is_in_which_group_must_be_told_in_one_way(users: list[Any]) -> None:
+def test_who_is_in_which_group_must_be_stated_in_one_way(users: list[Any]) -> None:
     """A group that is not there, or lists that contradict each other: an older one may have lost a deny."""
     groups = [team(), {"name": "guests", "roles": [], "members": []}]
     found = run(roles=[ALLOW_ALL], groups=groups, users=users)
@@ -160,7 +170,7 @@ def test_who_is_in_which_group_must_be_told_in_one_way(users: list[Any]) -> None
     "record",
     [17, {"name": "x"}, {"policy": []}, {"name": ["x"], "policy": []}, {"name": "x", "policy": [], "members": []}],
 )
-def test_a_record_that_cannot_be_told_leaves_nothing_safe(record: Any) -> None:
+def test_a_record_that_cannot_be_converted_leaves_nothing_safe(record: Any) -> None:
     """It may be a role that denies."""
     found = imported("lenses6", as_json({"items": [ALLOW_ALL, team(), record]}))
     assert found.errors
@@ -168,8 +178,8 @@ def test_a_record_that_cannot_be_told_leaves_nothing_safe(record: Any) -> None:
 
 
 @pytest.mark.parametrize("field", [{"roles": "everything"}, {"members": {"user:dana": 1}}, {"sso_name": 17}])
-def test_a_group_of_which_a_list_cannot_be_told_leaves_nothing_safe(field: dict[str, Any]) -> None:
-    """A deny may come with it, to whoever."""
+def test_a_group_of_which_a_list_cannot_be_converted_leaves_nothing_safe(field: dict[str, Any]) -> None:
+    """A deny may come with it, to any principal."""
     found = run(roles=[ALLOW_ALL], groups=[team(**field)])
     assert found.errors
     assert not found.documents
@@ -183,7 +193,7 @@ def test_a_field_of_a_group_that_nobody_knows_denies_its_members() -> None:
 
 
 def test_secrets_and_administration_are_reported() -> None:
-    """The token is not told; rights that no role gives are."""
+    """The token is not shown; rights that no role gives are."""
     account = {"name": "ci", "token": "do-not-print", "is_admin": True, "groups": []}
     found = run(roles=[], service_accounts=[account])
     assert places(found, "note") == ["service_accounts[0].token"]

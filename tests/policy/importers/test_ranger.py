@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy.importers import Translation
-from tests.policy.importers.running import allows, as_json, documents, fixture, imported, places, snapshot, told
+from tests.policy.importers.running import allows, as_json, documents, findings_at, fixture, imported, places, snapshot
 
 READ, WRITE = ({"type": kind, "isAllowed": True} for kind in ("read", "write"))
 IN_NOVEMBER, IN_DECEMBER = "2026-11-10T00:00:00Z", "2026-12-10T00:00:00Z"
@@ -150,7 +150,7 @@ def test_a_policy_that_holds_less_often_than_it_seems_is_left_out(fields: dict[s
     found = run(policy(item("dana"), **fields))
     assert not found.documents
     assert not found.errors
-    assert len(told(found, "warning")) == 1
+    assert len(findings_at(found, "warning")) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_policy_that_holds_less_often_than_it_seems_is_left_out(fields: dict[s
         17,
     ],
 )
-def test_a_condition_that_cannot_be_told_is_left_out_alone(odd: Any) -> None:
+def test_a_condition_that_cannot_be_converted_is_left_out_alone(odd: Any) -> None:
     """The others of the policy are imported."""
     found = run(policy(odd, item("erik")))
     assert places(found, "warning") == ["policies[0] (p).policyItems[0]"]
@@ -227,17 +227,17 @@ def test_resources_that_grants_cannot_say_are_left_out(resources: Any) -> None:
     """Never more than they match."""
     found = run(policy(item("dana"), resources=resources))
     assert not found.documents
-    assert len(told(found, "warning")) == 1
+    assert len(findings_at(found, "warning")) == 1
 
 
 def test_a_lone_star_is_not_taken_for_the_level_above() -> None:
     """Which some versions of Ranger do: it is said."""
     found = run(policy(item("dana"), resources=on(namespace="n", application="*", program="*")))
     assert [spec["entity"] for spec in documents(found).values()] == ["program:n.*.*"]
-    assert "a lone *" in told(found, "warning")[0].why
+    assert "a lone *" in findings_at(found, "warning")[0].why
 
 
-def test_administration_and_the_group_of_everybody_are_told() -> None:
+def test_administration_and_the_group_of_everybody_are_reported() -> None:
     """Neither is what it is in Ranger."""
     found = run(policy(item("dana", groups=["public"], delegateAdmin=True)))
     assert {place.rpartition(".")[2] for place in places(found, "warning")} == {"delegateAdmin", "policyItems[0]"}
@@ -281,7 +281,7 @@ def test_policies_of_two_worlds_leave_nothing_safe(other: Any) -> None:
 def test_policies_of_other_services_are_noted() -> None:
     found = run(policy(item("dana")), policy(item("dana"), serviceType="hive", service="hivedev", denyPolicyItems=[1]))
     assert reads(found)
-    assert "hive" in told(found, "note")[0].why
+    assert "hive" in findings_at(found, "note")[0].why
 
 
 def test_the_same_from_an_export_a_list_and_single_policies_in_any_order() -> None:

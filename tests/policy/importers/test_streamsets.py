@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy.importers import Translation
-from tests.policy.importers.running import allows, documents, fixture, imported, places, snapshot, text, told
+from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
 
 ACME = {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}}
 HEAD = "object,owner,subject,levels,pipeline,labels,pipeline_kind,engine_kind,connections"
@@ -38,7 +38,7 @@ def test_objects_and_shares_mean_what_they_mean_on_the_platform() -> None:
 def test_the_enforcement_switch_is_not_in_the_file_and_that_is_said() -> None:
     """Without an Organization document nothing is allowed."""
     found = imported("streamsets", fixture("objects.csv"))
-    assert "enforcement" in told(found, "note")[0].why
+    assert "enforcement" in findings_at(found, "note")[0].why
     assert not allows(snapshot(found), "streamsets", "rita", "pipeline.view", "pipeline:orders")
 
 
@@ -52,7 +52,7 @@ def test_the_enforcement_switch_is_not_in_the_file_and_that_is_said() -> None:
         "pipeline:p,,,READ,,,,,",
     ],
 )
-def test_a_share_that_cannot_be_told_is_left_out_alone(row: str) -> None:
+def test_a_share_that_cannot_be_converted_is_left_out_alone(row: str) -> None:
     found = run(*JOB, row, ENGINE)
     assert places(found, "warning") == ["line 4"]
     assert may(found, "job.start", "job:j")
@@ -69,11 +69,11 @@ def test_a_share_that_cannot_be_told_is_left_out_alone(row: str) -> None:
         "pipeline:q,rita,,,p,,,,",
     ],
 )
-def test_an_object_that_cannot_be_told_is_left_out_whole(row: str) -> None:
+def test_an_object_that_cannot_be_converted_is_left_out_whole(row: str) -> None:
     """Rows that contradict each other, no owner, a column that its type does not have."""
     found = run(*JOB, ENGINE, row)
     name = row.partition(",")[0]
-    assert len(told(found, "warning")) == 1
+    assert len(findings_at(found, "warning")) == 1
     assert f"Object/{name}" not in documents(found)
     assert "Object/engine:e1" in documents(found)
 
@@ -92,7 +92,7 @@ def test_an_object_that_cannot_be_told_is_left_out_whole(row: str) -> None:
         '"job:j, x",rita',
     ],
 )
-def test_an_engine_that_cannot_be_told_withholds_the_jobs(row: str) -> None:
+def test_an_engine_that_cannot_be_converted_withholds_the_jobs(row: str) -> None:
     """They need a level on every engine with their labels: one that is missing would spare it."""
     good = run(*JOB, ENGINE)
     assert may(good, "job.start", "job:j")

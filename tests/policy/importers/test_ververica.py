@@ -4,7 +4,7 @@ import pytest
 
 from policy.importers.written import to_text
 from policy.store.repository import FilesRefused
-from tests.policy.importers.running import allows, documents, fixture, imported, places, snapshot, text, told
+from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
 
 ENTRY = "userId: a@example.com, workspaceId: w, namespaceId: n, role: EDITOR"
 
@@ -32,7 +32,7 @@ def test_assignments_mean_what_they_mean_on_the_platform() -> None:
     assert not reads(at, "group:platform-admins", "default")
 
 
-def test_secrets_are_left_out_reported_and_never_told() -> None:
+def test_secrets_are_left_out_reported_and_never_shown() -> None:
     """Neither the documents nor the findings have them."""
     found = imported("ververica", fixture("values.yaml"))
     assert "global.authentication.oidc.clientSecret" in places(found, "note")
@@ -57,7 +57,7 @@ def test_secrets_are_left_out_reported_and_never_told() -> None:
 def test_an_assignment_that_is_ill_formed_is_left_out_alone(entry: str, why: str) -> None:
     """The others are imported."""
     found = imported("ververica", text(values(f"{{{entry}}}, {{{ENTRY.replace('a@', 'b@')}}}")))
-    (finding,) = told(found, "warning")
+    (finding,) = findings_at(found, "warning")
     assert finding.place == "global.initialAccessFileContent.initialAccess[0]"
     assert why in finding.why
     assert [one["userId"] for one in documents(found)["InitialAccess/main"]["initialAccess"]] == ["b@example.com"]
@@ -70,7 +70,7 @@ def test_values_in_two_files_are_refused_since_helm_lets_one_replace_the_other()
     assert [finding.file for finding in found.errors] == ["a.yaml", "b.yaml"]
 
 
-def test_settings_that_cannot_be_told_recognise_no_groups() -> None:
+def test_settings_that_cannot_be_converted_recognise_no_groups() -> None:
     """A text where true or false should be, two names for one setting."""
     saml = "{groupsAttribute: a, groups-attribute: b}"
     odd = f"  authentication:\n    oidc: {{enabled: 'yes', groupsClaim: g}}\n    saml: {saml}\n"
@@ -79,11 +79,11 @@ def test_settings_that_cannot_be_told_recognise_no_groups() -> None:
     assert places(found, "warning") == ["global.authentication.oidc", "global.authentication.saml"]
 
 
-def test_values_about_other_things_are_told_by_name() -> None:
-    """So that whoever reads the report sees what was not looked at."""
+def test_values_about_other_things_are_reported_by_name() -> None:
+    """So that a reader of the report sees what was not looked at."""
     found = imported("ververica", text("image: {tag: x}\nglobal: {imageRegistry: secret.example.com}\n"))
-    assert "image, global.imageRegistry" in told(found, "note")[0].why
-    assert "nothing to import" in told(found, "warning")[0].why
+    assert "image, global.imageRegistry" in findings_at(found, "note")[0].why
+    assert "nothing to import" in findings_at(found, "warning")[0].why
     assert "secret.example.com" not in "".join(map(str, found.findings))
 
 

@@ -66,9 +66,9 @@ KINDS = {
 
 def fields(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
     """Some of the fields ``names``, and mostly all, beside the connection."""
-    told = {name: FIELDS[name] for name in ("connection", *names)}
-    full = st.fixed_dictionaries(told)
-    return st.one_of(full, full, st.fixed_dictionaries({}, optional=told))
+    fields = {name: FIELDS[name] for name in ("connection", *names)}
+    full = st.fixed_dictionaries(fields)
+    return st.one_of(full, full, st.fixed_dictionaries({}, optional=fields))
 
 
 def namespaces(type_: str, permissions: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
@@ -148,8 +148,8 @@ def about_lenses(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         return _asking("connect-clusters.use", draw(one(CLUSTERS)), {}, {})
     operation = draw(st.sampled_from(({}, {"operation": "create"}, {"operation": "delete"})))
-    told = draw(st.sampled_from(({}, {"connection_exists": True}, {"connection_exists": False})))
-    return _asking(draw(one(GLOBAL_ACTIONS)), "lenses", operation, told)
+    fields = draw(st.sampled_from(({}, {"connection_exists": True}, {"connection_exists": False})))
+    return _asking(draw(one(GLOBAL_ACTIONS)), "lenses", operation, fields)
 
 
 def _asking(action: str, name: str, properties: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
