@@ -112,15 +112,16 @@ def log(
 
 
 def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
-    """To list changes takes no right to read policies: without it this is not known."""
+    """Listing changes needs no permission to read policies: without it this is not known."""
     from confluent_kafka import KafkaException
 
     from streaming.snapshots.logged import unread_documents
 
     try:
+        reach(settings, *settings.topics.policy_topics().values())
         unread = unread_documents(settings, history)
-    except (KafkaException, TimeoutError) as error:
-        echo_err(f"not known is whether the job has read all documents: {error}")
+    except (Failure, KafkaException, TimeoutError) as error:
+        echo_err(f"it is unknown whether the job has read all documents: {error}")
         return
     if unread:
         echo_err(UNREAD.format(", ".join(unread)))

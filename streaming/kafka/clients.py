@@ -69,7 +69,7 @@ def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
 
 
 def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> list[Partition]:
-    """Every partition of the topics, sorted. Raises KafkaException when a topic is not there."""
+    """Every partition of the topics, sorted. Raises KafkaException, and KeyError when a topic is not there."""
     there = admin.list_topics(timeout=seconds).topics
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.publish import publish
@@ -162,6 +163,17 @@ def test_head_is_not_taken_back_while_newer_documents_wait_for_the_job(session: 
     assert "are in no change yet" not in session("log").err
     assert session("rollback", "HEAD").code == 0
     assert session.version() == version
+
+
+def test_changes_are_listed_where_policies_cannot_be_read(session: Session, admin: AdminClient) -> None:
+    change = session.apply()
+    gone = session.settings.topics.policies["cdap"]
+    admin.delete_topics([gone])[gone].result(30)
+    wait_until(lambda: gone not in admin.list_topics(timeout=10).topics, "the topic is deleted")
+    listed = session("log")
+    assert (listed.code, [line.split("  ")[0] for line in listed.lines]) == (0, [change[:12]])
+    assert "it is unknown whether the job has read all documents" in listed.err
+    assert gone in listed.err
 
 
 @pytest.mark.long
