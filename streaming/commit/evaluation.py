@@ -83,8 +83,10 @@ class Evaluation:
             self._java.collect(self.plan(self._spark.range(0, tasks, 1, tasks), _nothing))
 
     def _await_workers(self, seconds: float) -> None:
-        if self._warming_up is not None:
-            self._warming_up.join(seconds)
+        """Once: a start that takes longer must not delay every batch."""
+        warming_up, self._warming_up = self._warming_up, None
+        if warming_up is not None:
+            warming_up.join(seconds)
 
     def close(self) -> None:
         """Wait for the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""

@@ -27,7 +27,7 @@ from streaming.kafka.topics import create_topics
 from streaming.settings import Settings, monitor_settings
 from streaming.verify.cluster import verify
 
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 SETTLE_SECONDS = 60.0
 PARTITIONS = 2
 REFRESH_SECONDS = 0.25
