@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 BASE, PRODUCTION = (DEPLOY / "kubernetes" / name for name in ("base", "production"))
 CA = "/etc/kafka-ca/ca.crt"  # where the pods have the authority's certificate
-START_SECONDS = 120.0
+START_SECONDS = 240.0
 
 
 def _spec(resources: list[dict[str, Any]]) -> Any:

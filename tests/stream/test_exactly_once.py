@@ -63,7 +63,7 @@ def test_a_second_instance_fences_the_first_which_says_so(world: World, tmp_path
     first = Job(world.settings)
     first.await_start()
     ids = _ask(world, "before")
-    wait_until(lambda: any(one.get("step") == "committed" for one in first.reported), "a batch is decided", 60)
+    wait_until(lambda: any(one.get("step") == "committed" for one in first.reported), "a batch is decided", 120)
     other = msgspec.structs.replace(world.settings, checkpoint=str(tmp_path / "other"))
     with running(other):
         ids += _ask(world, "after")

@@ -104,7 +104,7 @@ def test_a_full_disk_ends_the_job_with_the_folder_and_the_fix_and_nothing_is_los
         _await_decisions(world, "1")
         with _full_disk(job):
             _ask(world, "2")
-            wait_until(lambda: job.ended, "the job ends", 60)
+            wait_until(lambda: job.ended, "the job ends", 120)
     assert "Free space there" in job.why
     assert len(job.why) < 1000
     with running(world.settings):
