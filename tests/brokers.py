@@ -58,7 +58,7 @@ def any_broker() -> Iterator[TestBroker]:
             yield TestBroker(embedded.bootstrap_servers, "embedded")
 
 
-def await_markers(admin: AdminClient, partitions: Collection[tuple[str, int]]) -> None:
+def await_transaction_markers(admin: AdminClient, partitions: Collection[tuple[str, int]]) -> None:
     """Wait until no transaction is open in the partitions: Kafka confirms a commit before it writes its markers."""
     wait_until(
         lambda: last_stable_offsets(admin, partitions) == log_ends(admin, partitions), "the transactions' markers"

@@ -21,7 +21,7 @@ Level = Literal["error", "warning", "note"]
 Document = dict[str, Any]
 
 LONGEST = 400  # characters of the text of one finding: input may be of any length
-UNSAFE = "; which principals that concerns is not known, so no document of this run is safe to import"
+FATAL = "; which principals that concerns is not known, so no document of this run is safe to import"
 
 
 class ImportInput(msgspec.Struct, frozen=True):
@@ -49,11 +49,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Findings:
-    """The findings of a run, in the order of its input. ``unsafe``: no document of the run is safe."""
+    """The findings of a run, in the order of its input. ``fatal``: no document of the run is safe."""
 
     def __init__(self) -> None:
         self.found: dict[Finding, None] = {}
-        self.unsafe = False
+        self.fatal = False
 
     def at(self, file: str, place: str = "") -> "Spot":
         """A place in a file."""
@@ -82,10 +82,10 @@ class Spot:
         """A restriction that is not imported; what it concerns is withheld."""
         self._add("error", why, fix)
 
-    def unsafe(self, why: str, fix: str) -> None:
+    def fatal(self, why: str, fix: str) -> None:
         """What may be a restriction, of unknown principals: no document of the run is safe."""
-        self._add("error", why, fix, UNSAFE)
-        self._findings.unsafe = True
+        self._add("error", why, fix, FATAL)
+        self._findings.fatal = True
 
     def warning(self, why: str, fix: str) -> None:
         """Something that allows and is not imported."""
@@ -136,13 +136,13 @@ class Export(msgspec.Struct, frozen=True):
 class Translation(msgspec.Struct, frozen=True):
     """Documents by kind and name, fit for `compile_documents`, and the findings in the order of the input.
 
-    ``unsafe``: there are no documents since none would be safe, which is another thing than that there are none:
+    ``fatal``: there are no documents since none would be safe, which is another thing than that there are none:
     what was imported before may hold a deny, and has to stay.
     """
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...]
-    unsafe: bool
+    fatal: bool
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -157,8 +157,8 @@ def translate(source: Source, given: Sequence[ImportInput]) -> Translation:
     """
     findings = Findings()
     documents = _checked(source, list(source.translate(given, findings)), findings)
-    kept = [] if findings.unsafe else sorted(documents, key=lambda one: (one["kind"], one["name"]))
-    return Translation(tuple(kept), tuple(findings.found), findings.unsafe)
+    kept = [] if findings.fatal else sorted(documents, key=lambda one: (one["kind"], one["name"]))
+    return Translation(tuple(kept), tuple(findings.found), findings.fatal)
 
 
 def export(target: Target, documents: Iterable[Any]) -> Export:
@@ -198,8 +198,8 @@ def _checked(source: Source, documents: Iterable[Document], findings: Findings) 
         if errors:
             spot, why = findings.at(name), f"lockkeeper refuses what it translates to: {'; '.join(errors)}"
             has_denies = all_systems()[source.system].deny_rule is not None
-            (spot.unsafe if has_denies else spot.warning)(why, "change it at the source, or write it by hand")
+            (spot.fatal if has_denies else spot.warning)(why, "change it at the source, or write it by hand")
         elif kept.setdefault(identify(one), one) != one:
-            findings.at(name).unsafe("two documents of this name came out", "give them different names at the source")
+            findings.at(name).fatal("two documents of this name came out", "give them different names at the source")
         # the same document twice is one
     return list(kept.values())

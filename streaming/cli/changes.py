@@ -115,11 +115,11 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
     """Listing changes needs no permission to read policies: without it this is not known."""
     from confluent_kafka import KafkaException
 
-    from streaming.snapshots.logged import unread_documents
+    from streaming.snapshots.logged import unread_topics
 
     try:
         reach(settings, *settings.topics.policy_topics().values())
-        unread = unread_documents(settings, history)
+        unread = unread_topics(settings, history)
     except (Failure, KafkaException, TimeoutError) as error:
         echo_err(f"it is unknown whether the job has read all documents: {error}")
         return

@@ -105,13 +105,13 @@ def import_(
         raise Failure(f"{source}: give the FILEs to import", MISUSED)
     found = translate(known, [_given(file) for file in files] if files else [_acls_of(settings_of(config, bootstrap))])
     planned = plan(source, found.documents, out)
-    refused = found.unsafe or (bool(found.errors) and not partial)
+    refused = found.fatal or (bool(found.errors) and not partial)
     if planned.differs and not refused and not dry_run:
         write(planned)
     _report(source, found, planned, refused, as_json)
     if refused:
         way_on = (
-            "correct what makes every document of the run unsafe" if found.unsafe else "--partial goes on without it"
+            "correct what makes every document of the run unsafe" if found.fatal else "--partial goes on without it"
         )
         raise Failure(f"nothing was written, because of the errors above: {way_on}", FAILED)
     echo_err(_sum_up(found, planned, dry_run))

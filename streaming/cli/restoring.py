@@ -134,10 +134,10 @@ def rollback(
 
 def _check_head(settings: "Settings", history: "ChangeHistory") -> None:
     """Raise Failure where documents were published that no change has yet: `HEAD` would be one before them."""
-    from streaming.snapshots.logged import unread_documents
+    from streaming.snapshots.logged import unread_topics
 
     reach(settings, *settings.topics.policy_topics().values())
-    if unread := unread_documents(settings, history):
+    if unread := unread_topics(settings, history):
         raise Failure(
             f"nothing was published: the job has not read the newest documents of {', '.join(unread)}, so HEAD is not "
             "the newest change. Start `lockkeeper run`, or name the change by its id"

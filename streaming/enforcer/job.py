@@ -125,7 +125,7 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
-        watch.follow(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
+        watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
     def _open_candidate(self) -> Candidate | None:
         if not self._settings.candidate:
@@ -236,7 +236,7 @@ class Enforcer:
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
-            self._limits.read_few(ends, self._tracker.committed)
+            self._limits.limit_first_read(ends, self._tracker.committed)
         return self._limits.first(
             ends, self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
         )
@@ -490,7 +490,7 @@ class Enforcer:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
-        self._watch.stop_following(self._settings.job_name)
+        self._watch.remove_consumer_group(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
 

@@ -76,7 +76,7 @@ class ReadLimits:
         self._limits: Offsets = {}
         self.stalled: set[Partition] = set()
 
-    def read_few(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
+    def limit_first_read(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
         """Read little at first of a Spark batch that a job has begun and not ended: perhaps it was killed by its size.
 
         What a budget bounds is read by then: a million bytes that compress to a few are unpacked in Java.

@@ -94,7 +94,7 @@ class MonitorQuery:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint, plainly=False)
             self._tracker = self._open_tracker()
             self._opened = opened.pop_all()
-        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._tracker.committed))
+        self._watch.add_consumer_group(self._settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
     def _open_tracker(self) -> OffsetTracker:
         """Raises CannotStart. Without a checkpoint nothing is known of re-created topics: they are simply read."""
@@ -238,7 +238,7 @@ class MonitorQuery:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
-        self._watch.stop_following(self._settings.job_name)
+        self._watch.remove_consumer_group(self._settings.job_name)
         self._opened.close()
 
     def cause(self, query: StreamingQuery) -> Exception:

@@ -265,11 +265,11 @@ class Watch:
         finally:
             self.health.running = False
 
-    def follow(self, group: str, lags: Lags) -> None:
+    def add_consumer_group(self, group: str, lags: Lags) -> None:
         """From now on, `lags` returns the lag of the consumer groups."""
         self.metrics.lag.groups[group] = lags
 
-    def stop_following(self, group: str) -> None:
+    def remove_consumer_group(self, group: str) -> None:
         """The lag is no longer known."""
         self.metrics.lag.groups.pop(group, None)
 

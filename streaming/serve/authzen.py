@@ -191,7 +191,7 @@ def answer(
         )
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
-    context = answer_context(asked, read, rules, now, age, bound)
+    context = response_context(asked, read, rules, now, age, bound)
     body = _body(decision, asked, context)
     if len(body) > rules.limits.record_out:
         why = f"the answer has {len(body)} bytes; at most {rules.limits.record_out}"
@@ -200,7 +200,7 @@ def answer(
     return decision, body
 
 
-def answer_context(
+def response_context(
     request: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float
 ) -> dict[str, Any]:
     """What an answer rests on, as `context` of a response has it."""

@@ -96,7 +96,7 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
     token = base64.urlsafe_b64encode(shown[-1].encode()).decode() if len(left) > len(shown) else ""
     type_ = request[search.kind].get("type")
     results = [{"name": name} if search.kind == "action" else {"type": type_, "id": name} for name in shown]
-    context = authzen.answer_context(search.evaluation, read, rules, now, age, bound)
+    context = authzen.response_context(search.evaluation, read, rules, now, age, bound)
     return authzen.encode(
         {
             "results": results,

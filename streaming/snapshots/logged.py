@@ -103,7 +103,7 @@ def read_changes(settings: Settings) -> ChangeHistory:
     return ChangeHistory(list(found.values()), is_cut)
 
 
-def unread_documents(settings: Settings, history: ChangeHistory) -> list[str]:
+def unread_topics(settings: Settings, history: ChangeHistory) -> list[str]:
     """The policy topics with documents that are in no change yet, as the job has not read them.
 
     Raises as `records_between`.

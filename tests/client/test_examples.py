@@ -29,7 +29,7 @@ LINES = re.findall(r"^```sh\n(.+)\n```$", KCAT, re.MULTILINE)
 
 @pytest.fixture
 def environment(world: World) -> dict[str, str]:
-    """The environment that tells an example of Kafka and the topics."""
+    """The environment of an example: the address of Kafka and the names of the topics."""
     names = world.names
     fields = {"requests": list(names.requests), "audit": list(names.audit), "policies": names.policies}
     texts = {field: getattr(names, field) for field in ("facts", "history", "decisions", "verdicts", "alerts")}

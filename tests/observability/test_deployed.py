@@ -44,7 +44,7 @@ def _panels() -> list[dict[str, Any]]:
 def exposed() -> dict[str, set[str]]:
     """Every series' name that a job exposes, with its labels."""
     watch = Watch(Settings())
-    watch.follow("job", lambda: {("topic", 0): 1})
+    watch.add_consumer_group("job", lambda: {("topic", 0): 1})
     samples = [sample for family in watch.metrics.registry.collect() for sample in family.samples]
     return {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
 

@@ -174,9 +174,9 @@ def test_a_monitor_that_is_switched_off_shows_nothing(watch: Watch) -> None:
 
 
 def test_each_group_tells_its_lag_while_it_runs(watch: Watch) -> None:
-    watch.follow("job", lambda: {("requests", 1): 7})
-    watch.follow("job-monitor", lambda: {("decisions", 0): 3})
+    watch.add_consumer_group("job", lambda: {("requests", 1): 7})
+    watch.add_consumer_group("job-monitor", lambda: {("decisions", 0): 3})
     assert _value(watch, "consumer_lag_records", topic="requests", partition="1") == 7
-    watch.stop_following("job")
+    watch.remove_consumer_group("job")
     assert _value(watch, "consumer_lag_records", topic="requests", partition="1") is None
     assert _value(watch, "consumer_lag_records", topic="decisions", partition="0") == 3

@@ -115,8 +115,8 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         _check(remote, expected, requests)
         _check(pickle.loads(base).with_change(together(changes)), expected, requests)
         older.append((compiler.snapshot, contents_of(expected)))
-    for snapshot, expected in older:
-        assert contents_of(snapshot) == expected
+    for snapshot, contents in older:
+        assert contents_of(snapshot) == contents
 
 
 def test_a_change_that_adds_or_removes_moments_alone_ends_the_answers_of_all_epochs() -> None:

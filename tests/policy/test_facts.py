@@ -62,7 +62,7 @@ def test_at_a_moment_the_version_in_force_counts(at: int, body: str, parent: str
     assert _versions().edges() == {10}
 
 
-def test_without_a_time_versions_cannot_be_converted_apart() -> None:
+def test_without_a_time_versions_cannot_be_distinguished() -> None:
     for facts in (_versions(), _versions().at(None)):
         with pytest.raises(Unanswerable, match="time"):
             facts.get(*KEY)

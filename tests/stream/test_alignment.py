@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from streaming.kafka.clients import last_stable_offsets
 from streaming.monitor.intake import Alignment, Times
-from tests.brokers import TestBroker, await_markers
+from tests.brokers import TestBroker, await_transaction_markers
 from tests.stream.world import World
 
 pytestmark = pytest.mark.stream
@@ -40,7 +40,7 @@ def _commit(world: World, *times: tuple[int, int]) -> None:
     for partition, at in times:
         producer.produce(world.names.decisions, b"{}", partition=partition, timestamp=T0 + at)
     producer.commit_transaction(30)
-    await_markers(world.admin, [(world.names.decisions, partition) for partition, _ in times])
+    await_transaction_markers(world.admin, [(world.names.decisions, partition) for partition, _ in times])
 
 
 def test_time_advances_to_the_first_unread_record_of_any_partition_and_to_the_newest_once_all_are_read(

@@ -116,13 +116,13 @@ def test_a_batch_that_is_partly_committed_is_read_from_there_and_one_that_is_all
 def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> None:
     """It may have been killed by records that are far larger than what is fetched of them."""
     limits, ends, committed = ReadLimits(MOST), {A: 10**6, B: 7}, {A: 0, B: 0}
-    limits.read_few(ends, committed)
+    limits.limit_first_read(ends, committed)
     range_ = limits.first(ends, committed, replayed=False)
     assert range_.undecided == {A: FEW_OFFSETS, B: 7}
     limits.note(range_, [_side_output(A, 0, FEW_OFFSETS, share=0.01), _side_output(B, 0, 7, share=0.01)])
     assert limits.next(ends, {}, range_.decided([])).undecided == {A: FEW_OFFSETS * GROWTH}
     few = ReadLimits(MOST)
-    few.read_few({A: FEW_OFFSETS, B: 7}, committed)
+    few.limit_first_read({A: FEW_OFFSETS, B: 7}, committed)
     assert few.first({A: FEW_OFFSETS, B: 7}, committed, replayed=False).whole
 
 

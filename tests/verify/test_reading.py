@@ -17,7 +17,7 @@ from streaming.kafka.clients import (
     partitions_of,
 )
 from streaming.settings import Settings
-from tests.brokers import TestBroker, await_markers
+from tests.brokers import TestBroker, await_transaction_markers
 
 pytestmark = pytest.mark.stream
 
@@ -42,7 +42,7 @@ def test_records_of_all_partitions_come_in_the_order_of_time(
                 client.produce(topic, b"%d" % moment, partition=partition, timestamp=began + moment)
         end(30)
     partitions = partitions_of(admin, [topic])
-    await_markers(admin, partitions)
+    await_transaction_markers(admin, partitions)
     ends = last_stable_offsets(admin, partitions)
     read = list(committed.records_by_time(settings, first_offsets(admin, partitions), ends))
     found = [int(message.value() or b"") for message in read]

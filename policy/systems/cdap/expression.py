@@ -133,7 +133,7 @@ class ExpressionBuilder:
         items = [_holds(need["permission"], entity, rule, because) for entity in self._tree.contents(self._entity)]
         lost = [
             Condition(None, f"it is not known in which namespace {name} is", rule)
-            for name in self._tree.without_namespace()[:1]
+            for name in self._tree.programs_without_namespace()[:1]
         ]
         return _all([*items, *lost, *self._unknown(rule), *self._refused(self._kinds_below(), rule)], rule)
 

@@ -61,7 +61,7 @@ class Tree:
         parents = {written(parent) for program in lost if (parent := self.parent(parse_entity(program)))}
         return self.linked_below({*linked, *lost, *parents})
 
-    def without_namespace(self) -> list[str]:
+    def programs_without_namespace(self) -> list[str]:
         """Programs of which the namespace is unknown: their application has neither a document nor dots."""
         return [name for name in sorted(self._facts.find(KIND, "without_namespace", "")) if self._is_lost(name)]
 

@@ -202,7 +202,7 @@ class Importers:
             return Execution(False, True)
         if rejected := compile_documents(found.documents).rejected:
             raise Violation(f"refused: {rejected[0]}"[:500])
-        if found.unsafe and found.documents:
+        if found.fatal and found.documents:
             raise Violation("importers: documents of a run that is not safe")
         return Execution(True, bool(found.errors))
 

@@ -37,14 +37,14 @@ def documents(found: Translation) -> dict[str, Any]:
     return {f"{one['kind']}/{one['name']}": one["spec"] for one in found.documents}
 
 
-def findings_at(found: Translation, level: str) -> list[Finding]:
+def findings_of_level(found: Translation, level: str) -> list[Finding]:
     """The findings of a level."""
     return [finding for finding in found.findings if finding.level == level]
 
 
 def places(found: Translation, level: str) -> list[str]:
     """Where they are."""
-    return [finding.place for finding in findings_at(found, level)]
+    return [finding.place for finding in findings_of_level(found, level)]
 
 
 def snapshot(found: Translation, *others: dict[str, Any]) -> Snapshot:

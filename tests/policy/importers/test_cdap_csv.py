@@ -4,7 +4,16 @@ import pytest
 
 from policy.importers import Translation
 from policy.store.repository import FilesRefused
-from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
+from tests.policy.importers.running import (
+    allows,
+    documents,
+    findings_of_level,
+    fixture,
+    imported,
+    places,
+    snapshot,
+    text,
+)
 
 HEAD = "principal_type,principal,entity,privileges"
 
@@ -92,7 +101,7 @@ def test_times_must_be_moments_in_order() -> None:
     head = f"{HEAD},valid_from,valid_until"
     row = "user,dana,dataset:shop.orders,READ"
     found = run(f"{row},tomorrow,", f"{row},2027-01-02T00:00:00Z,2027-01-01T00:00:00Z", head=head)
-    assert len(findings_at(found, "warning")) == 2
+    assert len(findings_of_level(found, "warning")) == 2
     assert not documents(found)
 
 

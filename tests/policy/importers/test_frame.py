@@ -14,7 +14,7 @@ from policy.importers.frame import Document, document
 from policy.importers.inputs import MAX_INPUT
 from policy.importers.written import state_of, to_text
 from policy.store.repository import FilesRefused
-from tests.policy.importers.running import DATA, as_json, findings_at, fixture, imported
+from tests.policy.importers.running import DATA, as_json, findings_of_level, fixture, imported
 
 EXPORTS = {
     "cdap": "grants.csv",
@@ -121,7 +121,7 @@ def test_a_document_that_lockkeeper_refuses_is_never_given() -> None:
     good, bad = document("cdap", "Backend", "b", {"admins": ["x"]}), document("cdap", "Backend", "c", {"admins": 17})
     found = translate(made_of("cdap", good, bad), [])
     assert found.documents == (good,)
-    assert findings_at(found, "warning")
+    assert findings_of_level(found, "warning")
     role, broken = (document("lenses6", "Role", name, {"statements": value}) for name, value in (("r", []), ("s", 17)))
     assert translate(made_of("lenses6", role, broken), []).documents == ()
 

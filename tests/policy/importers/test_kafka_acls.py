@@ -12,7 +12,7 @@ from tests.policy.importers.running import (
     allows,
     as_json,
     documents,
-    findings_at,
+    findings_of_level,
     fixture,
     imported,
     places,
@@ -72,7 +72,7 @@ def test_the_import_decides() -> None:
     assert not allows(snapshot(found), "kafka-acls", "User:dana", "Read", "orders.secret", type="Topic")
     assert allows(snapshot(found), "kafka-acls", "User:CN=erik,OU=shop", "Delete", "any", type="Group")
     assert allows(snapshot(found), "kafka-acls", "User:any", "DescribeConfigs", "kafka-cluster", type="Cluster")
-    [note] = findings_at(found, "note")
+    [note] = findings_of_level(found, "note")
     assert "super.users" in note.why
 
 
@@ -114,7 +114,7 @@ def test_an_operation_that_is_not_known_takes_away_and_never_gives() -> None:
 )
 def test_what_may_be_a_deny_and_cannot_be_taken_over_leaves_nothing(wrong: Any) -> None:
     found = imported("kafka-acls", as_json([row(), wrong]))
-    assert found.unsafe
+    assert found.fatal
     assert found.documents == ()
 
 
@@ -130,12 +130,12 @@ def test_an_allow_that_cannot_be_taken_over_is_left_out(wrong: dict[str, str]) -
 )
 def test_a_line_that_is_not_known_leaves_nothing(line: str) -> None:
     """It may be a deny."""
-    assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).unsafe
+    assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).fatal
 
 
 def test_an_entry_without_its_resource_leaves_nothing() -> None:
     found = imported("kafka-acls", text(PRINTED.partition("\n")[2], "acls.txt"))
-    assert found.unsafe
+    assert found.fatal
 
 
 def exported(*given: dict[str, Any]) -> Export:

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from tests.policy.importers.running import allows, as_json, documents, findings_at, fixture, imported, places, snapshot
+from tests.policy.importers.running import (
+    allows,
+    as_json,
+    documents,
+    findings_of_level,
+    fixture,
+    imported,
+    places,
+    snapshot,
+)
 
 NAMESPACE = {"wildcards": ["orders"], "permissions": ["ShowTopic"], "connection": "kafka"}
 
@@ -35,7 +44,7 @@ def test_groups_mean_what_they_mean_on_the_platform() -> None:
     assert not allows(at, "lenses5", "dana", "admin.audit-log.view", "x", groups=["old"])
 
 
-def test_the_type_of_a_connection_is_reported_by_permissions_or_by_another_namespace() -> None:
+def test_the_type_of_a_connection_is_determined_by_permissions_or_by_another_namespace() -> None:
     """Where nothing tells it, the namespace is left out."""
     found = imported("lenses5", fixture("lenses5.yaml"))
     types = {one["connection"]: one["type"] for spec in documents(found).values() for one in spec["namespaces"]}
@@ -43,7 +52,7 @@ def test_the_type_of_a_connection_is_reported_by_permissions_or_by_another_names
     unclear = {"wildcards": ["*"], "permissions": ["ViewSchema", "UpdateMetadata"], "connection": "pg"}
     found = imported("lenses5", as_json(group(namespaces=[unclear])))
     assert documents(found)["Group/g"]["namespaces"] == []
-    assert "add `system`" in findings_at(found, "warning")[0].fix
+    assert "add `system`" in findings_of_level(found, "warning")[0].fix
     result = imported("lenses5", as_json(group(namespaces=[{**unclear, "system": "PostgreSQL"}])))
     assert documents(result)["Group/g"]["namespaces"][0]["permissions"] == ["Update Metadata", "View Schema"]
 

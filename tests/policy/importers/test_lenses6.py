@@ -11,7 +11,7 @@ from tests.policy.importers.running import (
     allows,
     as_json,
     documents,
-    findings_at,
+    findings_of_level,
     fixture,
     imported,
     places,
@@ -68,7 +68,7 @@ def test_an_allow_that_cannot_be_taken_over_is_left_out_alone() -> None:
     """With its reason and its place."""
     odd = {"effect": "allow", "action": "kafka:List*Topic", "resource": "*", "condition": {"ip": "10.0.0.0/8"}}
     found = run(roles=[{"name": "r", "policy": [odd, *ALLOW_ALL["policy"]]}])
-    (finding,) = findings_at(found, "warning")
+    (finding,) = findings_of_level(found, "warning")
     assert finding.place == "roles[0].policy[0]"
     assert "condition: unknown field" in finding.why
     assert len(documents(found)["Role/r"]["statements"]) == 1

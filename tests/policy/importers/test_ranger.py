@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from policy.importers import Translation
-from tests.policy.importers.running import allows, as_json, documents, findings_at, fixture, imported, places, snapshot
+from tests.policy.importers.running import (
+    allows,
+    as_json,
+    documents,
+    findings_of_level,
+    fixture,
+    imported,
+    places,
+    snapshot,
+)
 
 READ, WRITE = ({"type": kind, "isAllowed": True} for kind in ("read", "write"))
 IN_NOVEMBER, IN_DECEMBER = "2026-11-10T00:00:00Z", "2026-12-10T00:00:00Z"
@@ -150,7 +159,7 @@ def test_a_policy_that_holds_less_often_than_it_seems_is_left_out(fields: dict[s
     found = run(policy(item("dana"), **fields))
     assert not found.documents
     assert not found.errors
-    assert len(findings_at(found, "warning")) == 1
+    assert len(findings_of_level(found, "warning")) == 1
 
 
 @pytest.mark.parametrize(
@@ -227,14 +236,14 @@ def test_resources_that_grants_cannot_say_are_left_out(resources: Any) -> None:
     """Never more than they match."""
     found = run(policy(item("dana"), resources=resources))
     assert not found.documents
-    assert len(findings_at(found, "warning")) == 1
+    assert len(findings_of_level(found, "warning")) == 1
 
 
 def test_a_lone_star_is_not_taken_for_the_level_above() -> None:
     """Which some versions of Ranger do: it is said."""
     found = run(policy(item("dana"), resources=on(namespace="n", application="*", program="*")))
     assert [spec["entity"] for spec in documents(found).values()] == ["program:n.*.*"]
-    assert "a lone *" in findings_at(found, "warning")[0].why
+    assert "a lone *" in findings_of_level(found, "warning")[0].why
 
 
 def test_administration_and_the_group_of_everybody_are_reported() -> None:
@@ -281,7 +290,7 @@ def test_policies_of_two_worlds_leave_nothing_safe(other: Any) -> None:
 def test_policies_of_other_services_are_noted() -> None:
     found = run(policy(item("dana")), policy(item("dana"), serviceType="hive", service="hivedev", denyPolicyItems=[1]))
     assert reads(found)
-    assert "hive" in findings_at(found, "note")[0].why
+    assert "hive" in findings_of_level(found, "note")[0].why
 
 
 def test_the_same_from_an_export_a_list_and_single_policies_in_any_order() -> None:

@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from policy.importers import Translation
-from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
+from tests.policy.importers.running import (
+    allows,
+    documents,
+    findings_of_level,
+    fixture,
+    imported,
+    places,
+    snapshot,
+    text,
+)
 
 ACME = {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}}
 HEAD = "object,owner,subject,levels,pipeline,labels,pipeline_kind,engine_kind,connections"
@@ -38,7 +47,7 @@ def test_objects_and_shares_mean_what_they_mean_on_the_platform() -> None:
 def test_the_enforcement_switch_is_not_in_the_file_and_that_is_said() -> None:
     """Without an Organization document nothing is allowed."""
     found = imported("streamsets", fixture("objects.csv"))
-    assert "enforcement" in findings_at(found, "note")[0].why
+    assert "enforcement" in findings_of_level(found, "note")[0].why
     assert not allows(snapshot(found), "streamsets", "rita", "pipeline.view", "pipeline:orders")
 
 
@@ -73,7 +82,7 @@ def test_an_object_that_cannot_be_converted_is_left_out_whole(row: str) -> None:
     """Rows that contradict each other, no owner, a column that its type does not have."""
     found = run(*JOB, ENGINE, row)
     name = row.partition(",")[0]
-    assert len(findings_at(found, "warning")) == 1
+    assert len(findings_of_level(found, "warning")) == 1
     assert f"Object/{name}" not in documents(found)
     assert "Object/engine:e1" in documents(found)
 

@@ -4,7 +4,16 @@ import pytest
 
 from policy.importers.written import to_text
 from policy.store.repository import FilesRefused
-from tests.policy.importers.running import allows, documents, findings_at, fixture, imported, places, snapshot, text
+from tests.policy.importers.running import (
+    allows,
+    documents,
+    findings_of_level,
+    fixture,
+    imported,
+    places,
+    snapshot,
+    text,
+)
 
 ENTRY = "userId: a@example.com, workspaceId: w, namespaceId: n, role: EDITOR"
 
@@ -57,7 +66,7 @@ def test_secrets_are_left_out_reported_and_never_shown() -> None:
 def test_an_assignment_that_is_ill_formed_is_left_out_alone(entry: str, why: str) -> None:
     """The others are imported."""
     found = imported("ververica", text(values(f"{{{entry}}}, {{{ENTRY.replace('a@', 'b@')}}}")))
-    (finding,) = findings_at(found, "warning")
+    (finding,) = findings_of_level(found, "warning")
     assert finding.place == "global.initialAccessFileContent.initialAccess[0]"
     assert why in finding.why
     assert [one["userId"] for one in documents(found)["InitialAccess/main"]["initialAccess"]] == ["b@example.com"]
@@ -82,8 +91,8 @@ def test_settings_that_cannot_be_converted_recognise_no_groups() -> None:
 def test_values_about_other_things_are_reported_by_name() -> None:
     """So that a reader of the report sees what was not looked at."""
     found = imported("ververica", text("image: {tag: x}\nglobal: {imageRegistry: secret.example.com}\n"))
-    assert "image, global.imageRegistry" in findings_at(found, "note")[0].why
-    assert "nothing to import" in findings_at(found, "warning")[0].why
+    assert "image, global.imageRegistry" in findings_of_level(found, "note")[0].why
+    assert "nothing to import" in findings_of_level(found, "warning")[0].why
     assert "secret.example.com" not in "".join(map(str, found.findings))
 
 

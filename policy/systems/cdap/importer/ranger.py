@@ -60,7 +60,7 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
     for what, named in (("service", run.services), ("instance", run.instances)):
         if len(named) > 1:
             why = f"there are policies of more than one {what}: {', '.join(sorted(named))}"
-            min(named.items())[1].unsafe(why, f"export one {what} at a time, and import it for itself")
+            min(named.items())[1].fatal(why, f"export one {what} at a time, and import it for itself")
     return run.grants.documents()
 
 
@@ -73,7 +73,7 @@ def _policies(value: Any, spot: Spot) -> Iterator[tuple[Any, Spot]]:
     if isinstance(value, Mapping):
         _check_export(value, spot)
     if not isinstance(found, list):
-        spot.unsafe("is not an export of policies: it has no list `policies`", "give what Ranger exports as JSON")
+        spot.fatal("is not an export of policies: it has no list `policies`", "give what Ranger exports as JSON")
         return
     for number, policy in enumerate(found):
         yield policy, at.inside(number)
@@ -83,19 +83,19 @@ def _check_export(value: Mapping[str, Any], spot: Spot) -> None:
     for field, what in RESTRICTING.items():
         inner = value.get(field)
         if inner and (field != "tagPolicies" or not isinstance(inner, Mapping) or inner.get("policies") != []):
-            spot.inside(field).unsafe(f"has {what}, which may restrict what policies allow", TAKE_AWAY)
+            spot.inside(field).fatal(f"has {what}, which may restrict what policies allow", TAKE_AWAY)
     unknown = sorted(str(field) for field in value if field not in {"policies", *ABOUT_EXPORT, *RESTRICTING})
     if unknown:
-        spot.unsafe(f"unknown fields may restrict what policies allow: {', '.join(unknown)}", "see what they are for")
+        spot.fatal(f"unknown fields may restrict what policies allow: {', '.join(unknown)}", "see what they are for")
     total, policies = value.get("totalCount"), value.get("policies")
     if isinstance(total, int) and isinstance(policies, list) and total > len(policies):
         why = f"holds {len(policies)} of {total} policies; the others may deny"
-        spot.unsafe(why, "give the whole export in one file")
+        spot.fatal(why, "give the whole export in one file")
 
 
 def _take(policy: Any, spot: Spot, run: Run) -> None:
     if not isinstance(policy, Mapping):
-        spot.unsafe(f"is not a policy but {type(policy).__name__}; it may have been one that denies", CORRECTION)
+        spot.fatal(f"is not a policy but {type(policy).__name__}; it may have been one that denies", CORRECTION)
         return
     name = policy.get("name")
     spot = spot.beside(f"{spot.place} ({name})") if isinstance(name, str) else spot
@@ -119,7 +119,7 @@ def _note_whose(policy: Mapping[str, Any], spot: Spot, run: Run) -> None:
             run.instances.setdefault(instance, spot)
     if policy.get("zoneName"):
         why = "is of a security zone: in zones the policies outside of them do not count"
-        spot.inside("zoneName").unsafe(why, "write the grants by hand")
+        spot.inside("zoneName").fatal(why, "write the grants by hand")
 
 
 def _restrictions(policy: Mapping[str, Any], spot: Spot, grants: Grants) -> None:

@@ -68,14 +68,14 @@ def _rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
 def _json_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
     for place, value in read_values(given):
         if not isinstance(value, list):
-            findings.at(given.file, place).unsafe("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
+            findings.at(given.file, place).fatal("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
             continue
         for number, row in enumerate(value):
             spot = findings.at(given.file, place).inside(number)
             if _is_row(row):
                 yield spot, _spelt(row)
             else:
-                spot.unsafe(f"is not an ACL with the texts {', '.join(FIELDS)}", "correct it")
+                spot.fatal(f"is not an ACL with the texts {', '.join(FIELDS)}", "correct it")
 
 
 def _is_row(row: Any) -> bool:
@@ -94,11 +94,11 @@ def _printed_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
         if head := RESOURCE.fullmatch(text):
             resource = _resource(head["resource"])
             if resource is None:
-                spot.unsafe(f"names a resource in an unknown way: {text}", "correct the line")
+                spot.fatal(f"names a resource in an unknown way: {text}", "correct the line")
             continue
         entry = NEW_ENTRY.fullmatch(text) or OLD_ENTRY.fullmatch(text)
         if entry is None or resource is None:
-            spot.unsafe(f"is not what kafka-acls.sh --list prints here: {text}", "give its output as it is")
+            spot.fatal(f"is not what kafka-acls.sh --list prints here: {text}", "give its output as it is")
         else:
             yield spot, _spelt({**entry.groupdict(), **resource})
 
@@ -132,7 +132,7 @@ def _entry(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
     if allows:
         spot.warning(f"the allow is left out: {'; '.join(errors)}", "correct it at the source")
     else:
-        spot.unsafe(f"what may be a deny cannot be taken over: {'; '.join(errors)}", "correct it at the source")
+        spot.fatal(f"what may be a deny cannot be taken over: {'; '.join(errors)}", "correct it at the source")
     return None
 
 

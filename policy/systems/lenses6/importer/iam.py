@@ -56,7 +56,7 @@ def _take(into: dict[str, Document], record: ExportedObject, made: Document, ins
         return
     why, fix = f"there is another {record.kind} {record.name!r}, which differs", "give the newest export alone"
     if instead is None:
-        record.spot.unsafe(why, fix)
+        record.spot.fatal(why, fix)
     else:
         record.spot.error(why + DENIED, fix)
         into[record.name] = instead
@@ -116,7 +116,7 @@ def _group(record: ExportedObject) -> Document:
     if isinstance(sso_name, str) and sso_name:
         spec["sso_name"] = sso_name
     elif sso_name not in (None, ""):
-        record.spot.inside("sso_name").unsafe("is not text", "correct the group")
+        record.spot.inside("sso_name").fatal("is not text", "correct the group")
     return document(
         "lenses6", "Group", record.name, {**spec, "roles": sorted(roles), "members": record.names("members")}
     )

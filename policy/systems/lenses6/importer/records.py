@@ -58,12 +58,12 @@ class ExportedObject(msgspec.Struct):
         if value is None:
             return []
         if not isinstance(value, list):
-            spot.unsafe(f"is not a list but {type(value).__name__}", "correct it")
+            spot.fatal(f"is not a list but {type(value).__name__}", "correct it")
             return []
         found = [_member(item) for item in value]
         for number, name in enumerate(found):
             if not name:
-                spot.inside(number).unsafe("is not a name, nor a record with one", "correct it")
+                spot.inside(number).fatal("is not a name, nor a record with one", "correct it")
         return list(dict.fromkeys(filter(None, found)))
 
 
@@ -80,7 +80,7 @@ def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObje
     elif isinstance(value, Mapping) and value and "name" not in value and set(value) <= {"items", *LISTS}:
         for field, inner in value.items():
             if not isinstance(inner, list):
-                spot.inside(field).unsafe(f"is not a list but {type(inner).__name__}", "correct it")
+                spot.inside(field).fatal(f"is not a list but {type(inner).__name__}", "correct it")
                 continue
             yield from _records(inner, spot.inside(field), LISTS.get(field, kind))
     else:
@@ -89,14 +89,14 @@ def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObje
 
 def _record(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObject]:
     if not isinstance(value, Mapping):
-        spot.unsafe(f"is not a record but {type(value).__name__}", "give roles, groups, users and service accounts")
+        spot.fatal(f"is not a record but {type(value).__name__}", "give roles, groups, users and service accounts")
         return
     name, kind = value.get("name"), kind or _kind(value)
     if not isinstance(name, str) or not name:
-        spot.unsafe("has no name, as text", "give the record its name")
+        spot.fatal("has no name, as text", "give the record its name")
     elif kind is None:
         lists = ", ".join(LISTS)
-        spot.unsafe(f"{name!r} may be a role, a group, a user or a service account", f"put it under one of {lists}")
+        spot.fatal(f"{name!r} may be a role, a group, a user or a service account", f"put it under one of {lists}")
     else:
         yield ExportedObject(kind, name, value, spot)
 
