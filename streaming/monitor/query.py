@@ -89,7 +89,7 @@ class MonitorQuery:
         with contextlib.ExitStack() as opened:
             self._encodings = opened.enter_context(contextlib.closing(Encodings(settings)))
             self._alignment = opened.enter_context(contextlib.closing(Alignment(self._settings, self._admin)))
-            output = Output(self._settings, self._spark, self._watch.dropped)
+            output = Output(self._settings, self._spark, self._watch.dropped, self._watch.watchdog.during)
             self._output = opened.enter_context(contextlib.closing(output))
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint, plainly=False)
             self._tracker = self._open_tracker()
@@ -180,7 +180,8 @@ class MonitorQuery:
         self._tracker.check_range(batch, starts)
         times = self._times(batch, ends)
         send_times(self._spark, times)
-        found = results.toArrow().to_pylist()  # in any case: the state moves on with it
+        with self._watch.watchdog.during("evaluate the monitor's batch, with its state store", batch=batch):
+            found = results.toArrow().to_pylist()  # in any case: the state moves on with it
         self._check_topics()
         self._on_step("monitor-evaluated", batch)
         if self._is_committed(ends, batch):
