@@ -64,11 +64,6 @@ ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether th
 COMMIT_LOG_SECONDS = 2.0
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
-NO_EXECUTORS = (
-    "Spark has had no executors for {seconds:.0f} s. If its master ({master}) was restarted without "
-    "spark.deploy.recoveryMode, it forgot the application, and the next start of the job registers it. If this was the "
-    "first start, check that the workers have enough free cores and memory, and can reach the driver"
-)
 IDLE = -1  # the batch number of what is written between batches
 
 
@@ -195,8 +190,13 @@ class Enforcer:
         """
         health, count = self._watch.health, count_executors(self._spark)
         health.executors(count)
-        if health.without_executors() >= self._settings.progress_deadline_seconds:
-            raise JobStopped(NO_EXECUTORS.format(seconds=health.without_executors(), master=self._settings.master))
+        if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
+            raise JobStopped(
+                f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "
+                "without spark.deploy.recoveryMode, it forgot the application, and the next start of the job registers "
+                "it. If this was the first start, check that the workers have enough free cores and memory, and can "
+                "reach the driver"
+            )
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
@@ -270,7 +270,12 @@ class Enforcer:
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.side_outputs)
-        self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+        try:
+            self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+        except CannotWrite:
+            self._limits.failed()
+            raise
+        self._limits.committed()
         self._watch.decided((one.tally for one in evaluated.side_outputs), task.now, version)
         self._watch.compared(one.compared for one in evaluated.side_outputs)
         self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.side_outputs))
@@ -386,7 +391,7 @@ class Enforcer:
         # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
         seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)
         exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
-        whole = Budget(settings.max_batch_bytes, seconds)
+        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
     def _task(self, snapshots: Sequence[PublishedSnapshot], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.commit.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS
+from streaming.runtime.executors import POOLS, use_pool
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -64,6 +65,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
+        # Decisions go before the monitor's work, see `streaming.runtime.executors`.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": POOLS.as_uri(),
         # Not Kafka, which in its first version makes objects of rows that are then taken apart again.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
@@ -183,6 +187,7 @@ def start_query(
         "startingOffsets": format_offsets(starts),
     }
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    use_pool(spark, "enforcer")
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

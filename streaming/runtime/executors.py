@@ -1,10 +1,25 @@
-"""What Spark does now, and whether it has executors: for the log, and to end a job that waits for them in vain."""
+"""Spark's executors: who gets their slots, whether there are any, and what they do now."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
 MIB = 1 << 20
+POOLS = Path(__file__).with_name("pools.xml")
+
+
+def use_pool(spark: SparkSession, pool: Literal["enforcer", "monitor"]) -> None:
+    """Let the jobs of this thread, and of queries that it starts, run in a pool of Spark's fair scheduler."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
+
+
+def tasks_beside(spark: SparkSession, most: int) -> int:
+    """How many tasks, at most so many, may run at once so that a slot is left for others, if there are two.
+
+    Spark never ends a task for another one, whatever their pools.
+    """
+    return max(min(most, spark.sparkContext.defaultParallelism - 1), 1)
 
 
 def count_executors(spark: SparkSession) -> int:
