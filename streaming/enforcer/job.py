@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
-from streaming.commit.transaction import Evaluated, Outage, Output
+from streaming.commit.transaction import ANSWER_SECONDS, Evaluated, Outage, Output, is_unavailable
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
@@ -189,7 +189,9 @@ class Enforcer:
         workers end the executors, none is started again, and the driver waits for them without end.
         """
         health, count = self._watch.health, count_executors(self._spark)
-        health.executors(count)
+        # Dynamic allocation ends executors that have nothing to do.
+        may_be_none = self._settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
+        health.executors(1 if may_be_none else count)
         if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
             raise JobStopped(
                 f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "
@@ -266,7 +268,7 @@ class Enforcer:
         with self._during("plan how to read the records"):
             read = self._read(records, range_)
         evaluated, task, version = self._evaluate(read, range_, batch)
-        self._check_inputs()
+        self._await_inputs()
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.side_outputs)
@@ -377,6 +379,18 @@ class Enforcer:
         with self._during("read the ids of the input topics"):
             ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
         check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
+
+    def _await_inputs(self) -> None:
+        """Check them, of a Kafka that answers late for as long as what was evaluated may still be written.
+
+        Else a batch that took long would be evaluated again for each answer that is late.
+        """
+        until = time.monotonic() + ANSWER_SECONDS
+        self._outage.retry(
+            "the ids of the input topics",
+            self._check_inputs,
+            lambda error: is_unavailable(error) and time.monotonic() < until,
+        )
 
     def _published(self) -> tuple[PublishedSnapshot, ...]:
         policies = self._policies
