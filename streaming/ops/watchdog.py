@@ -110,9 +110,10 @@ class Watchdog:
 
     def look(self) -> None:
         """Log the steps that take long, and note whether records wait."""
-        for thread, steps in list(self._steps.items()):
-            for step in steps[-1:]:
-                self._log_slow(thread, step)
+        if self._health.waits_since is None:  # else the log says already what it waits for, and that it is Kafka
+            for thread, steps in list(self._steps.items()):
+                for step in steps[-1:]:
+                    self._log_slow(thread, step)
         if self._clock() - self._asked_at >= LAG_SECONDS:
             self._ask()
 
@@ -138,7 +139,9 @@ class Watchdog:
             self.decided()
             return
         self._health.undecided_now()
-        if self._health.undecided() >= max(self._health.progress_deadline, 2 * self._logged):
+        if self._health.waits_since is None and self._health.undecided() >= max(
+            self._health.progress_deadline, 2 * self._logged
+        ):
             self._logged = self._health.undecided()
             steps = [f"{step.name} ({self._clock() - step.began:.0f} s)" for step in self._innermost()]
             log.error(

@@ -82,6 +82,18 @@ def test_quick_steps_are_not_logged_and_are_forgotten_also_when_they_fail(
     assert logged == []
 
 
+def test_while_it_waits_for_kafka_which_the_log_says_nothing_more_is_logged(
+    watchdog: Watchdog, health: Health, clock: Clock, logged: list[Any]
+) -> None:
+    watchdog.follow(lambda: 1, dict)
+    health.waits_since = clock.now
+    with watchdog.during("decide a batch"):
+        for _ in range(100):
+            clock.now += SLOW_SECONDS
+            watchdog.look()
+    assert logged == []
+
+
 def test_the_log_says_where_in_the_code_the_thread_stands(
     watchdog: Watchdog, clock: Clock, logged: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
