@@ -38,9 +38,9 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 
 
 def _jobs(folder: Path) -> list[dict[str, Any]]:
-    """The jobs in Spark's log of events, of the application that it is for."""
-    [file] = [file for file in folder.iterdir() if file.name.startswith("local-")]
-    events = (json.loads(line) for line in file.read_text().splitlines() if '"SparkListenerJobStart"' in line)
+    """The jobs that have started, in Spark's log of events of its one application; the last line may not be whole."""
+    lines = [line for file in folder.glob("local-*") for line in file.read_text().splitlines(keepends=True)]
+    events = (json.loads(line) for line in lines if '"SparkListenerJobStart"' in line and line.endswith("\n"))
     return [event for event in events if event["Event"] == "SparkListenerJobStart"]
 
 
@@ -52,15 +52,12 @@ def _of(jobs: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
 
 def test_each_query_has_its_pool_and_the_monitor_leaves_a_slot_to_decisions(world: World, tmp_path: Path) -> None:
     monitor = monitor_settings(world.settings).job_name
-    with running(world.settings) as job:
+    with running(world.settings):
         world.send(request(f"r-{number}", "dana", "orders") for number in range(20))
-        wait_until(
-            lambda: any(one.get("step") == "monitor-committed" for one in job.reported), "a batch of the monitor", 180
-        )
-    jobs = _jobs(tmp_path)
+        for query in (world.settings.job_name, monitor):
+            wait_until(lambda query=query: bool(_of(_jobs(tmp_path), query)), f"a job of {query}", 180)
+        jobs = _jobs(tmp_path)
     decided, watched = _of(jobs, world.settings.job_name), _of(jobs, monitor)
-    assert decided, jobs
-    assert watched, jobs
     assert {job["Properties"].get(POOL) for job in decided} == {"enforcer"}
     assert {job["Properties"].get(POOL) for job in watched} == {"monitor"}
     stages = [stage for job in watched for stage in job["Stage Infos"]]
