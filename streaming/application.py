@@ -63,19 +63,27 @@ def run(
     _check_cluster(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
 
-        def opened(context: Callable[[], AbstractContextManager[Opened]]) -> Opened:
+        def opened(step: str, context: Callable[[], AbstractContextManager[Opened]]) -> Opened:
             if stop.is_set():
                 raise Stopping("asked to stop while it started")
-            return stack.enter_context(context())
+            with watch.watchdog.during(step):
+                return stack.enter_context(context())
 
-        opened(lambda: explained(settings))
-        opened(lambda: checkpoints_locked(settings))
+        stack.enter_context(watch.watchdog.watched())
+        stack.enter_context(explained(settings))
+        opened("lock the checkpoints", lambda: checkpoints_locked(settings))
         # Rule 1: first fence other instances, then read what is committed, then start the query.
-        spark = opened(lambda: _session(settings, watch))
-        output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
+        spark = opened("start Spark", lambda: _session(settings, watch))
+        output = opened(
+            "take the transactional id",
+            lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
+        )
         output.warm_up()
-        enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)))
-        opened(lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
+        enforcer = opened(
+            "read the committed offsets, the checkpoint and the history",
+            lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)),
+        )
+        opened("start the monitor", lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
         enforcer.run()
 
 

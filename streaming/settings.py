@@ -188,6 +188,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
     `snapshots_kept`: policy versions kept to evaluate audit events by what was in force when they happened.
     `policy_stale_seconds`: after so long without the policies, an alert.
+    `progress_deadline_seconds`: if records wait for so long and none is decided, the job is not ready; if Spark has had
+    no executors for so long, it ends.
     `answer_clock_skew`: seconds by which the time of an answer given elsewhere may differ from its record's.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
@@ -215,6 +217,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
+    progress_deadline_seconds: Seconds = 120.0
     answer_clock_skew: Seconds = 5.0
     accepted_topic_ids: tuple[str, ...] = ()
     idle_seconds: Seconds = 0.5

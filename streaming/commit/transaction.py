@@ -73,17 +73,22 @@ class Output:
     that makes an Output has first fenced every other instance and ended its pending transaction; only then may the
     committed offsets be read, and only after that may the query start. `reopen` does the same after a failure.
 
-    `on_dropped` is called with the topic of each result that is too large for Kafka and is left out.
+    `on_dropped` is called with the topic of each result that is too large for Kafka and is left out. `during` names a
+    step under way, for the log.
 
     Raises CannotWrite when Kafka does not take it, or does not answer.
     """
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, on_dropped: Callable[[str], None] = lambda _topic: None
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        on_dropped: Callable[[str], None] = lambda _topic: None,
+        during: Callable[[str], contextlib.AbstractContextManager[None]] = lambda _step: contextlib.nullcontext(),
     ) -> None:
         self._settings, self._spark = settings, spark
         self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
-        self._largest, self._on_dropped = largest(settings), on_dropped
+        self._largest, self._on_dropped, self._during = largest(settings), on_dropped, during
         self._jvm = cast(Any, spark._jvm)
         self._evaluation = Evaluation(spark)
         self._producer: Any = None
@@ -125,8 +130,9 @@ class Output:
         try:
             if not self._is_owner(describe_transaction(self._jvm, self._settings)):
                 raise self._fenced()
-            self._close_producer(0)
-            self._open()
+            with self._during("take the transactional id with a new producer"):
+                self._close_producer(0)
+                self._open()
         except Py4JJavaError as error:
             if not self._sender.isUnavailable(error.java_exception):
                 raise JobStopped(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
@@ -175,12 +181,14 @@ class Output:
         Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
         """
         try:
-            rows = self._evaluation.collect(plan)
+            with self._during("evaluate the records in the workers"):
+                rows = self._evaluation.collect(plan)
         except Exception as error:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        return Evaluated(rows, _decode_side_outputs(self._read_side_outputs(rows)))
+        with self._during("read what the workers report"):
+            return Evaluated(rows, _decode_side_outputs(self._read_side_outputs(rows)))
 
     def _read_side_outputs(self, rows: Any) -> bytes:
         """The side outputs of Java's rows, in pieces."""
@@ -213,11 +221,14 @@ class Output:
         """
         self._began = time.monotonic()
         try:
-            self._producer.beginTransaction()
-            self._write(results, evaluated)
-            self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
+            with self._during("send the records to Kafka"):
+                self._producer.beginTransaction()
+                self._write(results, evaluated)
+            with self._during("send the offsets to Kafka"):
+                self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
             before_commit()
-            self._producer.commitTransaction()
+            with self._during("commit the transaction"):  # waits until Kafka has all of the records
+                self._producer.commitTransaction()
         except Py4JJavaError as error:
             raise self._failure(error) from error
         except BaseException:
@@ -264,7 +275,8 @@ class Output:
         What cannot be aborted now is aborted by the next instance's start, or by its timeout.
         """
         try:
-            self._producer.abortTransaction()
+            with self._during("abort the transaction"):
+                self._producer.abortTransaction()
         except Py4JJavaError as error:
             return frozenset(_classes(error))
         except Py4JError:  # Java has ended

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
-from streaming.commit.transaction import Evaluated, Outage, Output
+from streaming.commit.transaction import ANSWER_SECONDS, Evaluated, Outage, Output, is_unavailable
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
@@ -47,6 +47,7 @@ from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import VERDICTS
+from streaming.runtime.executors import count_executors, describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -116,7 +117,7 @@ class Enforcer:
         self._named = self._open_named(spark)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
-        self._outage = Outage(stop, watch)
+        self._outage, self._during = Outage(stop, watch), watch.watchdog.during
         self._heartbeats = Heartbeats(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -152,12 +153,52 @@ class Enforcer:
         """Start the query, watch it, and end in order."""
         with contextlib.suppress(Stopping):
             query = self._start()
-            with contextlib.suppress(Stopping), self._watch.running():
+            with contextlib.suppress(Stopping), self._watch.running(), self._followed():
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
+                    self._check_executors()
                     self._between_batches()
             self._end(query)
+
+    @contextlib.contextmanager
+    def _followed(self) -> Iterator[None]:
+        """The watchdog knows what waits, and what Spark does, while the context is open."""
+        watchdog = self._watch.watchdog
+        watchdog.follow(self._count_waiting, lambda: describe_spark(self._spark))
+        try:
+            yield
+        finally:
+            watchdog.unfollow()
+
+    def _count_waiting(self) -> int | None:
+        """Input records that can be read and are not decided; None: Kafka does not answer."""
+        committed = self._tracker.committed
+        try:  # without what an open transaction hides
+            ends = last_stable_offsets(
+                self._admin, partitions_of(self._admin, self._inputs, RETRIED_SECONDS), RETRIED_SECONDS
+            )
+        except (KafkaException, TimeoutError, KeyError):
+            return None
+        return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
+
+    def _check_executors(self) -> None:
+        """Raise JobStopped when Spark has had no executors for too long.
+
+        A standalone master that was restarted without `spark.deploy.recoveryMode` does not know the application: its
+        workers end the executors, none is started again, and the driver waits for them without end.
+        """
+        health, count = self._watch.health, count_executors(self._spark)
+        # Dynamic allocation ends executors that have nothing to do.
+        may_be_none = self._settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
+        health.executors(1 if may_be_none else count)
+        if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
+            raise JobStopped(
+                f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "
+                "without spark.deploy.recoveryMode, it forgot the application, and the next start of the job registers "
+                "it. If this was the first start, check that the workers have enough free cores and memory, and can "
+                "reach the driver"
+            )
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
@@ -196,7 +237,7 @@ class Enforcer:
                 raise Stopping("asked to stop within a batch")
 
     def _on_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
-        with self._watch.batch(batch), self._busy:
+        with self._watch.batch(batch), self._during("decide a batch", batch=batch), self._busy:
             if self._ending or self._stop.is_set():
                 raise Stopping("asked to stop")
             with self._noting_failure():
@@ -224,12 +265,19 @@ class Enforcer:
 
     def _decide(self, records: DataFrame, range_: OffsetRange, batch: int) -> None:
         """Evaluate what is not decided of a range, and commit it in one transaction."""
-        evaluated, task, version = self._evaluate(self._read(records, range_), range_, batch)
-        self._check_inputs()
+        with self._during("plan how to read the records"):
+            read = self._read(records, range_)
+        evaluated, task, version = self._evaluate(read, range_, batch)
+        self._await_inputs()
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.side_outputs)
-        self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+        try:
+            self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+        except CannotWrite:
+            self._limits.failed()
+            raise
+        self._limits.committed()
         self._watch.decided((one.tally for one in evaluated.side_outputs), task.now, version)
         self._watch.compared(one.compared for one in evaluated.side_outputs)
         self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.side_outputs))
@@ -243,7 +291,8 @@ class Enforcer:
 
     def _next_range(self, ends: Offsets) -> OffsetRange:
         newest: Offsets = {}
-        with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
+        # Where Kafka does not answer, what is newer waits for the next range.
+        with contextlib.suppress(KafkaException, TimeoutError), self._during("read the ends of the input topics"):
             newest = last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
         return self._limits.next(ends, newest, self._tracker.committed)
 
@@ -272,7 +321,8 @@ class Enforcer:
             published = (*self._past.held(), *snapshots)
             changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
             older = self._policies.take_older_facts()
-            facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
+            with self._during("send the facts to the workers"):
+                facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
             task = self._task(published, facts, self._budgets(range_))
             broadcasts = [one.broadcast for one in published]
             rebuilt_ones = self._named.broadcasts() if self._named is not None else []
@@ -284,7 +334,10 @@ class Enforcer:
                 evaluated = self._output.kept(evaluated, which)
             needed = itertools.chain.from_iterable(one.needed for one in evaluated.side_outputs)
             moments = itertools.chain.from_iterable(one.moments for one in evaluated.side_outputs)
-            learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
+            with self._during("look up Avro schemas"):
+                learned = self._encodings.learn(needed, self._stop)
+            with self._during("rebuild policies of the past"):
+                rebuilt = self._past.rebuild(moments)
             found = may_rebuild and self._resolve(evaluated)
             may_rebuild = False  # once for a batch: any producer may name any offsets
             if not learned and not rebuilt and not found:
@@ -304,7 +357,8 @@ class Enforcer:
         since, before = self._outage.since or time.time(), dict(self._policies.positions)
         while True:
             try:
-                self._policies.catch_up(ATTEMPT_SECONDS)
+                with self._during("read the policies and facts up to their end"):
+                    self._policies.catch_up(ATTEMPT_SECONDS)
                 break
             except (KafkaException, TimeoutError) as error:
                 self._watch.policies_unread(since)
@@ -322,12 +376,26 @@ class Enforcer:
 
         Once the records are read: a topic whose id is still the same was the same throughout.
         """
-        ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
+        with self._during("read the ids of the input topics"):
+            ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
         check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
+
+    def _await_inputs(self) -> None:
+        """Check them, of a Kafka that answers late for as long as what was evaluated may still be written.
+
+        Else a batch that took long would be evaluated again for each answer that is late.
+        """
+        until = time.monotonic() + ANSWER_SECONDS
+        self._outage.retry(
+            "the ids of the input topics",
+            self._check_inputs,
+            lambda error: is_unavailable(error) and time.monotonic() < until,
+        )
 
     def _published(self) -> tuple[PublishedSnapshot, ...]:
         policies = self._policies
-        return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
+        with self._during("send the snapshot to the workers"):
+            return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
 
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
@@ -337,7 +405,7 @@ class Enforcer:
         # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
         seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)
         exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
-        whole = Budget(settings.max_batch_bytes, seconds)
+        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
     def _task(self, snapshots: Sequence[PublishedSnapshot], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:

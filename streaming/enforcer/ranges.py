@@ -25,6 +25,7 @@ from streaming.records.size_gate import record_size
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
+LEAST_SHARE = 1 / 1024  # of a transaction's bytes, however often Kafka did not take one
 FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 
 
@@ -68,13 +69,25 @@ def counted(side_outputs: Iterable[SideOutput]) -> list[bool]:
 class ReadLimits:
     """How many offsets to read at once of the partitions of which all were too much. `most`: those of a Spark batch.
 
-    `stalled`: partitions of which nothing was decided the last time.
+    `stalled`: partitions of which nothing was decided the last time. `share`: of its bytes, for the next transaction.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._limits: Offsets = {}
         self.stalled: set[Partition] = set()
+        self.share = 1.0
+
+    def failed(self) -> None:
+        """Kafka did not take a transaction in time: the next one is smaller.
+
+        With a slow disk or a quota, what takes longer than `transaction.timeout.ms` would be aborted again and again.
+        """
+        self.share = max(self.share / 2, LEAST_SHARE)
+
+    def committed(self) -> None:
+        """A transaction is committed: the next one may be larger."""
+        self.share = min(self.share * 2, 1.0)
 
     def limit_first_read(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
         """Read little at first of a Spark batch that a job has begun and not ended: perhaps it was killed by its size.

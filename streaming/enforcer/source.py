@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.commit.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS
+from streaming.runtime.executors import POOLS, use_pool
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -30,6 +31,7 @@ READ_FAST = {
 # worker takes 80 MiB more and is no faster; below 5,000 the millisecond that each batch takes counts.
 ARROW_RECORDS = 10_000
 ARROW_BYTES = 16 << 20
+GROUP = "kafka.group.id"
 FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
 FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one
@@ -63,6 +65,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_RECORDS),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
+        # Decisions go before the monitor's work, see `streaming.runtime.executors`.
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": POOLS.as_uri(),
         # Not Kafka, which in its first version makes objects of rows that are then taken apart again.
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
@@ -113,26 +118,41 @@ def polling(settings: Settings, polls: int, size: int, most: int = POLLED_MOST) 
     return {} if POLLED in settings.source else {POLLED: str(polled)}
 
 
+def range_options(settings: Settings, partitions: int) -> dict[str, str]:
+    """Options of the reader of ranges, in a job with so many input partitions.
+
+    They must not depend on which ranges are left. Spark keeps consumers by group and partition, and for each such key,
+    as long as Java runs, the parameters that it had first: it refuses others with "Kafka parameters for same cache key
+    should be equal" (InternalKafkaConsumerPool). Those of partitions that are done stay for minutes and count, too. A
+    topic may get more partitions while the job runs: so the group is also named after what depends on their number.
+    """
+    connection = connection_options(settings)
+    # Each consumer may leave some of its last poll.
+    sizes = {
+        **fetching(settings, partitions),
+        **polling(settings, partitions, settings.limits.record_in, POLLED_OF_RANGES),
+    }
+    # A name of its own, which Spark would choose anew each time. None joins it. The ACLs of the job allow its prefix.
+    prefix = connection.get(GROUP) or connection.get("groupIdPrefix") or SPARK_GROUPS
+    group = "-".join((prefix, settings.job_name, "ranges", *sizes.values()))
+    return {**connection, **sizes, GROUP: group, "includeHeaders": "true"}
+
+
 def read_range(
     spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> DataFrame:
-    """The records of some partitions between these offsets, as the query has those of a batch."""
+    """The records of some partitions between these offsets, as the query has those of a batch.
+
+    `starts`: of every input partition; `ends`: of those to read.
+    """
     assigned: dict[str, list[int]] = {}
     for topic, number in ends:
         assigned.setdefault(topic, []).append(number)
     options = {
-        # Spark keeps consumers by the name of their group, which would be another one each time. None joins it. The
-        # ACLs of the job allow its prefix.
-        "kafka.group.id": f"{SPARK_GROUPS}-{settings.job_name}-ranges",
-        **connection_options(settings),
-        **fetching(settings, len(ends)),
-        **polling(
-            settings, len(ends), settings.limits.record_in, POLLED_OF_RANGES
-        ),  # each may leave some of its last one
+        **range_options(settings, len(starts)),
         "assign": json.dumps(assigned),
         "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
         "endingOffsets": format_offsets(ends),
-        "includeHeaders": "true",
     }
     return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
 
@@ -167,6 +187,7 @@ def start_query(
         "startingOffsets": format_offsets(starts),
     }
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
+    use_pool(spark, "enforcer")
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

@@ -162,10 +162,11 @@ class TopicReader:
         before what was read; TopicChanged when records are gone that were or should have been read. What was yielded
         must not be used then.
         """
-        deadline, answers_in = time.monotonic() + seconds, max(seconds, RETRIED_SECONDS)
+        answers_in = max(seconds, RETRIED_SECONDS)
         ends = self._checked_ends(answers_in)
         if ends != self.positions:
-            yield from self._up_to(ends, deadline)
+            # From now on: a Kafka that answers late would leave no time to read anything, however often it is tried.
+            yield from self._up_to(ends, time.monotonic() + seconds)
             self._check(topic_ids(self._admin, self._logs, answers_in))
         self.positions.update(ends)
 
@@ -192,9 +193,9 @@ class TopicReader:
         held, self._ahead = self._ahead, []
         yield from self._before(ends, held)
         while self._lacks(ends):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the ends {ends} are not reached in time, only {self._fetched}")
             yield from self._before(ends, self._fetch())
+            if self._lacks(ends) and time.monotonic() > deadline:
+                raise TimeoutError(f"the ends {ends} are not reached in time, only {self._fetched}")
 
     def _lacks(self, ends: Mapping[Partition, int]) -> bool:
         return any(self._fetched[partition] < end for partition, end in ends.items())

@@ -4,6 +4,7 @@ It answers /metrics, /healthz and /readyz, for Prometheus and Kubernetes.
 """
 
 import contextlib
+import math
 import socket
 import threading
 import time
@@ -16,18 +17,25 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from streaming.settings import MetricsSettings, SettingsError
 
+HUNG_DEADLINES = 3  # without a decision: a restart reads little at first, which may help a job that is too slow
+
 
 class Health:
     """Written by the job's threads, read by the server's: each field is replaced as a whole.
 
-    `bound`: seconds for which the policies may stay unread. `clock`: Unix time, s.
+    `bound`: seconds for which the policies may stay unread; `progress_deadline`: for which records may wait while none
+    is decided. `clock`: Unix time, s. `waits_since`, `undecided_since`, `no_executors_since`: the same; None: not so.
     """
 
-    def __init__(self, bound: float, clock: Callable[[], float] = time.time) -> None:
-        self._bound, self._clock = bound, clock
+    def __init__(
+        self, bound: float, clock: Callable[[], float] = time.time, progress_deadline: float = math.inf
+    ) -> None:
+        self._bound, self._clock, self.progress_deadline = bound, clock, progress_deadline
         self.running = False
         self.stuck = 0
         self.waits_since: float | None = None
+        self.undecided_since: float | None = None
+        self.no_executors_since: float | None = None
         self._read = False
         self._unread_since: float | None = None
 
@@ -52,6 +60,32 @@ class Health:
         since = self.waits_since
         return 0.0 if since is None else max(self._clock() - since, 0.0)
 
+    def undecided(self) -> float:
+        """For how long records have waited while none was decided, s; 0: none waits."""
+        since = self.undecided_since
+        return 0.0 if since is None else max(self._clock() - since, 0.0)
+
+    def without_executors(self) -> float:
+        """For how long Spark has had no executors, s; 0: it has some."""
+        since = self.no_executors_since
+        return 0.0 if since is None else max(self._clock() - since, 0.0)
+
+    def decided(self) -> None:
+        """Records were decided, or none waits."""
+        self.undecided_since = None
+
+    def undecided_now(self) -> None:
+        """Records wait."""
+        self.undecided_since = self.undecided_since or self._clock()
+
+    def executors(self, count: int) -> None:
+        """Spark has so many."""
+        self.no_executors_since = None if count else self.no_executors_since or self._clock()
+
+    def is_hung(self) -> bool:
+        """Whether a restart may help: the job does nothing for very long, though Kafka answers and records wait."""
+        return self.waits_since is None and self.undecided() >= HUNG_DEADLINES * self.progress_deadline
+
     def problems(self) -> list[str]:
         """Why it is not ready, each as a sentence; none: it is."""
         return list(self._problems())
@@ -66,6 +100,10 @@ class Health:
             yield "the query does not run"
         if self.waits_since is not None:
             yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and nothing is decided meanwhile"
+        elif self.undecided() >= self.progress_deadline:
+            yield f"records wait since {self.undecided():.0f} s, and none was decided; the log names the step it is in"
+        if self.without_executors():
+            yield f"Spark has had no executors for {self.without_executors():.0f} s"
         if self.stuck:
             yield (
                 f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "
@@ -135,6 +173,8 @@ def endpoint(registry: CollectorRegistry, health: Health) -> Any:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, respond)  # type: ignore[no-any-return]
+        if path == "/healthz" and health.is_hung():
+            return _text(respond, "503 Service Unavailable", "\n".join(health.problems()))
         if path == "/healthz":
             return _text(respond, "200 OK", "alive")
         if path == "/readyz":

@@ -17,6 +17,7 @@ from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Lags, Metrics, Step
 from streaming.ops.tally import OTHER, Compared, Compiled, Tally
 from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
 from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings
 
@@ -149,7 +150,8 @@ class Watch:
     """The job reports each event to it; one job at a time. What is counted is committed."""
 
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
-        self.health = Health(settings.policy_stale_seconds)
+        self.health = Health(settings.policy_stale_seconds, progress_deadline=settings.progress_deadline_seconds)
+        self.watchdog = Watchdog(self.health)
         self.metrics = Metrics(settings, self.health)
         self._monitor = MonitorMetrics(self.metrics.registry) if settings.monitor.enabled else None
         self._tracing = tracing
@@ -178,6 +180,7 @@ class Watch:
     def decided(self, tallies: Iterable[Tally], now: int, version: str) -> None:
         """The batch's decisions are committed; its last step follows. `now`: the clock of its tallies, ms."""
         batch, committed = self._batch, time.time_ns() // 1_000_000
+        self.watchdog.decided()
         batch.decided, batch.version = True, version
         for tally in tallies:
             self.metrics.decided(tally, now, committed)
@@ -206,7 +209,8 @@ class Watch:
         self._trace(batch)
         counts = {name: count for name, count in sorted(batch.counts.items()) if count}
         fields = {"batch": batch.number, "policy_version": batch.version}
-        log.info("batch decided", **fields, records=records, seconds=round(seconds, 4), **counts)
+        slow = {"steps": {step: round(took, 1) for step, took in steps}} if seconds >= SLOW_SECONDS else {}
+        log.info("batch decided", **fields, records=records, seconds=round(seconds, 4), **counts, **slow)
         for decision in filter(None, map(read_decision, batch.decisions)):
             log.debug("decision", **fields, decision=decision.id, outcome=decision.context.outcome)
 

@@ -1,6 +1,7 @@
 """A Spark batch that is too much for one transaction is decided range after range; other traffic does not wait."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
+from streaming.enforcer.source import GROUP, range_options
+from streaming.settings import Settings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
@@ -19,6 +23,7 @@ pytestmark = pytest.mark.stream
 
 HEAVY = 100
 EVALUATIONS = 40
+SLOWLY = 40
 COMPRESSED, SMALL_HEAP = 900, {"spark.driver.memory": "1g"}  # 800 MB of records: more than its old generation
 ORDERS = "kafka:topic:prod/main/orders"
 
@@ -86,6 +91,56 @@ def test_a_heavy_backlog_is_decided_in_ranges_each_by_its_policies_while_other_r
     assert evaluated_at[0] < offset
     assert evaluated_at[-1] == offset
     assert [found[id_]["decision"] for id_ in heavy] == [at < offset for at in evaluated_at]
+
+
+def test_one_group_of_the_ranges_reader_never_has_two_kinds_of_parameters() -> None:
+    """Spark keeps those of a group and partition as long as Java runs, and refuses others."""
+    for source in ({}, {"kafka.group.id": "ours"}, {"kafka.max.poll.records": "7"}):
+        groups: dict[str, dict[str, str]] = {}
+        for partitions in (1, 2, 6, 7, 24, 200, 2000):
+            options = range_options(Settings(source=source), partitions)
+            assert groups.setdefault(options[GROUP], options) == options, partitions
+
+
+@pytest.mark.parametrize("partitions", [pytest.param(count, marks=pytest.mark.long) for count in (6, 24, 200)])
+def test_a_backlog_on_unevenly_filled_partitions_is_decided_though_some_are_done_long_before_others(
+    world: World, partitions: int
+) -> None:
+    """The number of partitions that ranges read becomes smaller, one after the other, and larger by what comes."""
+    requests = world.names.requests[0]
+    world.admin.create_partitions([NewPartitions(requests, partitions)])[requests].result(30)
+    wait_until(
+        lambda: len(world.producer.list_topics(requests, timeout=30).topics[requests].partitions) == partitions,
+        "the partitions are there",
+    )
+    counts = {number: 1 + 40 // (1 + number) for number in range(partitions)}
+    ids = [f"{number}-{one}" for number, count in counts.items() for one in range(count)]
+    for id_ in ids:
+        _send(world, id_, int(id_.partition("-")[0]), evaluations=[{}] * EVALUATIONS)
+    with running(msgspec.structs.replace(world.settings, max_batch_bytes=max(1_000 * sum(counts.values()), 100_000))):
+        _assert_each_once(world, ids)
+
+
+@pytest.mark.long
+def test_what_slow_disks_do_not_take_within_a_transactions_time_is_written_in_smaller_ones(
+    world: World, broker: TestBroker
+) -> None:
+    """By a quota of 1 MB/s: 36 MB, of which Kafka aborts what takes longer than 5 s."""
+    settings = msgspec.structs.replace(world.settings, max_batch_bytes=128 << 20, transaction_timeout_seconds=5.0)
+    client = f"producer-{settings.job_name}"  # as Java's producer names itself
+    quota = ("--add-config", "producer_byte_rate=1000000", "--entity-type", "clients", "--entity-name", client)
+    broker.kafka_tool("kafka.admin.ConfigCommand", "--alter", *quota)
+    rng = random.Random(7)
+    for _ in range(SLOWLY):
+        world.producer.produce(world.names.requests[0], rng.randbytes(900_000), partition=0)
+        assert world.producer.flush(60) == 0
+    _send(world, "behind", 0)
+    with running(settings) as job:
+        world.reader(world.names.decisions).until(lambda found: found or job.ended, "the one behind them", 240)
+        assert not job.ended
+    findings = verify(world.settings)
+    assert not findings.violations
+    assert findings.dead_letters == SLOWLY
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from streaming.enforcer.ranges import (
     FEW_OFFSETS,
     GROWTH,
     LEAST,
+    LEAST_SHARE,
     Budget,
     OffsetRange,
     ReadLimits,
@@ -240,3 +241,16 @@ def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budge
         else:
             range_ = limits.next(ends, {}, {partition: committed})
     assert written == list(range(len(values)))
+
+
+def test_a_transaction_that_kafka_did_not_take_is_followed_by_smaller_ones_until_some_are_taken() -> None:
+    limits = ReadLimits(MOST)
+    shares = []
+    for _ in range(20):
+        limits.failed()
+        shares.append(limits.share)
+    assert shares[:3] == [1 / 2, 1 / 4, 1 / 8]
+    assert shares[-1] == LEAST_SHARE
+    for _ in range(20):
+        limits.committed()
+    assert limits.share == 1

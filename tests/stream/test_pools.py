@@ -1,0 +1,64 @@
+"""Decisions go before the monitor's work: by Spark's own log of its events, in pools, and with a slot that is left."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.monitor_settings import MonitorSettings
+from streaming.settings import monitor_settings
+from tests.brokers import TestBroker
+from tests.stream.running import running
+from tests.stream.world import SHORT_LIVED, World, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.stream, pytest.mark.long]
+
+SLOTS = 2
+POOL, TASKS = "spark.scheduler.pool", "Number of Tasks"
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A job with two slots and a monitor, whose events Spark logs."""
+    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": tmp_path.as_uri()}
+    made = World(
+        broker,
+        fresh_name("pools"),
+        str(tmp_path / "checkpoint"),
+        master=f"local[{SLOTS},4]",
+        monitor=MonitorSettings(trigger_seconds=1.0),
+        spark={**SHORT_LIVED, **logged, "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
+    )
+    made.publish(group("readers", "user:dana"))
+    made.publish(role("readers", "kafka:topic:prod/main/orders"))
+    return made
+
+
+def _jobs(folder: Path) -> list[dict[str, Any]]:
+    """The jobs that have started, in Spark's log of events of its one application; the last line may not be whole."""
+    lines = [line for file in folder.glob("local-*") for line in file.read_text().splitlines(keepends=True)]
+    events = (json.loads(line) for line in lines if '"SparkListenerJobStart"' in line and line.endswith("\n"))
+    return [event for event in events if event["Event"] == "SparkListenerJobStart"]
+
+
+def _of(jobs: list[dict[str, Any]], query: str) -> list[dict[str, Any]]:
+    """The jobs of a query's batches: Spark describes each by the name of its query."""
+    lines = (job["Properties"].get("spark.job.description", "").split("\n") for job in jobs)
+    return [job for job, described in zip(jobs, lines, strict=True) if described[0] == query]
+
+
+def test_each_query_has_its_pool_and_the_monitor_leaves_a_slot_to_decisions(world: World, tmp_path: Path) -> None:
+    monitor = monitor_settings(world.settings).job_name
+    with running(world.settings):
+        world.send(request(f"r-{number}", "dana", "orders") for number in range(20))
+        for query in (world.settings.job_name, monitor):
+            wait_until(lambda query=query: bool(_of(_jobs(tmp_path), query)), f"a job of {query}", 180)
+        jobs = _jobs(tmp_path)
+    decided, watched = _of(jobs, world.settings.job_name), _of(jobs, monitor)
+    assert {job["Properties"].get(POOL) for job in decided} == {"enforcer"}
+    assert {job["Properties"].get(POOL) for job in watched} == {"monitor"}
+    stages = [stage for job in watched for stage in job["Stage Infos"]]
+    assert max(stage[TASKS] for stage in stages) <= SLOTS - 1, stages

@@ -1,0 +1,37 @@
+"""Reading a topic to its end gets on with every attempt, however late Kafka answers."""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streaming.kafka.reader import TopicReader
+from tests.brokers import TestBroker
+from tests.stream.world import World, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+COUNT = 50
+
+
+def test_an_attempt_whose_time_is_over_when_kafka_has_answered_still_reads_on(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """With no time at all: as where the answer with the ends takes all of it, each time."""
+    world = World(broker, fresh_name("late"), str(tmp_path / "checkpoint"))
+    for number in range(COUNT):
+        world.publish(role(f"role-{number}", "*"))
+    read: list[int | None] = []
+
+    def is_read() -> bool:
+        with contextlib.suppress(TimeoutError):
+            for message in reader.read_to_end(0.0):
+                read.append(message.offset())  # noqa: PERF401  an error must lose none
+            return True
+        return False
+
+    with contextlib.closing(TopicReader(world.settings, [world.policies])) as reader:
+        wait_until(is_read, "the end is reached")
+        assert read == list(range(COUNT)), "each once, over all attempts"
