@@ -29,9 +29,12 @@ for _tag, _pattern in (
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), None)
 
 
-def dump_yaml(value: Any) -> str:
-    """A value as YAML: letters as they are, all escaped where some are invisible or change the direction of others."""
-    plain = _dump(value, unescaped=True)
+def dump_yaml(value: Any, escaped: bool = False) -> str:
+    """A value as YAML: letters as they are, all escaped where some are invisible or change the direction of others.
+
+    ``escaped``: all that is not ASCII is, in any case.
+    """
+    plain = _dump(value, unescaped=not escaped)
     unseen = any(unicodedata.category(mark) in NO_NAMES for mark in plain if mark != "\n")
     return _dump(value, unescaped=False) if unseen else plain
 

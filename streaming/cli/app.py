@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming import DISTRIBUTION
-from streaming.terminal import escape, one_line
+from streaming.terminal import escape, one_line, raw
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -109,6 +109,14 @@ def echo(text: str) -> None:
 def echo_text(text: str) -> None:
     """Print lines of the result that this program has made: no name in them may have a line break."""
     sys.stdout.write(f"{escape(text)}\n")
+
+
+def echo_exactly(text: str) -> None:
+    """Print lines for another program, which must have every name as it is; on a terminal as `echo_text` does."""
+    if sys.stdout.isatty():
+        echo_text(text)
+    else:
+        raw(sys.stdout).write(f"{text}\n")
 
 
 def echo_now(text: str) -> None:

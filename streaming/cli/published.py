@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from streaming.terminal import escape
+
 if TYPE_CHECKING:
     from streaming.kafka.committed import Stored
     from streaming.settings import Settings
@@ -36,4 +38,5 @@ def as_yaml(document: Any) -> str | None:
     from policy import dump_yaml, is_exact
 
     text = dump_yaml(document)
+    text = text if escape(text) == text else dump_yaml(document, escaped=True)
     return text.rstrip("\n") if is_exact(document, text) else None
