@@ -340,4 +340,4 @@ def _only_record(live: Sequence["Stored"], key: str) -> "RecordKey":
         )
     if find_key(key) is None:
         raise Failure(f"{key}: {HOW_TO_WRITE}", MISUSED)
-    raise Failure(f"{_unknown(key, [stored.key for stored in live])}; nothing was deleted")
+    raise Failure(f"{key}: no such document; nothing was deleted")
