@@ -238,9 +238,13 @@ def _systems(key: str, known: Collection[str]) -> list[str]:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
+    return f"{key}: no such document{_nearest(key, known)}"
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
     from policy import nearest
 
-    return f"{key}: no such document{nearest(key, known) or '; `lockkeeper policy get` lists what there is'}"
+    return nearest(key, known) or "; `lockkeeper policy get` lists what there is"
 
 
 def show_json(stored: "Stored", refused: bool) -> str | None:
@@ -273,7 +277,8 @@ def show_yaml(stored: "Stored", refused: bool) -> str | None:
         echo_text(f"--- # {head}\n{text}")
     elif refused:
         said = text or stored.value.decode("utf-8", "backslashreplace")
-        echo_text("\n".join(f"# {line}" for line in (f"refused: {head}", *said.splitlines())))
+        for line in (f"refused: {head}", *said.splitlines()):
+            echo(f"# {line}")
     return _report(stored, error)
 
 
@@ -340,4 +345,4 @@ def _only_record(live: Sequence["Stored"], key: str) -> "RecordKey":
         )
     if find_key(key) is None:
         raise Failure(f"{key}: {HOW_TO_WRITE}", MISUSED)
-    raise Failure(f"{key}: no such document; nothing was deleted")
+    raise Failure(f"{key}: no such document; nothing was deleted{_nearest(key, [stored.key for stored in live])}")
