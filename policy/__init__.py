@@ -42,6 +42,7 @@ from policy.systems.kit.system import Kind, ListsActions
 
 if TYPE_CHECKING:
     from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
+    from policy.core.yaml_text import dump_yaml, is_exact
     from policy.store.positions import Positions
     from policy.store.publishable import encode_document, engine_findings, refusals, warnings_of
     from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
@@ -97,9 +98,11 @@ __all__ = [
     "decode_request",
     "decode_text",
     "document_files",
+    "dump_yaml",
     "encode_document",
     "engine_findings",
     "identify",
+    "is_exact",
     "layer_of",
     "matches",
     "nearest",
@@ -121,6 +124,7 @@ __all__ = [
 # asks for decisions needs none of them.
 _FILES = {
     "policy.core.plain_data": ("Unreadable", "decode_text", "read_json", "read_value", "read_yaml"),
+    "policy.core.yaml_text": ("dump_yaml", "is_exact"),
     "policy.store.positions": ("Positions",),
     "policy.store.publishable": ("encode_document", "engine_findings", "refusals", "warnings_of"),
     "policy.store.repository": ("FilesRefused", "Located", "Place", "document_files", "read_documents"),

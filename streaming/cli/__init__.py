@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streaming.cli.app import app, echo_err, exit_code, explain
+from streaming.cli.app import FAILED, app, echo_error, exit_code
+from streaming.terminal import escaped_streams
 
 _NO_COMMANDS = {"__main__"}
 
@@ -21,12 +22,10 @@ def register_commands() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 fenced."""
     register_commands()
-    try:
-        app(arguments, prog_name="lockkeeper")
-    except Exception as error:
-        message = explain(error)
-        if message is None:
-            raise
-        echo_err(f"lockkeeper: {message}")
-        sys.exit(exit_code(error))
+    with escaped_streams():
+        try:
+            app(arguments, prog_name="lockkeeper")
+        except Exception as error:
+            echo_error(error)
+            sys.exit(exit_code(error) or FAILED)
     sys.exit(0)

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-import unicodedata
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming import DISTRIBUTION
+from streaming.terminal import escape, one_line, raw
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -100,12 +101,22 @@ def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings"
     return load_settings(config, {**os.environ, **variables})
 
 
-UNSEEN = {"Cc", "Cf"}  # control and format characters
-
-
 def echo(text: str) -> None:
     """Print a line of the result."""
-    sys.stdout.write(f"{harmless(text)}\n")
+    sys.stdout.write(f"{one_line(text)}\n")
+
+
+def echo_text(text: str) -> None:
+    """Print lines of the result that this program has made: no name in them may have a line break."""
+    sys.stdout.write(f"{escape(text)}\n")
+
+
+def echo_exactly(text: str) -> None:
+    """Print lines for another program, which must have every name as it is; on a terminal as `echo_text` does."""
+    if sys.stdout.isatty():
+        echo_text(text)
+    else:
+        raw(sys.stdout).write(f"{text}\n")
 
 
 def echo_now(text: str) -> None:
@@ -116,13 +127,13 @@ def echo_now(text: str) -> None:
 
 def echo_json(value: Any) -> None:
     """Print a value as one line of JSON, at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(escape(json.dumps(value, ensure_ascii=False)) + "\n")
     sys.stdout.flush()
 
 
 def echo_err(text: str) -> None:
     """Print a line that is not part of the result."""
-    sys.stderr.write(f"{harmless(text)}\n")
+    sys.stderr.write(f"{one_line(text)}\n")
 
 
 @contextlib.contextmanager
@@ -135,11 +146,6 @@ def echo_err_after(seconds: float, text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def harmless(text: str) -> str:
-    """Names come from untrusted clients: control characters could rewrite what a terminal shows."""
-    return "".join(c if c in "\n\t" or unicodedata.category(c) not in UNSEEN else f"\\u{ord(c):04x}" for c in text)
 
 
 SECONDS = 5.0
@@ -226,11 +232,25 @@ _EXTRAS = {
 
 
 class Failure(Exception):
-    """A command failed; the message says what was wrong, where, and what would fix it."""
+    """A command failed; the message says what was wrong, where, and what would fix it. `details`: further lines."""
 
-    def __init__(self, message: str, code: int = FAILED) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, code: int = FAILED, details: Iterable[str] = ()) -> None:
+        super().__init__("\n".join((message, *details)))
+        self.lines = (message, *details)
         self.code = code
+
+
+def echo_error(error: Exception) -> None:
+    """Print why a command failed; of an unexpected error the traceback."""
+    message = explain(error)
+    if message is None:
+        traceback.print_exception(error)
+        return
+    lines = getattr(error, "lines", None) or getattr(error, "errors", None)
+    first, *others = lines or message.splitlines() or [""]
+    echo_err(f"lockkeeper: {first}")
+    for line in others:  # of a message they are indented: it may have a name with a line break
+        echo_err(line if lines else f"  {line}")
 
 
 def explain(error: Exception) -> str | None:

@@ -150,7 +150,7 @@ def run_tests(
 def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
     """Raise Failure for typing errors in case files."""
     if wrong := [f"{path}: {mistake}" for path, found in names.items() for mistake in found.mistakes]:
-        raise Failure("\n".join([*wrong, "--allow-unknown accepts names as they are"]), MISUSED)
+        raise Failure(wrong[0], MISUSED, [*wrong[1:], "--allow-unknown accepts names as they are"])
 
 
 def _for_tests(path: Path) -> "list[Any]":
@@ -172,7 +172,7 @@ def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
     snapshot = compile_documents(documents)
     if snapshot.rejected:
         refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
-        raise Failure("\n".join([f"{path}: documents are refused:", *refused]))
+        raise Failure(f"{path}: documents are refused:", details=refused)
     return documents, snapshot
 
 

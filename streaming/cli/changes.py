@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
     from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
-SHORT_ID = 12
 NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
 UNREAD = "newer documents of {} are in no change yet: the job has not read them. Is `lockkeeper run` running?"
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
@@ -37,7 +36,11 @@ NEW_SECONDS, ANALYSED_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.3
 
 ChangeArgument = Annotated[
     str,
-    typer.Argument(metavar="CHANGE", help="An id or its beginning; HEAD, HEAD~1: the newest.", show_default=False),
+    typer.Argument(
+        metavar="CHANGE",
+        help="An id or its beginning; HEAD, HEAD~1: the newest; a change's `name`.",
+        show_default=False,
+    ),
 ]
 
 
@@ -100,7 +103,7 @@ def log(
         and (author is None or author.lower() in change.first.author.lower())
     ]
     for change in found[:limit]:
-        echo_json(plain(change)) if as_json else echo(_line(change))
+        echo_json(plain(change)) if as_json else echo(_line(change, history.short(change)))
     if len(found) > limit:
         echo_err(f"{len(found) - limit} older changes are not shown: see --limit")
     if not found:
@@ -140,10 +143,15 @@ def _moment(since: str | None) -> int:
 
 
 def _has_document(change: "LoggedChange", document: str) -> bool:
-    return any(document in (one.key, one.key.partition("/")[2]) for one in change.documents)
+    """Whether a change is of `KIND/NAME`, or of `SYSTEM/KIND/NAME`; long ones are shortened in its record."""
+    from streaming.records.formats import shorten_id
+
+    named = {shorten_id(text) for part in change.parts for text in (document, f"{part.system}/{document}")}
+    return any(one.key in named or document in (one.key, one.key.partition("/")[2]) for one in change.documents)
 
 
-def _line(change: "LoggedChange") -> str:
+def _line(change: "LoggedChange", id_: str) -> str:
+    """`id_`: a text that names this change and no other."""
     counts: dict[str, int] = {}
     for one in change.documents:
         counts[one.change] = counts.get(one.change, 0) + 1
@@ -151,7 +159,7 @@ def _line(change: "LoggedChange") -> str:
     systems = ", ".join(part.system for part in change.parts)
     first = change.first
     reason = f"  {first.reason}" if first.reason else ""
-    return f"{change.id[:SHORT_ID]}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
+    return f"{id_}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
 
 
 def plain(change: "LoggedChange") -> dict[str, Any]:
@@ -201,7 +209,7 @@ def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
     is_new = change.at / 1000 > time.time() - NEW_SECONDS
     while is_new and not change.widens and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        change = find_change(read_changes(settings), change.id)
+        change = find_change(read_changes(settings), change.name)
     return change
 
 
@@ -247,7 +255,7 @@ def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[
 
 def _description(change: "LoggedChange") -> Iterator[str]:
     first = change.first
-    yield f"change  {change.id}"
+    yield f"change  {change.id} ({change.name})"
     yield f"time    {first.time}"
     for name, text in (("author", first.author), ("commit", first.commit), ("reason", first.reason)):
         if text:
@@ -272,7 +280,7 @@ def _widened(change: "LoggedChange") -> Iterator[str]:
     if not change.widens:
         yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
     for one in change.widens:
-        others = [id_[:SHORT_ID] for id_ in one.changes if id_ != change.id]
+        others = [id_ for id_ in one.changes if id_ != change.id]
         together = f", together with {', '.join(others)}" if others else ""
         yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
         for each in one.widens[:SHOWN]:

@@ -25,6 +25,7 @@ from streaming.cli.app import (
     reach,
     settings_of,
 )
+from streaming.cli.published import with_refusals
 
 if TYPE_CHECKING:
     from policy import Key, Located, Snapshot
@@ -147,7 +148,7 @@ def sound_documents(path: Path) -> "tuple[Snapshot, Sequence[Located]]":
     snapshot = compile_documents([document.value for document in located])
     if snapshot.rejected:
         refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
-        raise Failure("\n".join([f"{path}: documents are refused:", *refused]))
+        raise Failure(f"{path}: documents are refused:", details=refused)
     return snapshot, located
 
 
@@ -198,18 +199,18 @@ def _live(settings: "Settings", new: Path, prune: bool) -> _Sides:
 
 def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":
     """The valid documents in the topics of some systems; the others are reported on standard error."""
-    from policy import compile_documents
-    from streaming.kafka.committed import find_key, read_stored
+    from policy import identify
+    from streaming.kafka.committed import read_stored
 
     topics = settings.topics.policy_topics()
     if unknown := sorted(systems - topics.keys()):
         raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
     reach(settings, *(topics[system] for system in systems))
-    stored = {key: one.document for one in read_stored(settings, systems) if (key := find_key(one.key)) is not None}
-    valid = {key: value for key, value in stored.items() if not compile_documents([value]).rejected}
-    for name in sorted(map(str, stored.keys() - valid.keys())):
-        echo_err(f"warning: {name}: what is in the topic is refused, and is left out")
-    return valid
+    found = with_refusals(settings, read_stored(settings, systems))
+    for stored in found:
+        if stored.error is not None:
+            echo_err(f"warning: {stored.key}: what is in the topic is refused, and is left out: {stored.error}")
+    return {identify(stored.document): stored.document for stored in found if stored.error is None}
 
 
 def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:

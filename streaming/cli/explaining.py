@@ -18,7 +18,6 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
-    harmless,
     reach,
     settings_of,
 )
@@ -44,6 +43,7 @@ from streaming.cli.request_options import (
     timed_claims,
     whole_request,
 )
+from streaming.terminal import one_line, raw
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -208,7 +208,7 @@ def _print(node: "Node") -> None:
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else UNWRAPPED
-    Console(highlight=False, width=width).print(_tree(node))
+    Console(file=raw(sys.stdout), highlight=False, width=width).print(_tree(node))
 
 
 def _tree(node: "Node") -> "Tree":
@@ -216,10 +216,10 @@ def _tree(node: "Node") -> "Tree":
     from rich.tree import Tree
 
     sign, colour = SIGNS[node.held]
-    label = Text.assemble((f"{sign} ", colour), harmless(node.text), (f" [{node.rule}]" if node.rule else "", "dim"))
+    label = Text.assemble((f"{sign} ", colour), one_line(node.text), (f" [{node.rule}]" if node.rule else "", "dim"))
     tree = Tree(label)
     for note in node.notes:
-        tree.add(Text(harmless(note), style="dim"))
+        tree.add(Text(one_line(note), style="dim"))
     for item in node.items:
         tree.children.append(_tree(item))
     return tree

@@ -18,6 +18,7 @@ from streaming.cli.app import (
     app,
     echo,
     echo_err,
+    echo_exactly,
     echo_json,
     settings_of,
 )
@@ -135,8 +136,7 @@ def export(
     from policy.importers import export, targets
 
     found = export(_one_of(targets(), target), [document.value for document in read_documents(path)])
-    for line in found.text.splitlines():
-        echo(line)
+    echo_exactly(found.text.rstrip("\n"))
     for finding in found.findings:
         echo_err(str(finding))
 

@@ -17,17 +17,20 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
-    harmless,
+    echo_text,
     policy_app,
     reach,
     settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.expected import Expect, check_expected
+from streaming.cli.published import as_yaml, with_refusals
+
+HOW_TO_WRITE = "write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers"
 
 if TYPE_CHECKING:
-    from policy import Key, Located
-    from streaming.kafka.committed import Stored
+    from policy import Located
+    from streaming.kafka.committed import RecordKey, Stored
     from streaming.kafka.publish import Offsets, Publication
     from streaming.settings import Settings
 
@@ -87,8 +90,8 @@ class _Application:
 
         self._settings, self._documents, self._prune, self._expect = settings, documents, prune, expect
         self.systems = {identify(document.value).system for document in documents}
-        self._stored: Mapping[Key, Any] | None = None
-        self.gone: list[Key] = []
+        self._stored: Mapping[RecordKey, Any] | None = None
+        self.gone: list[RecordKey] = []
 
     def prepare(self) -> "Publication":
         """What to publish. Raises Failure when what is live is not what is expected."""
@@ -116,10 +119,10 @@ def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)
     if errors:
-        raise Failure("\n".join(["nothing was published, because of:", *errors]))
+        raise Failure("nothing was published, because of:", details=errors)
     found = warnings_of(documents)
     if found and strict:
-        raise Failure("\n".join(["nothing was published, because of (--no-strict accepts warnings):", *found]))
+        raise Failure("nothing was published, because of (--no-strict accepts warnings):", details=found)
     for warning in found:
         echo_err(f"warning: {warning}")
     if found and sys.stdin.isatty() and not typer.confirm("Publish all the same?", err=True):
@@ -127,12 +130,12 @@ def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     return documents
 
 
-def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) -> "dict[Key, Any] | None":
+def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) -> "dict[RecordKey, Any] | None":
     """The documents in the topics of these documents' systems; None: they cannot be read, and are not needed."""
     from confluent_kafka import KafkaException
 
     from policy import identify
-    from streaming.kafka.committed import find_key, read_stored
+    from streaming.kafka.committed import read_stored
 
     try:
         stored = read_stored(settings, {identify(document.value).system for document in documents})
@@ -142,22 +145,25 @@ def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) 
         if needed:
             raise
         return None
-    return {key: one.document for one in stored if (key := find_key(one.key)) is not None}
+    return {one.record_key: one.document for one in stored}
 
 
-def _missing_in(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> list["Key"]:
+def _missing_in(documents: Sequence["Located"], stored: "Mapping[RecordKey, Any] | None") -> list["RecordKey"]:
     """The keys of what is stored and not among the documents."""
+    return sorted((stored or {}).keys() - {_record_key(document) for document in documents})
+
+
+def _record_key(document: "Located") -> "RecordKey":
     from policy import identify
+    from streaming.kafka.committed import RecordKey
 
-    return sorted((stored or {}).keys() - {identify(document.value) for document in documents})
+    return RecordKey.of(identify(document.value))
 
 
-def _published(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> str:
-    from policy import identify
-
+def _published(documents: Sequence["Located"], stored: "Mapping[RecordKey, Any] | None") -> str:
     if stored is None:
         return f"{len(documents)} published"
-    same = sum(stored.get(identify(document.value)) == document.value for document in documents)
+    same = sum(stored.get(_record_key(document)) == document.value for document in documents)
     return f"{len(documents)} published ({same} of them unchanged)" if same else f"{len(documents)} published"
 
 
@@ -183,12 +189,16 @@ def get(
     ] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Show what refused documents say, too: as comments, which apply ignores.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Print the documents in the topics, as YAML that `apply` accepts.
 
-    With --json one line a document, with its topic, offset and time. What cannot be read is reported, and the exit
-    code is 1.
+    With --json one line a document, with its topic, offset and time. A document that is refused, or that YAML cannot
+    hold, is left out and reported, and the exit code is 1; the version before it stays in force. With --json its line
+    has `error`, and no document.
 
     \b
     Examples:
@@ -198,11 +208,10 @@ def get(
       lockkeeper policy get --at 2026-11-24T14:03:00Z > then.yaml
     """
     settings = settings_of(config, bootstrap)
-    found = _found(settings, key, at)
-    for stored in found:
-        _show_stored(stored, as_json)
-    if broken := [stored for stored in found if stored.error is not None]:
-        raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
+    found = with_refusals(settings, _found(settings, key, at))
+    show = show_json if as_json else show_yaml
+    if errors := [text for stored in found if (text := show(stored, refused)) is not None]:
+        raise Failure(errors[0], details=errors[1:])
 
 
 def _found(settings: "Settings", key: str, at: str | None = None) -> list["Stored"]:
@@ -229,31 +238,52 @@ def _systems(key: str, known: Collection[str]) -> list[str]:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
+    return f"{key}: no such document{_nearest(key, known)}"
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
     from policy import nearest
 
-    return f"{key}: no such document{nearest(key, known) or '; `lockkeeper policy get` lists what there is'}"
+    return nearest(key, known) or "; `lockkeeper policy get` lists what there is"
 
 
-def _show_stored(stored: "Stored", as_json: bool) -> None:
-    import msgspec
-
+def show_json(stored: "Stored", refused: bool) -> str | None:
+    """Print a document's line; returns what is wrong with the document."""
     from policy import to_text
 
-    if as_json:
-        echo_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})
-    elif stored.error is None:
-        name = stored.key if stored.key.isprintable() else repr(stored.key)  # a name must not end the comment
-        echo(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{_to_yaml(stored.document)}")
+    echo_json(
+        {
+            "key": stored.key,
+            "topic": stored.topic,
+            "partition": 0,
+            "offset": stored.offset,
+            "at": to_text(stored.at),
+            "document": stored.document if stored.error is None or refused else None,
+            "error": stored.error,
+        }
+    )
+    return _report(stored, stored.error)
 
 
-def _to_yaml(document: Any) -> str:
-    """With letters as they are, unless some look like others on a terminal."""
-    import yaml
+def show_yaml(stored: "Stored", refused: bool) -> str | None:
+    """Print a document that `apply` accepts; returns why it does not accept another one."""
+    from policy import to_text
 
-    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    if harmless(text) != text:
-        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
-    return text.rstrip()
+    text = as_yaml(stored.document)
+    error = stored.error or (None if text is not None else "YAML cannot hold one of its numbers; see --json")
+    key = stored.key if stored.key.isprintable() else repr(stored.key)  # a name must not end the comment
+    head = f"{key}, offset {stored.offset}, {to_text(stored.at)}"
+    if error is None:
+        echo_text(f"--- # {head}\n{text}")
+    elif refused:
+        said = text or stored.value.decode("utf-8", "backslashreplace")
+        for line in (f"refused: {head}", *said.splitlines()):
+            echo(f"# {line}")
+    return _report(stored, error)
+
+
+def _report(stored: "Stored", error: str | None) -> str | None:
+    return None if error is None else f"{stored.key}: offset {stored.offset} of {stored.topic}: {error}"
 
 
 @policy_app.command("delete")
@@ -275,29 +305,44 @@ def delete(
     Example:
       lockkeeper policy delete lenses6/Role/topic-readers lenses6/Group/readers
     """
+    from streaming.kafka.committed import read_stored
     from streaming.kafka.publish import Publication, publish_prepared
 
-    wanted = [_full_key(key) for key in keys]
     settings = settings_of(config, bootstrap)
+    topics = settings.topics.policy_topics()
+    systems = {system for key in keys for system in _systems(_full(key), topics)}
+    reach(settings, *(topics[system] for system in systems))
     change = authorship(settings, author, commit, reason)
-    systems = {key.system for key in wanted}
 
     def prepare() -> Publication:
         check_expected(settings, systems, expect)
-        for key in keys:
-            if key not in {stored.key for stored in _found(settings, key)}:
-                raise Failure(f"{key}: no such document; nothing was deleted")
-        return Publication([], wanted)
+        live = read_stored(settings, systems)
+        return Publication([], [_only_record(live, key) for key in keys])
 
     prepare()  # before another publisher is fenced
     offsets = publish_prepared(settings, systems, prepare, change)
-    _show_offsets(offsets, change.change, f"{len(wanted)} deleted", as_json)
+    _show_offsets(offsets, change.change, f"{len(keys)} deleted", as_json)
 
 
-def _full_key(key: str) -> "Key":
+def _full(key: str) -> str:
+    if not all(key.partition("/")):
+        raise Failure(f"{key}: {HOW_TO_WRITE}", MISUSED)
+    return key
+
+
+def _only_record(live: Sequence["Stored"], key: str) -> "RecordKey":
+    """The record that is shown by this key, whether it can be read or not. Raises Failure."""
     from streaming.kafka.committed import find_key
 
-    found = find_key(key)
-    if found is None:
-        raise Failure(f"{key}: write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers", MISUSED)
-    return found
+    found = [stored for stored in live if stored.key == key]
+    if len(found) == 1:
+        return found[0].record_key
+    if found:
+        named = ", ".join(f"{stored.record_key.key!r} (offset {stored.offset})" for stored in found)
+        raise Failure(
+            f"{key}: nothing was deleted: the keys of {len(found)} records read so: {named}. Delete the one "
+            "that is meant with `policy rollback` of its change"
+        )
+    if find_key(key) is None:
+        raise Failure(f"{key}: {HOW_TO_WRITE}", MISUSED)
+    raise Failure(f"{key}: no such document; nothing was deleted{_nearest(key, [stored.key for stored in live])}")

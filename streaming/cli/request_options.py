@@ -40,7 +40,7 @@ def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "
     """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
     names = list(found)
     if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
-        raise Failure("\n".join([*mistakes, "--allow-unknown accepts names as they are"]), MISUSED)
+        raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
     for name in names:
         echo_err(f"{where}{name}")
 

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -23,11 +23,12 @@ from streaming.cli.app import (
     settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
-from streaming.cli.changes import SHORT_ID, ChangeArgument, find_change, logged_changes, of_topics, open_documents
+from streaming.cli.changes import ChangeArgument, find_change, logged_changes, of_topics, open_documents
+from streaming.cli.published import with_refusals
 
 if TYPE_CHECKING:
     from policy import Key
-    from streaming.kafka.committed import Stored
+    from streaming.kafka.committed import RecordKey, Stored
     from streaming.kafka.publish import Publication
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 VERSION = "sha256:"
 SHOWN = 10
+SHORTEST_MS = 12  # digits of ms since 1970 that are no beginning of an id
 LIKE_A_TIME = re.compile(r"^\d\d?:\d\d|^\d{4}-\d\d")
 
 
@@ -76,16 +78,15 @@ def _moment(point: str) -> int | None:
     if point.startswith(VERSION):
         return None
     try:
-        return to_ms(int(point) if point.isdecimal() and len(point) > SHORT_ID else point)
+        return to_ms(int(point) if point.isdecimal() and len(point) > SHORTEST_MS else point)
     except ValueError:
         return None
 
 
 def _stored(key: "Key", record: "DocumentRecord") -> "Stored":
-    from policy import read_value
-    from streaming.kafka.committed import Stored
+    from streaming.kafka.committed import RecordKey, stored
 
-    return Stored(str(key), record.topic, 0, record.offset, record.at, read_value(record.value))
+    return stored(RecordKey(key.system, record.key), record.topic, record.offset, record.at, record.value)
 
 
 @policy_app.command("rollback")
@@ -127,7 +128,7 @@ def rollback(
     if as_json:
         echo_json(offsets)
         return
-    for key in undone.documents:
+    for key, _ in undone.documents:
         echo(f"{'restored' if key in undone.restored else 'deleted '}  {key}")
     echo(f"change {said.change}")
 
@@ -156,9 +157,9 @@ class _Rollback:
             )
         if not change.documents:
             raise Failure(f"{change.id}: it changed no document; there is nothing to undo")
-        self.documents = {_key(document.key): document.offset for document in change.documents}
-        self.systems = {key.system for key in self.documents}
-        self.restored: Mapping[Key, Any] = {}
+        self.systems = {part.system for part in change.parts}
+        self.documents: Sequence[ChangedRecord] = ()
+        self.restored: Mapping[RecordKey, Any] = {}
 
     def prepare(self) -> "Publication":
         """The documents as they were, and those to delete. Raises Failure."""
@@ -166,25 +167,28 @@ class _Rollback:
         from streaming.kafka.publish import Publication
 
         log = open_documents(self._settings, self.systems)
+        self.documents = changed_records(self._settings, log, self._change)
         if not self._force:
             self._check_untouched(log)
         before = self._before(log)
-        self.restored = {key: _stored(key, before[key]).document for key in self.documents if key in before}
+        touched = [one.record_key for one in self.documents]
+        self.restored = {key: before[key].document for key in touched if key in before}
         located = [Located(Place(str(key)), document) for key, document in self.restored.items()]
         if errors := refusals(located, self._settings.limits.document):
-            raise Failure("\n".join(["nothing was published: what was in force would be refused today:", *errors]))
-        return Publication(list(self.restored.values()), [key for key in self.documents if key not in before])
+            raise Failure("nothing was published: what was in force would be refused today:", details=errors)
+        return Publication(list(self.restored.values()), [key for key in touched if key not in before])
 
-    def _before(self, log: "DocumentLog") -> "Mapping[Key, DocumentRecord]":
+    def _before(self, log: "DocumentLog") -> "Mapping[RecordKey, Stored]":
         from policy import to_ms
         from streaming.snapshots.at_offsets import NoLongerKnown
 
-        found: dict[Key, DocumentRecord] = {}
+        found: dict[RecordKey, Stored] = {}
         try:
             for part in self._change.parts:
                 topic = self._settings.topics.policy_topics()[part.system]
                 offsets = {topic: part.before.policy_offsets[topic]}
-                found |= log.documents_at(offsets, to_ms(part.time) - 1)
+                records = log.documents_at(offsets, to_ms(part.time) - 1)
+                found |= {one.record_key: one for one in (_stored(key, record) for key, record in records.items())}
         except NoLongerKnown as error:
             raise Failure(
                 f"nothing was published: what was in force before {self._change.id} is not known any more: {error}"
@@ -194,12 +198,9 @@ class _Rollback:
     def _check_untouched(self, log: "DocumentLog") -> None:
         topics = self._settings.topics.policy_topics()
         newest = {
-            key: record.offset
-            for system in self.systems
-            for record in log.records(topics[system])
-            if (key := _key(f"{system}/{record.key.decode(errors='replace')}")) in self.documents
+            (system, record.key): record.offset for system in self.systems for record in log.records(topics[system])
         }
-        touched = [str(key) for key, offset in self.documents.items() if newest.get(key, offset) > offset]
+        touched = [str(one.record_key) for one in self.documents if newest.get(one.record_key, -1) > one.offset]
         if touched:
             named = f"{', '.join(touched[:SHOWN])}{f' and {len(touched) - SHOWN} more' if len(touched) > SHOWN else ''}"
             raise Failure(
@@ -208,11 +209,42 @@ class _Rollback:
             )
 
 
-def _key(text: str) -> "Key":
-    from policy import Key
+class ChangedRecord(NamedTuple):
+    """A document of a change: its key on the topic, and the offset of its newest record in the change."""
 
-    system, kind, name = (*text.split("/", 2), "", "")[:3]
-    return Key(system, kind, name)
+    record_key: "RecordKey"
+    offset: int
+
+
+def changed_records(settings: "Settings", log: "DocumentLog", change: "LoggedChange") -> list[ChangedRecord]:
+    """The documents of a change by the keys of their records. Raises Failure where one cannot be told from another.
+
+    What stands in the change is a text to be shown, shortened where it is long. The offset says which record it was;
+    where compaction has taken that, the documents of the topic whose keys are shown so are searched.
+    """
+    from streaming.kafka.committed import RecordKey
+    from streaming.snapshots.change_log import document_text
+
+    found = []
+    for part in change.parts:
+        topic = settings.topics.policy_topics()[part.system]
+        records = {record.offset: record.key for record in log.records(topic)}
+        shown: dict[str, set[bytes]] = {}
+        for key in records.values():
+            shown.setdefault(document_text(part.system, key), set()).add(key)
+        for document in part.documents:
+            keys = shown.get(document.key, set())
+            at_offset = records.get(document.offset)
+            key = at_offset if at_offset in keys else _only_key(change, document.key, keys)
+            found.append(ChangedRecord(RecordKey(part.system, key), document.offset))
+    return found
+
+
+def _only_key(change: "LoggedChange", text: str, keys: set[bytes]) -> bytes:
+    if len(keys) == 1:
+        return next(iter(keys))
+    why = f"it may be one of {', '.join(map(repr, sorted(keys)))}" if keys else "the topic has no record of it any more"
+    raise Failure(f"nothing was published: {text}, which {change.id} changed, is not known: {why}")
 
 
 @policy_app.command("status")
@@ -240,8 +272,8 @@ def status(
     if unknown := [system for system in systems if system not in topics]:
         raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
     reach(settings, *(topics[system] for system in systems))
-    live = {stored.key: stored for stored in read_stored(settings, systems)}
-    drift = _drift(written, {key: stored.document for key, stored in live.items()})
+    live = {stored.key: stored for stored in with_refusals(settings, read_stored(settings, systems))}
+    drift = _drift(written, live)
     if as_json:
         echo_json({"drift": [{"key": key, "sign": sign} for sign, key in drift], "documents": len(written)})
     else:
@@ -253,11 +285,12 @@ def status(
         raise typer.Exit(FAILED)
 
 
-def _drift(written: Mapping[str, Any], live: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+def _drift(written: Mapping[str, Any], live: "Mapping[str, Stored]") -> Sequence[tuple[str, str]]:
+    """A document that is refused is different: what it says is not in force."""
     return [
         ("+" if key not in live else "-" if key not in written else "~", key)
         for key in sorted({*written, *live})
-        if key not in live or key not in written or written[key] != live[key]
+        if key not in live or key not in written or live[key].error or written[key] != live[key].document
     ]
 
 

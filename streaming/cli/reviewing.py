@@ -86,7 +86,7 @@ def verify(
         extra = {"sent": sent.requests, "policy_changes": sent.changes, "settled": settled}
     found = check(settings, span, demanded, echo_err, sample)
     _show(found, extra, as_json)
-    if not found.ok or not extra.get("settled", True):
+    if _failure(found, extra) is not None:
         raise typer.Exit(FAILED)
 
 
@@ -123,11 +123,32 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
     return sent, Span(sent.first_at, sent.last_at + 1), settled
 
 
+def _failure(found: "Findings", extra: dict[str, Any]) -> str | None:
+    """Why the run fails; None: it does not. Of what --send has sent all must be read back, and decided."""
+    if not found.ok:
+        return "A CHECK FAILED"
+    if not extra:
+        return None
+    if (missing := extra["sent"] - found.requests) > 0:  # others may have sent some, too
+        return f"A CHECK FAILED: {missing:,} of {extra['sent']:,} requests sent are not there"
+    if found.waiting:
+        return f"A CHECK FAILED: {found.waiting:,} of {found.requests:,} requests are not decided"
+    return None if extra["settled"] else "A CHECK FAILED: not all requests were decided in time"
+
+
+def _verdict(found: "Findings", extra: dict[str, Any]) -> str:
+    if (failure := _failure(found, extra)) is not None:
+        return failure
+    if found.waiting:
+        return f"every check holds for what is decided; {found.waiting:,} requests are not decided yet"
+    return "every check holds"
+
+
 def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     from streaming.verify import CHECKS
 
     if as_json:
-        echo_json({**found.summary(), **extra})
+        echo_json({**found.summary(), **extra, "ok": _failure(found, extra) is None})
         return
     for name, about in CHECKS.items():
         echo(f"{found.counts[name]:10,}  {name}: {about}")
@@ -140,7 +161,7 @@ def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     echo(f"{found.verified:,} decisions verified, {found.waiting:,} requests not decided yet")
     if extra:
         echo(f"{extra['sent']:,} requests sent, {extra['policy_changes']:,} policy changes")
-    echo("every check holds" if found.ok else "A CHECK FAILED")
+    echo(_verdict(found, extra))
 
 
 PAGE = Path("lockkeeper-report.html")

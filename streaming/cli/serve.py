@@ -2,20 +2,20 @@
 
 import sys
 import time
-import traceback
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streaming.cli.app import (
     DEADLINE_SECONDS,
+    FAILED,
     Bootstrap,
     Config,
     app,
     echo_err,
+    echo_error,
     end_at_once,
     exit_code,
-    explain,
     need,
     reach,
     settings_of,
@@ -68,8 +68,8 @@ def serve(config: Config = None, bootstrap: Bootstrap = None, workers: Workers =
         try:
             _serve(_of_worker(settings, worker), socket_, worker, readiness)
         except Exception as error:
-            echo_err(f"lockkeeper: {explain(error) or traceback.format_exc()}")
-            return exit_code(error) or 1
+            echo_error(error)
+            return exit_code(error) or FAILED
         return 0
 
     raise typer.Exit(run_workers(workers, work))

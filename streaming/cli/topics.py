@@ -17,6 +17,7 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
+    echo_text,
     reach,
     settings_of,
     topics_app,
@@ -132,7 +133,7 @@ def manifest(
         else topic_manifests(settings, cluster, partitions, replication)
     )
     for resource in made:
-        echo(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
+        echo_text(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
 
 
 def _sizes(settings: "Settings") -> "Sizes":
@@ -182,7 +183,7 @@ def contracts(
     if to is not None:
         _write(chosen, to)
     elif name is None:
-        echo("\n".join(chosen))
+        echo_text("\n".join(chosen))
     else:
         _print(chosen[0])
 
@@ -196,7 +197,7 @@ def _known(name: str, names: list[str]) -> str:
 def _print(name: str) -> None:
     from streaming.records.schemas import read
 
-    echo(read(name).rstrip("\n"))
+    echo_text(read(name).rstrip("\n"))
 
 
 def _write(chosen: list[str], folder: Path) -> None:

@@ -25,6 +25,7 @@ from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
 from streaming.settings import Settings, monitor_settings
+from streaming.terminal import raw
 from streaming.verify.cluster import verify
 
 START_SECONDS = 240.0
@@ -45,7 +46,7 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     ``seconds``: how long requests are sent after the warm-up, which takes as long, but 8 s at most. ``rate``: how many
     a second. Raises DemoFailed.
     """
-    console = Console(stderr=machine)
+    console = Console(file=raw(sys.stderr if machine else sys.stdout))
     tracker = RequestTracker(traffic.planted())
     with View(tracker, console, quiet=machine) as view, _folder() as folder:
         view.print_participants(traffic.PARTICIPANTS)

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from streaming.terminal import one_line
 from streaming.verify import CHECKS as VERIFIED
 from streaming.verify import Findings
 
@@ -217,7 +218,7 @@ class View:
         """Show what happens now."""
         self._doing = doing
         if not self._quiet and self._live is None:
-            self._console.print(doing, markup=False, soft_wrap=True)
+            self._console.print(one_line(doing), markup=False, soft_wrap=True)
         self.refresh()
 
     def refresh(self) -> None:
@@ -237,7 +238,8 @@ class View:
             if alert["id"] not in self._alarmed:
                 self._alarmed.add(alert["id"])
                 line = f"ALERT  {alert['severity']}  {alert['kind']}: {alert['message']}"
-                self._console.print(textwrap.shorten(line, ALERT_WIDTH, placeholder=" …"), markup=False, soft_wrap=True)
+                shown = textwrap.shorten(one_line(line), ALERT_WIDTH, placeholder=" …")
+                self._console.print(shown, markup=False, soft_wrap=True)
 
     def _screen(self) -> Panel:
         answers = self._tracker.answers()
@@ -271,7 +273,8 @@ def _denials(answers: Sequence[Answer]) -> Table:
     refused = [answer for answer in answers[-200:] if answer.outcome != "allow"][-NEWEST:]
     for answer in reversed(refused):
         reason = answer.record["context"]["reasons"][0]["message"]
-        table.add_row(answer.request_id, Text(answer.outcome, COLOURS[answer.outcome]), reason)
+        outcome = Text(answer.outcome, COLOURS[answer.outcome])
+        table.add_row(_text(answer.request_id), outcome, _text(reason))  # a plain str would be markup of rich
     return table
 
 
@@ -279,8 +282,13 @@ def _alerts(tracker: RequestTracker) -> Table:
     """The newest alerts."""
     table = Table("alert", "severity", "because", expand=True, box=None)
     for alert in reversed(tracker.alerts()[-NEWEST:]):
-        table.add_row(Text(alert["kind"]), Text(alert["severity"], ALARM[alert["severity"]]), Text(alert["message"]))
+        table.add_row(_text(alert["kind"]), Text(alert["severity"], ALARM[alert["severity"]]), _text(alert["message"]))
     return table
+
+
+def _text(untrusted: str) -> Text:
+    """What records say, without markup and in one line."""
+    return Text(one_line(untrusted))
 
 
 def show_summary(console: Console, summary: dict[str, Any]) -> None:

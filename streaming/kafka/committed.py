@@ -5,7 +5,7 @@ import contextlib
 import heapq
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -166,19 +166,39 @@ def newest_requests(settings: Settings, count: int) -> list[tuple[int, bytes]]:
     return [(message.timestamp()[1], message.value() or b"") for message in ordered[-count:]]
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """A document as it stands in its topic. `error`: why it cannot be read; then `document` is None.
+class RecordKey(NamedTuple):
+    """What identifies a document on its topic: the bytes of its key, whatever text they are shown as."""
 
-    `at`: the broker's timestamp, ms since the epoch.
+    system: str
+    key: bytes
+
+    @classmethod
+    def of(cls, key: Key) -> "RecordKey":
+        """The key of a document's records."""
+        return cls(key.system, f"{key.kind}/{key.name}".encode())
+
+    def __str__(self) -> str:
+        return f"{self.system}/{self.key.decode('utf-8', 'backslashreplace')}"
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A document as it stands in its topic. `error`: why it is not in force; of what cannot be read `document` is None.
+
+    `at`: the broker's timestamp, ms since the epoch. `value`: of the record, the bytes.
     """
 
-    key: str
+    record_key: RecordKey
     topic: str
-    partition: int
     offset: int
     at: int
+    value: bytes
     document: Any = None
     error: str | None = None
+
+    @property
+    def key(self) -> str:
+        """`system/kind/name` as it is shown: the keys of two records may be shown as the same."""
+        return str(self.record_key)
 
 
 def read_stored(settings: Settings, systems: Iterable[str]) -> list[Stored]:
@@ -188,9 +208,9 @@ def read_stored(settings: Settings, systems: Iterable[str]) -> list[Stored]:
     """
     topics = settings.topics.policy_topics()
     by_topic = {topics[system]: system for system in systems}
-    newest: dict[str, Message] = {}
+    newest: dict[RecordKey, Message] = {}
     for message in committed_records(settings, by_topic):
-        newest[_key(by_topic, message)] = message
+        newest[RecordKey(by_topic[message.topic() or ""], message.key() or b"?")] = message
     return sorted((_stored(key, message) for key, message in newest.items() if message.value()), key=lambda s: s.key)
 
 
@@ -200,13 +220,13 @@ def find_key(key: str) -> Key | None:
     return Key(*parts) if len(parts) == 3 and all(parts) else None
 
 
-def _key(by_topic: Mapping[str, str], message: Message) -> str:
-    return f"{by_topic[message.topic() or '']}/{(message.key() or b'?').decode('utf-8', 'replace')}"
+def _stored(key: RecordKey, message: Message) -> Stored:
+    return stored(key, message.topic() or "", message.offset() or 0, message.timestamp()[1], message.value() or b"")
 
 
-def _stored(key: str, message: Message) -> Stored:
-    place = (key, message.topic() or "", message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+def stored(key: RecordKey, topic: str, offset: int, at: int, value: bytes) -> Stored:
+    """The document of a record. `at`: the broker's timestamp, ms."""
     try:
-        return Stored(*place, read_value(message.value() or b""))
+        return Stored(key, topic, offset, at, value, read_value(value))
     except Unreadable as error:
-        return Stored(*place, None, str(error))
+        return Stored(key, topic, offset, at, value, None, str(error))

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from policy import Key, encode_document, identify
 from streaming.kafka.authorship import Authorship, Headers, authorship_of
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
-from streaming.kafka.committed import records_between
+from streaming.kafka.committed import RecordKey, records_between
 from streaming.kafka.permissions import (
     Permission,
     explain_missing,
@@ -59,7 +59,7 @@ class Publication(NamedTuple):
     """What is published together."""
 
     documents: Sequence[Mapping[str, Any]]
-    deletions: Sequence[Key] = ()
+    deletions: Sequence[Key | RecordKey] = ()
 
 
 def publish(
@@ -122,7 +122,8 @@ def _records(topics: Mapping[str, str], publication: Publication, headers: Heade
     documents, deletions = publication
     written = [(identify(document), encode_document(document)) for document in documents]
     for key, value in (*written, *((key, None) for key in deletions)):
-        yield _record(topics, key, value, headers)
+        record_key = key if isinstance(key, RecordKey) else RecordKey.of(key)
+        yield _record(topics, record_key, value, headers)
 
 
 class _AlreadyPublished(Exception):
@@ -207,10 +208,10 @@ def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) ->
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
-def _record(topics: Mapping[str, str], key: Key, value: bytes | None, headers: Headers) -> PolicyRecord:
+def _record(topics: Mapping[str, str], key: RecordKey, value: bytes | None, headers: Headers) -> PolicyRecord:
     if key.system not in topics:
         raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
-    return PolicyRecord(topics[key.system], f"{key.kind}/{key.name}".encode(), value, headers)
+    return PolicyRecord(topics[key.system], key.key, value, headers)
 
 
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:

@@ -15,6 +15,7 @@ import structlog
 from streaming import DISTRIBUTION
 from streaming.ops.metrics import Step
 from streaming.settings import Settings, SettingsError, TracingSettings
+from streaming.terminal import escape, one_line, raw
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -26,7 +27,9 @@ Event = structlog.typing.EventDict
 
 def configure_logs(settings: Settings, stream: TextIO) -> None:
     """Log to `stream` from the configured level on."""
-    renderer: Any = structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
+    rendering = (
+        [_escaped, structlog.dev.ConsoleRenderer()] if stream.isatty() else [structlog.processors.JSONRenderer()]
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -34,10 +37,10 @@ def configure_logs(settings: Settings, stream: TextIO) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _naming(settings.job_name),
             structlog.processors.format_exc_info,
-            renderer,
+            *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log.level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(raw(stream) if stream.isatty() else stream),
     )
     others = [handler for handler in logging.getLogger().handlers if not isinstance(handler, _Forwarded)]
     logging.getLogger().handlers = [*others, _Forwarded()]
@@ -55,9 +58,24 @@ class _Forwarded(logging.Handler):
 def log_warnings_alone(stream: TextIO) -> None:
     """For commands that are not the job but run parts of it: their results are not mixed with its events."""
     structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%d %H:%M:%S", utc=False),
+            structlog.processors.format_exc_info,
+            _escaped,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(stream),
     )
+
+
+def _escaped(_logger: Any, _method: str, event: Event) -> Event:
+    """For people: no name in an event can end its line; a traceback has lines of its own."""
+    return {
+        name: escape(value) if name == "exception" else one_line(value) if isinstance(value, str) else value
+        for name, value in event.items()
+    }
 
 
 def _naming(job: str) -> Callable[[Any, str, Event], Event]:

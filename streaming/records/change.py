@@ -3,13 +3,13 @@
 A record is about one system's documents: of a change of several systems there is one for each, with the same id.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from policy.analysis import Widening
-from streaming.records.formats import JSON_HEADERS, Result, shorten_id
+from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.size_gate import ALWAYS_FITS
 
 Manner = Literal["added", "changed", "removed", "refused"]
@@ -101,9 +101,15 @@ def _record(topic: str, system: str, value: bytes) -> Result:
     return topic, system.encode(), value, JSON_HEADERS
 
 
-def shortened(key: str) -> str:
-    """A document's key as it stands in the records."""
-    return shorten_id(key)
+def job_id(topic: str, offset: int) -> str:
+    """The id of a change whose publisher names none: the topic and the offset of its first record."""
+    return f"{topic}-{offset}"
+
+
+def is_job_id(text: str, topics: Iterable[str]) -> bool:
+    """Whether a text reads like such an id, which no publisher may choose: it would stand for another change."""
+    topic, dash, offset = text.rpartition("-")
+    return bool(dash) and topic in topics and offset.isascii() and offset.isdecimal()
 
 
 def read_change(value: bytes) -> ChangeRecord | None:

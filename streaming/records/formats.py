@@ -59,6 +59,7 @@ def with_content_type(headers: Iterable[Header], content_type: Header) -> Header
 
 ID_CHARACTERS = 1000  # of an id, a longer one is shortened
 ID_BEGIN = 200
+SHORTENED = "… (shortened from "
 
 
 def shorten(text: str, most: int) -> str:
@@ -67,8 +68,11 @@ def shorten(text: str, most: int) -> str:
 
 
 def shorten_id(text: str) -> str:
-    """An id: one that is too long is its beginning and a hash, so that different ones stay different."""
-    if len(text) <= ID_CHARACTERS:
+    """An id: one that is too long is its beginning and a hash, so that different ones stay different.
+
+    So is one that itself reads like a shortened one: a client may name a document so that it passes for another.
+    """
+    if len(text) <= ID_CHARACTERS and SHORTENED not in text:
         return text
-    hashed = hashlib.sha256(text.encode()).hexdigest()
-    return f"{text[:ID_BEGIN]}… (shortened from {len(text)} characters, sha256:{hashed})"
+    hashed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[:ID_BEGIN]}{SHORTENED}{len(text)} characters, sha256:{hashed})"

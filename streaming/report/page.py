@@ -25,7 +25,8 @@ from streaming.report import DAY, HOUR, OUTCOMES, Span
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.gather import Report
 from streaming.report.incidents import MANNERS, SEVERITIES, AlertTotals
-from streaming.report.untrusted import shortened, visible
+from streaming.report.untrusted import shortened
+from streaming.terminal import one_line
 
 REASONS: dict[str, dict[str, str]] = yaml.safe_load(
     importlib.resources.files("streaming.records").joinpath("reasons.yaml").read_text(encoding="utf-8")
@@ -116,7 +117,7 @@ def _environment() -> jinja2.Environment:
 
 def _harmless(value: Any) -> Any:
     """What every expression of the template goes through before it is escaped. Markup is ours."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else visible(shortened(value, LONGEST))
+    return value if isinstance(value, Markup) or not isinstance(value, str) else one_line(shortened(value, LONGEST))
 
 
 def _moment(ms: int) -> str:
@@ -255,7 +256,7 @@ def _add_severity(axes: Axes, severity: str, counts: Sequence[int], left: Sequen
 
 
 def _label(name: str) -> str:
-    text = visible(name)
+    text = one_line(name)
     return text if len(text) <= LONGEST_LABEL else f"{text[:LONGEST_LABEL]}…"
 
 

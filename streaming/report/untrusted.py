@@ -1,7 +1,6 @@
 """Names and texts from untrusted clients: counted in bounded memory, shortened, invisible characters escaped."""
 
 import hashlib
-import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -108,7 +107,6 @@ class Newest(Generic[T]):
 
 
 LONGEST = 300  # characters
-UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # controls, direction overrides, lone surrogates, …
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
@@ -117,10 +115,3 @@ def shortened(text: str, longest: int = LONGEST) -> str:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{text[:longest]}… ({len(text):,} characters, sha256 {digest})"
-
-
-def visible(text: str) -> str:
-    """``text`` with every invisible or direction-changing character written as its code."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in UNSEEN else c for c in text)

@@ -24,9 +24,11 @@ that were deleted from the beginning of a log (`kafka-delete-records`) make all 
 
 import bisect
 import collections
+import functools
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
 import msgspec
 from confluent_kafka import Message
@@ -43,6 +45,8 @@ from streaming.topics import TopicNames
 SNAPSHOTS_CACHED = 8
 NOTHING_READ = -1  # the offset that decisions name for an empty topic
 ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a retention floor before all times
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 Offsets = Mapping[str, Mapping[str, int]]
 """The newest offset read, by topic and partition, as decisions name them; -1: nothing."""
@@ -188,12 +192,26 @@ class _State(msgspec.Struct):
     compiled: Any = None
 
 
+def _locked(method: Method) -> Method:
+    """The method of a log, called by one thread at a time."""
+
+    @functools.wraps(method)
+    def called(self: "DocumentLog", *arguments: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *arguments, **named)
+
+    return cast("Method", called)
+
+
 class DocumentLog:
     """The records of the documents' topics of one cluster, and the snapshots they amount to.
 
     Fed in the order of each log: first `add_kept` with all records of the history topic, then `add` with those of the
     policy and facts topics, then `read_to` with the ends up to which all was added; from then on `add` and `read_to`
     again as the topics grow. Records are held once, as bytes; `forget_before` bounds the memory.
+
+    Threads may read beside one that writes: one call at a time, as the records that a state is made of must not be let
+    go of in between. Snapshots do not change once they are returned.
 
     `max_bytes`: of a document (`limits.document`); `opened_at`: when reading began, ms by this machine's clock;
     `retention`: by topic, one that is not named has no lag.
@@ -202,6 +220,7 @@ class DocumentLog:
     def __init__(
         self, names: TopicNames, max_bytes: int, opened_at: int, retention: Mapping[str, Retention] | None = None
     ) -> None:
+        self._lock = threading.RLock()
         by_topic = {topic: system for system, topic in names.policy_topics().items()}
         self._systems: dict[str, str | None] = {**by_topic, names.facts: None}
         self._names, self._max_bytes = names, max_bytes
@@ -221,18 +240,22 @@ class DocumentLog:
         return tuple(self._systems)
 
     @property
+    @_locked
     def complete(self) -> bool:
         """Whether nothing can have been removed from any of the topics."""
         return all(log.is_complete() for log in self._logs.values())
 
+    @_locked
     def records(self, topic: str) -> list[DocumentRecord]:
         """The records of one topic that are held, in the order of the log."""
         return list(self._logs[topic].records)
 
+    @_locked
     def end(self, topic: str) -> int:
         """The offset up to which a topic was read, not included."""
         return self._logs[topic].end
 
+    @_locked
     def add_kept(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> None:
         """Take a record of the history topic. Raises CannotStart for a newer format.
 
@@ -242,10 +265,12 @@ class DocumentLog:
         if found is not None and self._logs[found.record.topic].is_of(found.topic_id):
             self._kept[found.record.topic][found.record.offset] = found
 
+    @_locked
     def add(self, record: DocumentRecord) -> None:
         """Take a record of a policy or facts topic, the next one of its log."""
         self._logs[record.topic].append(record)
 
+    @_locked
     def read_to(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Note that all records below these ends were added. `ends`: by (topic, partition), last stable offsets."""
         for (topic, _), end in ends.items():
@@ -270,6 +295,7 @@ class DocumentLog:
         """What the policies say at the ends that were read, without facts. Raises NoLongerKnown."""
         return self.snapshot_at({topic: {"0": self.end(topic) - 1} for topic in self._policies.topics}, None)
 
+    @_locked
     def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
         """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
         offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
@@ -281,6 +307,7 @@ class DocumentLog:
             if version is not None and not version.deleted
         }
 
+    @_locked
     def policies_at(self, moment: int) -> Span:
         """The policy offsets at a moment (ms) by the records' timestamps, and when they were the newest.
 
@@ -292,6 +319,7 @@ class DocumentLog:
         following = (after for _, after in times if after is not None)
         return Span(max(since for since, _ in times), min(following, default=None), offsets)
 
+    @_locked
     def snapshot_at(self, policy_offsets: Offsets, facts_offset: int | None, moment: int | None = None) -> Snapshot:
         """What policies and facts said when these were the newest offsets read. Raises NoLongerKnown.
 
@@ -305,6 +333,7 @@ class DocumentLog:
         overlay: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
         return snapshot.with_facts(overlay)
 
+    @_locked
     def newest_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
         """The offset of the newest record of each policy topic up to these offsets: the same for the same policies."""
         return tuple(
@@ -312,6 +341,7 @@ class DocumentLog:
             for topic in self._policies.topics
         )
 
+    @_locked
     def checked_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
         """The same of policies that are still known. Raises NoLongerKnown, also for offsets beyond the end.
 
@@ -326,6 +356,7 @@ class DocumentLog:
             self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
         return self.newest_records(policy_offsets)
 
+    @_locked
     def superseded(self, policy_offsets: Offsets) -> dict[str, int]:
         """By policy topic, when the first record beyond these offsets came (ms); none: there is none yet."""
         found = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
@@ -392,6 +423,7 @@ class DocumentLog:
         later = log.between(state.offsets[topic], log.end)
         return not self._history_lasts and any(loader.key_of(record) == key for record in later)
 
+    @_locked
     def forget_before(self, moment: int) -> None:
         """Let go of what only snapshots before a moment (ms) need: they are no longer known then."""
         for states in (self._policies, self._facts):

@@ -20,10 +20,18 @@ import msgspec
 from policy import DocumentStore, Key, Version, to_text
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
-from streaming.records.change import DocumentChange, Manner, PolicyChange, PolicyState, change_record, shortened
-from streaming.records.formats import Result
+from streaming.records.change import (
+    DocumentChange,
+    Manner,
+    PolicyChange,
+    PolicyState,
+    change_record,
+    is_job_id,
+    job_id,
+)
+from streaming.records.formats import Result, shorten_id
 from streaming.settings import Settings
-from streaming.snapshots.documents import DocumentRecord
+from streaming.snapshots.documents import DocumentRecord, decode_key, key_of
 
 MOST_AT_START = 1000  # changes of before the first start that are written, the newest
 NOTHING_READ = -1
@@ -34,7 +42,7 @@ Offsets = Mapping[str, Mapping[str, int]]
 class _Document(msgspec.Struct):
     """A document of a change: its version in force before it, and its newest record in it."""
 
-    key: str
+    text: str
     before: Version | None
     was_refused: bool
     offset: int
@@ -54,6 +62,12 @@ class _Document(msgspec.Struct):
             self.now = None if same else "changed"
 
 
+def document_text(system: str, key: bytes) -> str:
+    """A document as the records of changes show it, by its record's key: `system/kind/name`, shortened where long."""
+    named = key_of(key, system)
+    return shorten_id(f"{system}/?/{decode_key(key)}" if named is None else str(named))
+
+
 class _Change(msgspec.Struct):
     """A change that is being read."""
 
@@ -62,7 +76,7 @@ class _Change(msgspec.Struct):
     authorship: Authorship
     at: int
     last: int  # offset
-    documents: dict[str, _Document] = {}
+    documents: dict[bytes, _Document] = {}  # by the record's key: what is shown of it may be the same for two
 
 
 class ChangeLog:
@@ -93,21 +107,24 @@ class ChangeLog:
         new = _Change(id_, record.topic, authorship, record.at, record.offset)
         change = self._open.setdefault((record.topic, id_), new)
         change.last = record.offset
-        name = str(key) if key is not None else f"{self._systems[record.topic]}/?/{record.key.decode(errors='replace')}"
+        name = document_text(self._systems[record.topic], record.key)
         document_history = store.histories.get(key) if key is not None else None
         before = document_history.in_force if document_history is not None else None
         refused = document_history is not None and not document_history.newest.good
-        self._current = change.documents.setdefault(name, _Document(name, before, refused, record.offset))
+        self._current = change.documents.setdefault(record.key, _Document(name, before, refused, record.offset))
         self._current.offset = record.offset
         return id_
 
     def _id_of(self, record: DocumentRecord, authorship: Authorship) -> str:
-        """What its header says, else what identifies records without one: topic and first offset."""
+        """What its header says, else what identifies records without one: topic and first offset.
+
+        A header that says what only the job says counts as none: it would stand for a change of others.
+        """
         offset, id_, is_nameless = self._last.get(record.topic, (NOTHING_READ, "", False))
-        if authorship.change:
+        if authorship.change and not is_job_id(authorship.change, self._systems):
             id_, is_nameless = authorship.change, False
         elif not (is_nameless and (self._published[record.topic] is None or record.offset == offset + 1)):
-            id_, is_nameless = f"{record.topic}-{record.offset}", True
+            id_, is_nameless = job_id(record.topic, record.offset), True
         self._last[record.topic] = record.offset, id_, is_nameless
         return id_
 
@@ -136,9 +153,7 @@ class ChangeLog:
 
     def _record(self, change: _Change, before: PolicyState) -> Result:
         documents = [
-            DocumentChange(shortened(one.key), one.now, one.offset)
-            for one in change.documents.values()
-            if one.now is not None
+            DocumentChange(one.text, one.now, one.offset) for one in change.documents.values() if one.now is not None
         ]
         said = change.authorship
         made = PolicyChange(

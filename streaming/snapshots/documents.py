@@ -45,12 +45,7 @@ class Loader(msgspec.Struct, frozen=True):
 
     def key_of(self, record: DocumentRecord) -> Key | None:
         """The document that a record is a version of; None when its key is none."""
-        try:
-            text = record.key.decode()
-        except UnicodeDecodeError:
-            return None
-        parts = (text if self.system is None else f"{self.system}/{text}").split("/", 2)
-        return Key(*parts) if len(parts) == 3 and all(parts) else None
+        return key_of(record.key, self.system)
 
     def take(self, record: DocumentRecord) -> Refused | None:
         """Add a record to the document store. Returns why it was refused, or None."""
@@ -80,7 +75,7 @@ class Loader(msgspec.Struct, frozen=True):
     def _without_key(self, record: DocumentRecord) -> tuple[str, ...]:
         """Of a policy topic it may be any document: refused until a record with the same key has an empty value."""
         if self.system is not None:
-            key = Key(self.system, NO_KIND, record.key.decode(errors="backslashreplace"))
+            key = Key(self.system, NO_KIND, decode_key(record.key))
             if not record.value:
                 self.store.delete(key, record.at, record.offset)
                 return ()
@@ -90,6 +85,24 @@ class Loader(msgspec.Struct, frozen=True):
     def _no_key(self, record: DocumentRecord) -> str:
         form = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
         return f"the record's key {record.key!r} is not {form}; nothing is in force by it"
+
+
+def key_of(record_key: bytes, system: str | None) -> Key | None:
+    """The document that a record's key names; None when it names none. `system` None: the key says it, too."""
+    try:
+        text = record_key.decode()
+    except UnicodeDecodeError:
+        return None
+    parts = (text if system is None else f"{system}/{text}").split("/", 2)
+    return Key(*parts) if len(parts) == 3 and all(parts) else None
+
+
+def decode_key(key: bytes) -> str:
+    """A record's key that names no document, as text: with backslashes for what is not UTF-8, and for backslashes.
+
+    Two keys never read the same: a deletion of one would lift the refusal of the other.
+    """
+    return key.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
 
 
 def _misplaced(key: Key, value: Any) -> str:

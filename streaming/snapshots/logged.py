@@ -1,6 +1,7 @@
 """The changes topic read back: which changes there were, and the documents in force around each."""
 
 import re
+from collections.abc import Iterable
 
 import msgspec
 import structlog
@@ -9,14 +10,16 @@ from policy import to_ms
 from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.records.avro import Undecodable
-from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, read_change
+from streaming.records.change import ChangeRecord, ChangeWidens, DocumentChange, PolicyChange, is_job_id, read_change
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
 log = structlog.get_logger()
 
-SHORTEST_PREFIX = 4
+SHORTEST_PREFIX, SHORT_ID = 4, 12
 HEAD = re.compile(r"HEAD(?:~(\d{1,9}))?")  # as in git: the newest change, and that so many before it
+APART_MS = 90_000  # parts of one change are published in one transaction of 30 s; brokers' clocks differ
+LISTED = 5
 
 
 class NoSuchChange(Exception):
@@ -24,11 +27,16 @@ class NoSuchChange(Exception):
 
 
 class LoggedChange(msgspec.Struct):
-    """A change, with its part for each system, and what each part widens. Author, commit and reason are claims."""
+    """A change, with its part for each system, and what each part widens. Author, commit and reason are claims.
+
+    `id`: the publisher's, where it chose one: others may choose the same. `name`: the job's, by the topic and offset
+    of its first record on the changes topic, where the job alone writes.
+    """
 
     id: str
     parts: list[PolicyChange]
     widens: list[ChangeWidens] = []
+    name: str = ""
 
     @property
     def first(self) -> PolicyChange:
@@ -50,24 +58,78 @@ class LoggedChange(msgspec.Struct):
         """How many there are; `documents` may have the first alone."""
         return sum(part.documents_count for part in self.parts)
 
+    def is_part(self, record: PolicyChange) -> bool:
+        """Whether a record with the same id is about another system's documents of this change.
+
+        Anybody who may publish can take the id of another's change: what comes later, or says something else of
+        itself, is a change of its own, so that a rollback of one never undoes the other.
+        """
+        said = (self.first.author, self.first.commit, self.first.reason) == (
+            record.author,
+            record.commit,
+            record.reason,
+        )
+        is_near = abs(to_ms(record.time) - self.at) <= APART_MS
+        return said and is_near and all(part.system != record.system for part in self.parts)
+
 
 class ChangeHistory(msgspec.Struct):
-    """All changes that the topic holds, oldest first. `is_cut`: whether retention has taken older ones."""
+    """All changes that the topic holds, oldest first. `is_cut`: whether retention has taken older ones.
+
+    `job_ids`: what the ids begin with that the job makes itself, for changes whose publisher names none.
+    """
 
     changes: list[LoggedChange]
     is_cut: bool = False
+    job_ids: tuple[str, ...] = ()
 
     def find(self, text: str) -> LoggedChange:
-        """The change with an id, or with the only one that begins so; `HEAD`, `HEAD~1`. Raises NoSuchChange."""
+        """The only change with an id, or whose id begins so; `HEAD`, `HEAD~1`; a change's `name`. Raises NoSuchChange.
+
+        A publisher chooses its id, perhaps the beginning of another's: so a whole id does not win over a beginning,
+        unless it is the job's own.
+        """
         if (head := HEAD.fullmatch(text)) is not None and int(head[1] or 0) < len(self.changes):
             return self.changes[-1 - int(head[1] or 0)]
-        exact = [one for one in self.changes if one.id == text]
-        found = exact or [one for one in self.changes if len(text) >= SHORTEST_PREFIX and one.id.startswith(text)]
+        if (named := next((one for one in self.changes if one.name and one.name == text), None)) is not None:
+            return named
+        found = self._with_id(text)
         if len(found) != 1:
-            taken = "; retention has taken older changes" if self.is_cut else ""
-            why = f"it begins {len(found)} changes; write more of its id" if found else f"no such change{taken}"
-            raise NoSuchChange(f"{text}: {why}. `lockkeeper policy log` lists them")
+            raise NoSuchChange(f"{text}: {self._why_not(found)}. `lockkeeper policy log` lists them")
         return found[0]
+
+    def _with_id(self, text: str) -> list[LoggedChange]:
+        whole = [one for one in self.changes if one.id == text]
+        if whole and self._is_of_job(text):
+            return whole
+        return [
+            one for one in self.changes if one.id == text or (len(text) >= SHORTEST_PREFIX and one.id.startswith(text))
+        ]
+
+    def _is_of_job(self, id_: str) -> bool:
+        return is_job_id(id_, self.job_ids)
+
+    def _why_not(self, found: list[LoggedChange]) -> str:
+        if not found:
+            return f"no such change{'; retention has taken older changes' if self.is_cut else ''}"
+        listed = "; ".join(f"{one.name} ({one.id}, {one.first.time}, {one.first.author})" for one in found[:LISTED])
+        more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        return f"it may be one of {len(found)} changes; name one of them by its first word: {listed}{more}"
+
+    def short(self, change: LoggedChange) -> str:
+        """The shortest text, of 12 characters or more, that names a change and no other."""
+        lengths = (
+            ()
+            if self._is_of_job(change.id)
+            else range(min(SHORT_ID, len(change.id)), min(len(change.id), 2 * SHORT_ID))
+        )
+        for text in (*(change.id[:length] for length in lengths), change.id):
+            try:
+                if self.find(text) is change:
+                    return text
+            except NoSuchChange:
+                continue
+        return change.name
 
     def newest_offset(self, topic: str) -> int:
         """The newest offset of a policy topic that was in force after any of the changes; -1: there is none."""
@@ -80,27 +142,49 @@ class ChangeHistory(msgspec.Struct):
         return next((part for part in parts if (part.after.policy_version or "").startswith(version)), None)
 
 
+class ChangeRecords:
+    """The records of the changes topic in their order, put together to changes. `job_ids`: see `ChangeHistory`."""
+
+    def __init__(self, topic: str, job_ids: Iterable[str] = ()) -> None:
+        self._topic, self._job_ids = topic, tuple(job_ids)
+        self._changes: list[LoggedChange] = []
+        self._newest: dict[str, LoggedChange] = {}  # by id
+
+    def add(self, offset: int, record: ChangeRecord) -> None:
+        """Take the record at an offset."""
+        if isinstance(record, PolicyChange):
+            self._add_change(offset, record)
+            return
+        for id_ in record.changes:  # the newest with this id: what is read later was not compared yet
+            if id_ in self._newest:
+                self._newest[id_].widens.append(record)
+
+    def _add_change(self, offset: int, record: PolicyChange) -> None:
+        change = self._newest.get(record.id)
+        if change is None or not change.is_part(record):
+            change = LoggedChange(record.id, [], name=f"{self._topic}-{offset}")
+            self._newest[record.id] = change
+            self._changes.append(change)
+        change.parts.append(record)
+
+    def history(self, is_cut: bool) -> ChangeHistory:
+        """The changes of all that was added."""
+        return ChangeHistory(self._changes, is_cut, self._job_ids)
+
+
 def read_changes(settings: Settings) -> ChangeHistory:
     """What the changes topic holds. Raises as `committed_records`; what cannot be read is logged and left out."""
     topic, deserializer = settings.topics.changes, Deserializer(settings.schema_registry)
-    found: dict[str, LoggedChange] = {}
-    widens: list[ChangeWidens] = []
+    records = ChangeRecords(topic, settings.topics.policy_topics().values())
     for message in committed_records(settings, [topic]):
         try:
             record = read_change(deserializer.json("change", message.value() or b""))
         except Undecodable as error:
             record = None
             log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
-        if isinstance(record, PolicyChange):
-            found.setdefault(record.id, LoggedChange(record.id, [])).parts.append(record)
-        elif record is not None:
-            widens.append(record)
-    for one in widens:
-        for id_ in one.changes:
-            if id_ in found:
-                found[id_].widens.append(one)
-    is_cut = first_offsets(admin_client(settings), [(topic, 0)])[topic, 0] > 0
-    return ChangeHistory(list(found.values()), is_cut)
+        if record is not None:
+            records.add(message.offset() or 0, record)
+    return records.history(first_offsets(admin_client(settings), [(topic, 0)])[topic, 0] > 0)
 
 
 def unread_topics(settings: Settings, history: ChangeHistory) -> list[str]:

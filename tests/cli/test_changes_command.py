@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.authorship import Authorship
-from streaming.kafka.publish import publish
+from streaming.kafka.publish import PolicyRecord, await_visible, publish, transactional_producer, write
 from streaming.kafka.topics import TopicNames
+from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
@@ -57,6 +58,17 @@ class Session:
         assert self._producer.flush(30) == 0
         self._policies.published()
 
+    def publish(self, values: Mapping[bytes, bytes], by: Authorship | None = None) -> None:
+        """Publish records of lenses6 as any program can, in one transaction; the job writes the change."""
+        topic, change = self.settings.topics.policies["lenses6"], (by or Authorship()).with_id()
+        records = [PolicyRecord(topic, key, value, change.headers()) for key, value in values.items()]
+        await_visible(self.settings, write(transactional_producer(self.settings, {"lenses6"}), records))
+        self.write_changes()
+
+    def keys(self) -> list[str]:
+        """The keys of what stands."""
+        return [record["key"] for record in self("get", "--json").records]
+
     def version(self) -> str:
         """The policy version that is live."""
         return read_document_log(self.settings).newest().version
@@ -76,6 +88,11 @@ def session(
     with contextlib.closing(Session(lockkeeper, config, settings, folder)) as opened:
         opened.write_changes()  # the first start is over: what comes is a change
         yield opened
+
+
+def role(name: str, topic: str = "t") -> bytes:
+    """A role as a record's value."""
+    return json.dumps(yaml.safe_load(ROLE.format(name="x", topic=topic)) | {"name": name}).encode()
 
 
 def widen(folder: Path, topic: str = "*") -> None:
@@ -147,6 +164,43 @@ def test_a_rollback_is_refused_when_a_later_change_touched_a_document_unless_for
     assert "later changes touched lenses6/Role/order-readers" in refused.err
     assert session("rollback", change, "--force").code == 0
     assert session.version() == version
+
+
+def test_names_that_are_too_long_to_be_shown_are_rolled_back_whole(session: Session) -> None:
+    """A document whose own name is the shortened one of another, and keys that are no names, stay apart."""
+    session.apply()
+    long = "n" * 3000
+    shown = shorten_id(f"lenses6/Role/{long}")
+    alike = shown.removeprefix("lenses6/Role/")
+    session.publish({f"Role/{alike}".encode(): role(alike)})
+    session.publish({f"Role/{long}".encode(): role(long), b"Role/\xff": b"{}"})
+    undone = session("rollback", "HEAD", "--json")
+    assert undone.code == 0, undone.err
+    assert set(session.keys()) == {"lenses6/Role/order-readers", "lenses6/Group/readers", f"lenses6/Role/{alike}"}
+    session.write_changes()
+    session.publish({f"Role/{long}".encode(): role(long, "a")})
+    session.publish({f"Role/{long}".encode(): role(long, "b")})
+    assert session("rollback", "HEAD").lines[0] == f"restored  lenses6/Role/{long}"
+    listed = session("log", "--document", f"Role/{long}", "--json").records
+    assert len(listed) == 4
+    assert {document["key"] for one in listed for document in one["parts"][0]["documents"]} >= {shown}
+
+
+def test_the_id_that_a_publisher_chose_does_not_stand_for_another_change(session: Session) -> None:
+    first = session.apply(author="dana")
+    widen(session.folder)
+    session.publish({b"Role/other": role("other")}, Authorship(first[:12], "eve"))
+    listed = [line.split("  ")[0] for line in session("log").lines]
+    for command in ("show", "rollback"):
+        refused = session(command, first[:12])
+        assert refused.code == 1
+        assert "it may be one of 2 changes" in refused.err
+        assert first in refused.err
+        assert "eve" in refused.err
+    refused = session("get", "--at", first[:12])
+    assert (refused.code, "it may be one of 2 changes" in refused.err) == (1, True)
+    for id_, author in zip(listed, ["eve", "dana"], strict=True):
+        assert f"author  {author} (claimed)" in session("show", id_).lines
 
 
 def test_head_is_not_taken_back_while_newer_documents_wait_for_the_job(session: Session) -> None:

@@ -52,7 +52,8 @@ def raised() -> dict[str, str]:
         }
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (name := _name(node.func)) in ENDING and node.args:
-                text = template(node.args[0], constants)
+                details = [keyword.value for keyword in node.keywords if keyword.arg == "details"]
+                text = "".join(template(part, constants) for part in (node.args[0], *node.args[2:], *details))
                 if sum(map(str.isalpha, text)) >= LEAST:
                     found[text] = name
     return found
@@ -72,8 +73,8 @@ def template(node: ast.expr, constants: dict[str, ast.expr]) -> str:
         return template(constants[node.id], {})
     if isinstance(node, ast.Call) and _name(node.func) == "join" and isinstance(node.args[0], ast.List):
         return "".join(template(part, constants) for part in node.args[0].elts)
-    if isinstance(node, ast.List) and len(node.elts) == 1:
-        return template(node.elts[0], constants)
+    if isinstance(node, ast.List):
+        return "".join(template(part, constants) for part in node.elts)
     return ANYTHING
 
 

@@ -21,7 +21,13 @@ POLICY = (
     ("policy.testing", "policy.importers"),
 )
 STREAMING = (
-    ("streaming.errors", "streaming.topics", "streaming.authentication_settings", "streaming.monitor_settings"),
+    (
+        "streaming.errors",
+        "streaming.topics",
+        "streaming.authentication_settings",
+        "streaming.monitor_settings",
+        "streaming.terminal",
+    ),
     ("streaming.settings",),
     ("streaming.runtime",),
     ("streaming.kafka",),

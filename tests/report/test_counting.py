@@ -5,7 +5,8 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.report.untrusted import BoundedCounter, Newest, Row, counted, shortened, visible
+from streaming.report.untrusted import BoundedCounter, Newest, Row, counted, shortened
+from streaming.terminal import one_line
 
 names = st.lists(st.sampled_from("abcdefghijkl"), max_size=200)
 
@@ -58,7 +59,7 @@ def test_a_short_text_stays_as_it_is_and_a_long_one_says_so() -> None:
 
 def test_unseen_characters_are_shown_as_their_codes() -> None:
     """Controls, direction overrides, zero-width ones, line separators, and surrogates that no file can hold."""
-    assert visible("a\x00\x1b\u202e\u200b\u2028\ud800é漢ש") == "a\\u0000\\u001b\\u202e\\u200b\\u2028\\ud800é漢ש"
+    assert one_line("a\x00\x1b\u202e\u200b\u2028\ud800é漢ש") == "a\\u0000\\u001b\\u202e\\u200b\\u2028\\ud800é漢ש"
 
 
 def test_of_many_the_newest_are_kept_newest_first() -> None:

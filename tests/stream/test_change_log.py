@@ -10,6 +10,7 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
 from streaming.records.change import DocumentChange, PolicyChange, PolicyState, change_record
+from streaming.records.formats import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.settings import Settings
 from streaming.snapshots.change_log import MOST_AT_START, ChangeLog
@@ -197,3 +198,32 @@ def test_a_record_lists_as_many_documents_as_fit_and_counts_all(limit: int) -> N
     record = json.loads(value)
     assert (record["documents_count"], record["documents"][0]["offset"]) == (5000, 0)
     assert 10 < len(record["documents"]) <= 1000
+
+
+def test_a_publisher_cannot_choose_an_id_of_the_job() -> None:
+    reading = Reading()
+    reading.read(role("a"))
+    reading.read(role("b"), by=Authorship(f"{TOPIC}-0", "eve"), skip=1)
+    reading.read(role("c"), by=Authorship(f"{TOPIC}-0x", "eve"))
+    assert [one["id"] for one in reading.close()] == [f"{TOPIC}-0", f"{TOPIC}-2", f"{TOPIC}-0x"]
+
+
+def test_documents_whose_names_read_the_same_stay_two() -> None:
+    """A name that is too long is shortened; another document may have the shortened name as its own."""
+    long = {**role("x"), "name": "n" * 3000}
+    alike = {**role("x"), "name": shorten_id(f"lenses6/Role/{long['name']}").removeprefix("lenses6/Role/")}
+    reading = Reading()
+    reading.read(long, alike)
+    [record] = reading.close()
+    assert len({one["key"] for one in record["documents"]}) == 2
+    assert record["documents_count"] == 2
+
+
+def test_keys_that_are_no_text_stay_apart() -> None:
+    store = DocumentStore()
+    loader = Loader(store, SYSTEM, 1 << 20)
+    for offset, key in enumerate((b"\xff", b"\\xff", b"\xfe")):
+        loader.take(DocumentRecord(TOPIC, key, b"{}", offset, offset))
+    loader.take(DocumentRecord(TOPIC, b"\\xff", b"", 3, 3))
+    refused = {key.name for key, history in store.histories.items() if not history.newest.good}
+    assert refused == {"\\xff", "\\xfe"}, "a deletion lifts the refusal of its own key alone"

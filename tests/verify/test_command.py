@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streaming.cli.reviewing import _show
+from streaming.cli.reviewing import _failure, _show
 from streaming.verify import CHECKS, Findings, Violation
 from tests.cli.lockkeeper import Command
 
@@ -67,3 +67,38 @@ def test_machines_get_one_object(found: Findings, capsys: pytest.CaptureFixture[
     summary = json.loads(capsys.readouterr().out)
     assert (summary["ok"], summary["checks"]["doubled"]) == (False, 1)
     assert summary["violations"][0]["offset"] == 42
+
+
+@pytest.mark.parametrize(
+    ("waiting", "requests", "settled", "failure"),
+    [
+        (3407, 6000, True, "3,407 of 6,000 requests are not decided"),
+        (1, 7000, True, "1 of 7,000 requests are not decided"),
+        (3407, 6000, False, "3,407 of 6,000 requests are not decided"),
+        (0, 5998, True, "2 of 6,000 requests sent are not there"),
+        (0, 6000, False, "not all requests were decided in time"),
+        (0, 6000, True, None),
+    ],
+)
+def test_what_was_sent_must_be_decided(
+    waiting: int, requests: int, settled: bool, failure: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Findings()
+    found.requests, found.waiting = requests, waiting
+    extra = {"sent": 6000, "policy_changes": 1, "settled": settled}
+    assert (_failure(found, extra) is None) == (failure is None)
+    _show(found, extra, as_json=False)
+    expected = "every check holds" if failure is None else f"A CHECK FAILED: {failure}"
+    assert capsys.readouterr().out.splitlines()[-1] == expected
+    _show(found, extra, as_json=True)
+    assert json.loads(capsys.readouterr().out)["ok"] is (failure is None)
+
+
+def test_without_sending_what_waits_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The job may be at work: it fails nothing, but nothing is said of what is not decided."""
+    found = Findings()
+    found.requests, found.waiting = 6000, 3407
+    assert _failure(found, {}) is None
+    _show(found, {}, as_json=False)
+    [*_, last] = capsys.readouterr().out.splitlines()
+    assert last == "every check holds for what is decided; 3,407 requests are not decided yet"

@@ -1,0 +1,65 @@
+"""Plain data as YAML text, which `policy.core.plain_data` reads back as the same data."""
+
+import re
+import unicodedata
+from typing import Any
+
+import yaml
+
+from policy.core.names import NO_NAMES
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Unreadable, read_yaml
+
+WIDTH = 110
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes every value out, and quotes all text that `policy.core.plain_data` would read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Documents have no aliases."""
+        return True
+
+
+for _tag, _pattern in (
+    ("null", "|".join(map(re.escape, NOTHING))),
+    ("bool", "|".join(CONSTANTS)),
+    ("int", INTEGER.pattern),
+    ("float", DECIMAL.pattern),
+):
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), None)
+
+
+def dump_yaml(value: Any, escaped: bool = False) -> str:
+    """A value as YAML: letters as they are, all escaped where some are invisible or change the direction of others.
+
+    ``escaped``: all that is not ASCII is, in any case.
+    """
+    plain = _dump(value, unescaped=not escaped)
+    unseen = any(unicodedata.category(mark) in NO_NAMES for mark in plain if mark != "\n")
+    return _dump(value, unescaped=False) if unseen else plain
+
+
+def _dump(value: Any, unescaped: bool) -> str:
+    """``unescaped``: as they are, else as escapes where they are not ASCII."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=unescaped, width=WIDTH)
+    return text
+
+
+def is_exact(value: Any, text: str) -> bool:
+    """Whether YAML is read back as this value: some numbers of JSON, such as 1e300, are text there."""
+    try:
+        parts = read_yaml(text)
+    except Unreadable:
+        return False
+    return len(parts) == 1 and _same(parts[0].value, value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, and of one type: to Python, True is 1 and 1 is 1.0."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
