@@ -255,8 +255,7 @@ def test_a_user_id_that_the_platform_chose_runs_the_job(stack: Stack) -> None:
 
 def _is_ready(container: str) -> bool:
     assert _is_running(container), _docker("logs", container).stderr
-    check = "from urllib.request import urlopen; urlopen('http://localhost:9464/readyz')"
-    return subprocess.run(["docker", "exec", container, "python", "-c", check], capture_output=True).returncode == 0
+    return _inspect(container, "{{.State.Health.Status}}") == "healthy"
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named_with_its_path(stack: Stack) -> None:
