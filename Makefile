@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
+.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions
 	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000 SEED=verify
+
+compose-test: $(TOOLS)-test ## Run what `docker compose up` starts, as a user does (needs a Docker engine with Compose v2)
+	$(BIN)/pytest -m long -n0 -s tests/deploy/test_stack.py $(ARGS)
 
 # What it finds, add to the tests as an example: verify draws the same ones in every run.
 EXAMPLES ?= 20

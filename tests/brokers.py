@@ -7,20 +7,35 @@ import socket
 import subprocess
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from streaming.broker import JVM_OPTIONS, QUICK_START, BrokerError, EmbeddedBroker, java_command
-from streaming.kafka.clients import last_stable_offsets, log_ends
+from streaming.kafka.clients import is_reachable, last_stable_offsets, log_ends
 from streaming.runtime.java import CONSOLE_LOG
 from tests.waiting import wait_until
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
-_IMAGE = "confluentinc/cp-kafka:7.9.1"
-_ALONE = {
+IMAGE = "apache/kafka:4.2.0"
+"""The version that docker-compose.yml starts, and whose jars the embedded broker runs."""
+
+_PULL_SECONDS = 600
+_START_SECONDS = 120.0
+_LISTENER_PORT = 9092
+_SINGLE_BROKER = {
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_LISTENERS": f"PLAINTEXT://:{_LISTENER_PORT},CONTROLLER://:9093",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
     "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "false",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
     "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
     "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "KAFKA_LOG_CLEANER_BACKOFF_MS": "1000",
 }
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -49,9 +64,9 @@ def any_broker() -> Iterator[TestBroker]:
     given = os.environ.get(GIVEN)
     if given:
         yield TestBroker(given, f"given by {GIVEN}")
-    elif docker_answers():
+    elif has_image(IMAGE):
         with _in_container() as address:
-            yield TestBroker(address, f"in a container of {_IMAGE}")
+            yield TestBroker(address, f"in a container of {IMAGE}")
     else:
         options = (*JVM_OPTIONS, *QUICK_START)
         with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
@@ -67,25 +82,56 @@ def await_transaction_markers(admin: AdminClient, partitions: Collection[tuple[s
 
 def docker_answers() -> bool:
     """Whether there is a Docker engine here."""
+    return _engine() is not None
+
+
+def has_image(name: str) -> bool:
+    """Whether a Docker engine has the image, or can pull it: an engine without a registry answers, and runs nothing."""
+    import docker
+
+    client = _engine()
+    if client is None:
+        return False
+    with contextlib.closing(client):
+        try:
+            client.images.get(name)
+        except docker.errors.ImageNotFound:
+            try:
+                client.images.pull(name)
+            except (docker.errors.DockerException, OSError):
+                return False
+        return True
+
+
+def _engine() -> Any:
+    """A client of the Docker engine; None: there is none."""
     import docker
 
     try:
-        client = docker.from_env(timeout=5)
-    except docker.errors.DockerException:
-        return False
-    with contextlib.closing(client):
-        return bool(client.ping())
+        client = docker.from_env(timeout=_PULL_SECONDS)
+        client.ping()
+    except (docker.errors.DockerException, OSError):
+        return None
+    return client
 
 
 @contextlib.contextmanager
 def _in_container() -> Iterator[str]:
-    from testcontainers.kafka import KafkaContainer
+    """A broker whose port on this machine is chosen beforehand, since it advertises the port to clients."""
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
 
-    container = KafkaContainer(_IMAGE).with_kraft()
-    for name, value in _ALONE.items():
-        container.with_env(name, value)
+    # Ryuk removes the containers of tests that were killed. Without its image testcontainers starts no container.
+    testcontainers_config.ryuk_disabled = not has_image(testcontainers_config.ryuk_image)
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    container = DockerContainer(IMAGE)
+    container.ports[f"{_LISTENER_PORT}/tcp"] = ("127.0.0.1", port)  # `with_bind_ports` takes no address
+    container.with_envs(**_SINGLE_BROKER, KAFKA_ADVERTISED_LISTENERS=f"PLAINTEXT://{address}")
     with container:
-        yield container.get_bootstrap_server()
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        wait_until(lambda: is_reachable(admin), "the broker in the container", _START_SECONDS)
+        yield address
 
 
 def free_port(host: str = "127.0.0.1") -> int:

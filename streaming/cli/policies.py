@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,11 +54,16 @@ def apply(
     author: AuthorOption = None,
     commit: CommitOption = None,
     reason: ReasonOption = None,
+    if_empty: Annotated[
+        bool,
+        typer.Option("--if-empty", help="Publish only to topics that never had a record, as in a new stack."),
+    ] = False,
     expect: Expect = None,
     as_json: Json = False,
 ) -> None:
     """Publish documents in one transaction; none is published if one is invalid.
 
+    Documents that the topics hold already are left out, so that applying a folder again changes nothing.
     Prints the offsets; a request can ask for them with `context.min_policy_offsets`, as --json prints them.
     Documents with warnings are published after a question, where there is a terminal to ask on.
     While another one publishes, it is tried again.
@@ -68,6 +73,7 @@ def apply(
       lockkeeper policy apply policies/
       lockkeeper policy apply policies/roles.yaml --bootstrap localhost:9092 --json
       lockkeeper policy apply policies/ --prune --reason "audit may read orders"
+      lockkeeper policy apply samples/ --if-empty
     """
     from streaming.kafka.publish import publish_prepared
 
@@ -75,11 +81,14 @@ def apply(
     documents = _checked(path, settings, is_ci() if strict is None else strict)
     change = authorship(settings, author, commit, reason, path)
     reach(settings)
+    if if_empty:
+        documents = _of_empty_topics(documents, settings)
     application = _Application(settings, documents, prune, expect)
-    offsets = publish_prepared(settings, application.systems, application.prepare, change)
-    for key in application.gone:
+    offsets = publish_prepared(settings, application.systems, application.prepare, change) if documents else {}
+    for key in application.deletions:
         echo_err(f"deleted {key}")
-    _show_offsets(offsets, change.change, application.summary(), as_json)
+    written = change.change if offsets else None
+    _show_offsets(application.current_offsets() | offsets, written, application.summary(), as_json)
 
 
 class _Application:
@@ -87,24 +96,59 @@ class _Application:
 
     def __init__(self, settings: "Settings", documents: Sequence["Located"], prune: bool, expect: str | None) -> None:
         from policy import identify
+        from streaming.kafka.committed import RecordKey
 
-        self._settings, self._documents, self._prune, self._expect = settings, documents, prune, expect
+        self._settings, self._prune, self._expect = settings, prune, expect
+        self._documents = {RecordKey.of(identify(document.value)): document.value for document in documents}
         self.systems = {identify(document.value).system for document in documents}
-        self._stored: Mapping[RecordKey, Any] | None = None
-        self.gone: list[RecordKey] = []
+        self._unchanged: list[Stored] = []
+        self.deletions: list[RecordKey] = []
 
     def prepare(self) -> "Publication":
         """What to publish. Raises Failure when what is live is not what is expected."""
         from streaming.kafka.publish import Publication
 
         check_expected(self._settings, self.systems, self._expect)
-        self._stored = _stored(self._documents, self._settings, needed=self._prune)
-        self.gone = _missing_in(self._documents, self._stored) if self._prune else []
-        return Publication([document.value for document in self._documents], self.gone)
+        stored = _stored(self.systems, self._settings, needed=self._prune)
+        self.deletions = sorted(stored.keys() - self._documents.keys()) if self._prune else []
+        unchanged = {key for key in stored.keys() & self._documents if self._is_in_force(stored[key])}
+        self._unchanged = [stored[key] for key in unchanged]
+        return Publication([self._documents[key] for key in self._documents if key not in unchanged], self.deletions)
+
+    def _is_in_force(self, stored: "Stored") -> bool:
+        """Whether the topic holds the document as it would be published."""
+        return stored.error is None and stored.document == self._documents[stored.record_key]
+
+    def current_offsets(self) -> "Offsets":
+        """The last offset of the unchanged documents of each topic: a request can ask for these too."""
+        last: dict[str, int] = {}
+        for stored in self._unchanged:
+            last[stored.topic] = max(stored.offset, last.get(stored.topic, 0))
+        return {topic: {"0": offset} for topic, offset in last.items()}
 
     def summary(self) -> str:
-        """How many were published and deleted."""
-        return f"{_published(self._documents, self._stored)}, {len(self.gone)} deleted"
+        """How many were published, left out and deleted."""
+        unchanged = len(self._unchanged)
+        counts = [f"{len(self._documents) - unchanged} published", f"{len(self.deletions)} deleted"]
+        return ", ".join([*counts[:1], *([f"{unchanged} unchanged"] if unchanged else []), *counts[1:]])
+
+
+def _of_empty_topics(documents: Sequence["Located"], settings: "Settings") -> list["Located"]:
+    """The documents of systems whose topic never had a record.
+
+    The end of a log never goes back: a topic whose documents were all deleted, and compacted away, is not empty.
+    """
+    from policy import identify
+    from streaming.kafka.clients import log_ends
+
+    topics = settings.topics.policy_topics()
+    systems = {identify(document.value).system for document in documents} & topics.keys()
+    admin = reach(settings, *(topics[system] for system in systems))
+    ends = log_ends(admin, [(topics[system], 0) for system in systems])
+    filled = {system for system in systems if ends[topics[system], 0] > 0}
+    for system in sorted(filled):
+        echo_err(f"{topics[system]} is not empty: the documents of {system} are left out")
+    return [document for document in documents if identify(document.value).system not in filled]
 
 
 def is_ci() -> bool:
@@ -130,51 +174,32 @@ def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     return documents
 
 
-def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) -> "dict[RecordKey, Any] | None":
-    """The documents in the topics of these documents' systems; None: they cannot be read, and are not needed."""
+def _stored(systems: Collection[str], settings: "Settings", needed: bool) -> "dict[RecordKey, Stored]":
+    """The documents in the topics of these systems; none where they cannot be read, and are not needed."""
     from confluent_kafka import KafkaException
 
-    from policy import identify
     from streaming.kafka.committed import read_stored
 
     try:
-        stored = read_stored(settings, {identify(document.value).system for document in documents})
+        stored = read_stored(settings, systems)
     except KeyError:  # a topic does not exist: publishing says so
-        return None
+        return {}
     except (KafkaException, TimeoutError):  # who publishes need not be allowed to read
         if needed:
             raise
-        return None
-    return {one.record_key: one.document for one in stored}
+        return {}
+    return {document.record_key: document for document in stored}
 
 
-def _missing_in(documents: Sequence["Located"], stored: "Mapping[RecordKey, Any] | None") -> list["RecordKey"]:
-    """The keys of what is stored and not among the documents."""
-    return sorted((stored or {}).keys() - {_record_key(document) for document in documents})
-
-
-def _record_key(document: "Located") -> "RecordKey":
-    from policy import identify
-    from streaming.kafka.committed import RecordKey
-
-    return RecordKey.of(identify(document.value))
-
-
-def _published(documents: Sequence["Located"], stored: "Mapping[RecordKey, Any] | None") -> str:
-    if stored is None:
-        return f"{len(documents)} published"
-    same = sum(stored.get(_record_key(document)) == document.value for document in documents)
-    return f"{len(documents)} published ({same} of them unchanged)" if same else f"{len(documents)} published"
-
-
-def _show_offsets(offsets: "Offsets", change: str, summary: str, as_json: bool) -> None:
+def _show_offsets(offsets: "Offsets", change: str | None, summary: str, as_json: bool) -> None:
     if as_json:
         echo_json(offsets)
         return
     for topic, partitions in sorted(offsets.items()):
         for partition, offset in partitions.items():
             echo(f"{topic}, partition {partition}: up to offset {offset}")
-    echo(f"change {change}")
+    if change is not None:
+        echo(f"change {change}")
     echo(summary)
 
 

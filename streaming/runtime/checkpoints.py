@@ -65,8 +65,8 @@ def _open_shared(folder: Path) -> int:
             opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise CannotStart(
-                f"the checkpoint {folder} cannot be used: {error.strerror}. Make it a folder that this user can write, "
-                "or set `checkpoint` to another"
+                f"the checkpoint {folder.absolute()} cannot be used: {error.strerror}. Make it a folder that this user "
+                "can write, or set `checkpoint` to another"
             ) from error
         with contextlib.suppress(OSError):
             try:

@@ -5,7 +5,9 @@ the environment. What it sets there is Spark's own contract with images.
 """
 
 import os
+import pwd
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -40,6 +42,24 @@ def command_of(arguments: Sequence[str], environment: Mapping[str, str]) -> list
             return ["lockkeeper", *arguments]
 
 
+def named_user(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The variables by which Java and Hadoop know a name of this user, whose id /etc/passwd does not have; {}: it does.
+
+    Platforms such as OpenShift choose user ids. Java's login refuses those without a name ("invalid null input: name").
+    libnss_wrapper adds the name for this container's processes alone: an /etc/passwd that its group may write would let
+    every process of the container make itself root.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        names = folder / f"passwd-{os.getuid()}"
+        entry = f"lockkeeper:x:{os.getuid()}:{os.getgid()}::{environment.get('HOME', '/')}:/usr/sbin/nologin\n"
+        names.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + entry, encoding="utf-8")
+        wrapper = {"NSS_WRAPPER_PASSWD": str(names), "NSS_WRAPPER_GROUP": "/etc/group"}
+        return {**wrapper, "LD_PRELOAD": " ".join(filter(None, ("libnss_wrapper.so", environment.get("LD_PRELOAD"))))}
+    return {}
+
+
 def _driver(arguments: list[str], environment: Mapping[str, str]) -> list[str]:
     submit = [str(pyspark_folder() / "bin" / "spark-submit"), "--deploy-mode", "client"]
     bind = f"spark.driver.bindAddress={environment['SPARK_DRIVER_BIND_ADDRESS']}"
@@ -67,6 +87,7 @@ def _path(entries: Sequence[Path]) -> str:
 def main() -> None:
     """Become that command: it gets the container's signals itself."""
     command = command_of(sys.argv[1:], os.environ)
+    os.environ.update(named_user(os.environ, Path(tempfile.gettempdir())))
     os.execvp(command[0], command)
 
 

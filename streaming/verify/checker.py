@@ -57,6 +57,11 @@ class _Answer(msgspec.Struct, frozen=True):
     decision: Decision | None
 
 
+_NO_SUCH_TOPIC = (
+    ", a topic that these settings do not have: use the job's --config, or add it to topics.requests or topics.answered"
+)
+
+
 class _Requests:
     """One request partition: which requests are open, and answers that were read before their requests."""
 
@@ -128,6 +133,7 @@ class Checker:
         names = settings.topics
         self.findings = Findings()
         self._decisions_topic, self._facts_topic = names.decisions, names.facts
+        self._asking = frozenset(names.asking)
         self._dead_letters = {dead_letters_of(topic) for topic in names.asking}
         self._answered_topics, self._skew = names.answered, round(settings.answer_clock_skew * 1000)
         self._limit, self._newest = settings.limits.record_in, 0
@@ -204,7 +210,9 @@ class Checker:
         """Find the request of an answer, which must be its first."""
         self._newest = max(self._newest, answer.record.at)
         requests, offset = self._requests.get((source.topic, source.partition)), source.offset
-        if requests is None or offset >= requests.range.log_end:
+        if source.topic not in self._asking:
+            self._violated("unasked", answer.record, "a request record at its source", f"{source}{_NO_SUCH_TOPIC}")
+        elif requests is None or offset >= requests.range.log_end:
             self._violated("unasked", answer.record, "a request record at its source", str(source))
         elif not requests.range.start <= offset < requests.range.end:
             return

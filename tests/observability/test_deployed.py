@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from streaming.ops.health import Health
 from streaming.ops.watch import Watch
+from streaming.serve.metrics import ServeMetrics
+from streaming.serve.recording import Recorder
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.observability.promql import names_in
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +50,12 @@ def exposed() -> dict[str, set[str]]:
     """Every series' name that a job exposes, with its labels."""
     watch = Watch(Settings())
     watch.add_consumer_group("job", lambda: {("topic", 0): 1})
-    samples = [sample for family in watch.metrics.registry.collect() for sample in family.samples]
+    server = ServeMetrics(Settings().systems, Health(0))
+    recorder = Recorder(msgspec.structs.replace(Settings(), topics=TopicNames(answered=("answered",))))
+    server.recording(recorder)
+    recorder.close()
+    families = [*watch.metrics.registry.collect(), *server.registry.collect()]
+    samples = [sample for family in families for sample in family.samples]
     return {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
 
 
@@ -141,8 +151,9 @@ def test_panels_stand_under_the_heading_of_what_they_show() -> None:
     }
     assert {name.partition("_")[0] for name in asked["Driver's process"]} == {"process"}
     assert all(name.startswith("lockkeeper_monitor_") for name in asked["Monitor of audit events"])
+    assert all(name.startswith("lockkeeper_serve_") for name in asked["lockkeeper serve"])
     for heading, names in asked.items():
-        if heading not in ("At a glance", "Decisions"):
+        if heading not in ("At a glance", "Decisions", "lockkeeper serve"):
             assert not [name for name in names if "decision" in name], heading
     assert "lockkeeper_candidate_decisions_total" in asked["Decisions"]
 
@@ -190,11 +201,12 @@ def test_prometheus_and_grafana_find_each_other_and_the_job() -> None:
     services = _load(ROOT / "docker-compose.yml")["services"]
     environment = services["enforcer"]["environment"]
     scraped = _load(DEPLOY / "prometheus" / "prometheus.yml")
-    assert scraped["scrape_configs"][0]["job_name"] == "lockkeeper"
-    assert scraped["scrape_configs"][0]["static_configs"][0]["targets"] == [
-        f"enforcer:{environment['LOCKKEEPER_METRICS_PORT']}"
-    ]
-    assert environment["LOCKKEEPER_METRICS_ADDRESS"] == "0.0.0.0"
+    assert {config["job_name"]: config["static_configs"][0]["targets"] for config in scraped["scrape_configs"]} == {
+        "lockkeeper": [f"enforcer:{environment['LOCKKEEPER_METRICS_PORT']}"],
+        "lockkeeper-serve": [f"serve:{services['serve']['environment']['LOCKKEEPER_METRICS_PORT']}"],
+    }
+    for name in ("enforcer", "serve"):
+        assert services[name]["environment"]["LOCKKEEPER_METRICS_ADDRESS"] == "0.0.0.0"
     [source] = _load(DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
     assert source["url"] == "http://prometheus:9090"
     assert source["jsonData"]["timeInterval"] == scraped["global"]["scrape_interval"]

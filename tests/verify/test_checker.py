@@ -172,6 +172,19 @@ def test_a_decision_of_no_record_is_unasked(history: History) -> None:
     assert _broken(history.verify()) == {"unasked": 1, "lost": 1}
 
 
+def test_a_decision_about_a_topic_that_the_settings_lack_is_reported_with_the_setting(history: History) -> None:
+    """Such as one of answers, read with other settings than the job's: nobody is to be accused for that."""
+
+    def recorded(decision: dict[str, Any]) -> None:
+        decision["context"]["source"]["topic"] = "authz.answered.v1"
+
+    history.ask(request("recorded"))
+    history.decide(change=recorded)
+    [violation] = [v for v in history.verify().violations if v.check == "unasked"]
+    assert "these settings do not have" in violation.found
+    assert "topics.answered" in violation.found
+
+
 def test_a_dead_letter_of_a_request_that_is_one_is_found(history: History) -> None:
     history.ask(b"{")
     history.decide()
