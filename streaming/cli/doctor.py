@@ -1,6 +1,7 @@
 """`lockkeeper doctor | status`: what became of a request, and the state of the job."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from streaming.cli.app import (
     Json,
     app,
     echo,
+    echo_err,
     echo_json,
     reach,
     settings_of,
@@ -22,6 +24,7 @@ from streaming.cli.decisions import Since, span_since
 if TYPE_CHECKING:
     from streaming.decision_log.status import GroupStatus, Status
     from streaming.decision_log.trace import Traced
+    from streaming.settings import Settings
 
 SECOND_MS = 1000
 
@@ -63,8 +66,20 @@ def doctor(
         else:
             for line in _lines(traced):
                 echo(line)
+    _warn_of_older_protocol(settings)
     if not all(traced.decision for traced in found):
         raise typer.Exit(FAILED)
+
+
+def _warn_of_older_protocol(settings: "Settings") -> None:
+    """Say what the brokers' transaction protocol does not promise, where PySpark is installed, whose Java can ask."""
+    if find_spec("pyspark") is None:
+        return
+    from streaming.commit.protocol import cluster_transaction_version, explain_version
+
+    version = cluster_transaction_version(settings)
+    if version is not None and (explanation := explain_version(version)):
+        echo_err(f"attention: {explanation}")
 
 
 def _plain(traced: "Traced") -> dict[str, Any]:

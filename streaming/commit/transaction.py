@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -16,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.evaluation import PACKED, SIDE, Evaluate, Evaluation, SideOutput
+from streaming.commit.java_clients import admin_settings, producer_settings, properties
+from streaming.commit.protocol import FENCES_EACH_TRANSACTION, REQUEST_TIMEOUT_MS, explain_version, transaction_version
 from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
@@ -26,7 +28,6 @@ from streaming.records.size_gate import fitting, largest
 from streaming.runtime.spark import new_instance
 from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings
-from streaming.topics import ROOM
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
@@ -40,7 +41,9 @@ PIECE_BYTES = 6_000
 MOST_PIECES = 40
 CLOSE_SECONDS = 1
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 NOT_INITIALIZED = -1
+LAST_EPOCH = 2**15 - 2  # Kafka keeps the last one of a short for fencing, then gives a new producer id
 
 _decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
@@ -50,6 +53,12 @@ class Owner(NamedTuple):
 
     producer_id: int
     epoch: int
+
+    def precedes(self, other: "Owner") -> bool:
+        """Whether the coordinator gives `other` after this: the next epoch, or the first of a new producer id."""
+        if self.epoch >= LAST_EPOCH and other.producer_id != self.producer_id:
+            return other.epoch == 0
+        return other.producer_id == self.producer_id and other.epoch == self.epoch + 1
 
 
 class Transaction(NamedTuple):
@@ -94,7 +103,9 @@ class Output:
         self._producer: Any = None
         self._owner = Owner(NOT_INITIALIZED, NOT_INITIALIZED)
         self._initializing = False  # the producer's initialization has begun, and its end is not known
-        self._began = time.monotonic()
+        self._ending = False  # the end of a transaction was asked for, and Kafka's answer is not known
+        self._began, self._last_commit_ms = time.monotonic(), 0.0
+        self._request_timeout_ms = float(settings.source.get("kafka.request.timeout.ms", REQUEST_TIMEOUT_MS))
         self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
         self.group: Consumer = group_consumer(settings)
         try:
@@ -103,6 +114,8 @@ class Output:
             self.close()
             denied = _denied(settings, error)
             raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+        if self.transaction_version < FENCES_EACH_TRANSACTION:
+            log.warning(explain_version(self.transaction_version))
 
     def _open(self, attempts: int = 1) -> None:
         """A producer that has the transactional id, and has ended what the one before left open."""
@@ -116,8 +129,9 @@ class Output:
             except Py4JJavaError as error:
                 if next(_classes(error)) != TIMEOUT or not attempts_left:
                     raise
-        self._initializing = False
+        self._initializing = self._ending = False
         self._owner = Owner(*self._sender.owner())
+        self.transaction_version = transaction_version(self._jvm, self._settings)
 
     def reopen(self) -> None:
         """A new producer, after Kafka did not take a transaction, or did not answer whether it has.
@@ -138,19 +152,29 @@ class Output:
                 raise JobStopped(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
             raise CannotWrite(_message(error)) from error
 
-    def _is_owner(self, found: "Transaction | None") -> bool:
-        """Whether no other producer has taken the transactional id. Each one that takes it raises the epoch.
+    def _is_owner(self, current: "Transaction | None") -> bool:
+        """Whether no other producer has taken the transactional id, as far as the coordinator's state shows.
 
-        So does the coordinator when it aborts a transaction that takes too long. And this instance may have raised it
-        when it lost the answer; another one commits something as soon as it starts.
+        Each producer that takes it raises the epoch. So do two others. The coordinator, when it aborts a transaction
+        that takes too long. And, since KIP-890 (transaction.version 2), the end of each transaction, of which this
+        instance may have lost the answer; a producer that took the id ends its first transaction one epoch later. One
+        that speaks the older protocol does not: then both take it for theirs, and the later one fences the other.
         """
-        if found is None or found.owner == self._owner:
+        self._update_owner()
+        if current is None or current.owner == self._owner:
             return True
-        if found.owner.producer_id != self._owner.producer_id:
-            return False
-        if self._initializing:
-            return found.state in (*ABORTED, "Empty")
-        return found.state in ABORTED and found.owner.epoch == self._owner.epoch + 1 and self._took_too_long()
+        is_next = self._owner.precedes(current.owner)
+        if self._initializing and current.state in (*ABORTED, "Empty"):  # the answer to initTransactions may be lost
+            return is_next or current.owner.producer_id == self._owner.producer_id
+        if self._ending:
+            return is_next and current.state in ABORTED | COMMITTED
+        return is_next and current.state in ABORTED and self._took_too_long()
+
+    def _update_owner(self) -> None:
+        """The epoch that the answers to this producer's transactions have named, once it is initialized."""
+        owner = Owner(*self._sender.owner())
+        if owner.producer_id != NOT_INITIALIZED:
+            self._owner = owner
 
     def _took_too_long(self) -> bool:
         """Whether the coordinator may have aborted the transaction that began last."""
@@ -219,7 +243,8 @@ class Output:
         CannotWrite when it is not known whether they are committed: the committed offsets say so after `reopen`,
         without which nothing more can be published.
         """
-        self._began = time.monotonic()
+        self._renew_epoch()
+        self._began, self._ending = time.monotonic(), False
         try:
             with self._during("send the records to Kafka"):
                 self._producer.beginTransaction()
@@ -227,13 +252,33 @@ class Output:
             with self._during("send the offsets to Kafka"):
                 self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
             before_commit()
-            with self._during("commit the transaction"):  # waits until Kafka has all of the records
-                self._producer.commitTransaction()
+            self._end_transaction()
         except Py4JJavaError as error:
             raise self._failure(error) from error
         except BaseException:
             self._abort()
             raise
+
+    def _end_transaction(self) -> None:
+        self._ending, asked = True, time.monotonic()
+        with self._during("commit the transaction"):  # waits until Kafka has all of the records
+            self._producer.commitTransaction()
+        self._ending, self._last_commit_ms = False, (time.monotonic() - asked) * 1000
+
+    def _renew_epoch(self) -> None:
+        """Raise CannotWrite where the request that ended the last transaction may still be under way.
+
+        Before KIP-890 a delayed EndTxn ends whichever transaction the producer has open when it arrives: half of a
+        batch becomes visible (KAFKA-14402). Kafka's producer repeats a request that is not answered within
+        request.timeout.ms, so that a slower commit may have left one behind. Only a new epoch, which `reopen` takes,
+        makes it void.
+        """
+        if self.transaction_version < FENCES_EACH_TRANSACTION and self._last_commit_ms >= self._request_timeout_ms:
+            took, self._last_commit_ms = self._last_commit_ms, 0.0
+            raise CannotWrite(
+                f"the last commit took {took:.0f} ms, longer than request.timeout.ms; a repeated request may still be "
+                "under way, and the brokers do not tell it from the next one (transaction.version below 2)"
+            )
 
     def _failure(self, error: Py4JJavaError) -> Exception:
         """What a transaction failed by. One that may yet be committed is not aborted here: `reopen` does that."""
@@ -274,6 +319,7 @@ class Output:
 
         What cannot be aborted now is aborted by the next instance's start, or by its timeout.
         """
+        self._ending = True
         try:
             with self._during("abort the transaction"):
                 self._producer.abortTransaction()
@@ -391,9 +437,6 @@ class Outage:
 
 
 SOURCE = Path(__file__).with_name("Sender.java")
-KAFKA = "kafka."
-BATCH_BYTES = 256 << 10
-ANSWER_SECONDS = 10.0  # what was evaluated longer ago is evaluated again
 
 
 def open_sender(spark: SparkSession, settings: Settings) -> Any:
@@ -402,51 +445,4 @@ def open_sender(spark: SparkSession, settings: Settings) -> Any:
     Raises Py4JJavaError when the producer does not take its settings.
     """
     gateway: Any = spark.sparkContext._gateway
-    return new_instance(gateway, SOURCE, _properties(gateway.jvm, _producer_settings(gateway.jvm, settings)))
-
-
-def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
-    """The producer connects and authenticates with the same settings as Spark's reader."""
-    limit = max(largest(settings).values())
-    return {
-        "linger.ms": "5",
-        "batch.size": str(min(BATCH_BYTES, limit)),
-        "buffer.memory": str(max(64 << 20, 2 * limit)),
-        # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
-        "compression.type": "lz4",
-        "max.block.ms": str(int(ANSWER_SECONDS * 1000)),
-        **_shared(settings, jvm.org.apache.kafka.clients.producer.ProducerConfig, jvm),
-        "bootstrap.servers": settings.bootstrap_servers,
-        "transactional.id": settings.job_name,
-        "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
-        "max.request.size": str(limit + ROOM),
-    }
-
-
-def admin_settings(jvm: Any, settings: Settings) -> Any:
-    """Of Java's admin client, as Properties."""
-    seconds = str(int(ANSWER_SECONDS * 1000))
-    return _properties(
-        jvm,
-        {
-            **_shared(settings, jvm.org.apache.kafka.clients.admin.AdminClientConfig, jvm),
-            "bootstrap.servers": settings.bootstrap_servers,
-            "request.timeout.ms": seconds,
-            "default.api.timeout.ms": seconds,
-        },
-    )
-
-
-def _shared(settings: Settings, config: Any, jvm: Any) -> dict[str, str]:
-    """Of the settings of Spark's reader those that another client of Java's takes."""
-    ours, readers = config.configNames(), jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames()
-    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
-    # What neither knows is for whom they load, such as a login of one's own.
-    return {name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)}
-
-
-def _properties(jvm: Any, values: Mapping[str, str]) -> Any:
-    properties = jvm.java.util.Properties()
-    for name, value in values.items():
-        properties.setProperty(name, value)
-    return properties
+    return new_instance(gateway, SOURCE, properties(gateway.jvm, producer_settings(gateway.jvm, settings)))

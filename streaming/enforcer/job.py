@@ -22,8 +22,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
+from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
-from streaming.commit.transaction import ANSWER_SECONDS, Evaluated, Outage, Output, is_unavailable
+from streaming.commit.transaction import Evaluated, Outage, Output, is_unavailable
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker

@@ -14,7 +14,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streaming.commit.evaluation import POOL, SCHEMA, Evaluation
-from streaming.commit.transaction import MOST_PIECES, PIECE_BYTES, Evaluated, Output, describe_transaction
+from streaming.commit.protocol import REQUEST_TIMEOUT_MS
+from streaming.commit.transaction import (
+    LAST_EPOCH,
+    MOST_PIECES,
+    PIECE_BYTES,
+    Evaluated,
+    Output,
+    Owner,
+    describe_transaction,
+)
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
@@ -242,6 +251,43 @@ def test_after_trouble_a_new_producer_ends_what_was_left_open_and_writes_on(plac
     place.output.reopen()
     place.output.publish([(place.topic, b"k", b"again", JSON_HEADERS)], _offsets(place, 4))
     assert [message.value() for message in place.there(1)] == [b"again"]
+    assert place.offset()[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("owner", "later", "is_next"),
+    [
+        (Owner(7, 3), Owner(7, 4), True),
+        (Owner(7, 3), Owner(7, 5), False),
+        (Owner(7, 3), Owner(7, 3), False),
+        (Owner(7, 3), Owner(8, 0), False),
+        (Owner(7, LAST_EPOCH), Owner(8, 0), True),
+        (Owner(7, LAST_EPOCH), Owner(8, 1), False),
+    ],
+)
+def test_the_end_of_a_transaction_gives_the_next_epoch_or_after_the_last_one_a_new_producer_id(
+    owner: Owner, later: Owner, is_next: bool
+) -> None:
+    """KIP-890; `Short.MAX_VALUE` itself is for fencing."""
+    assert owner.precedes(later) == is_next
+
+
+def test_many_transactions_raise_the_epoch_and_the_id_is_still_ours(place: Place) -> None:
+    for offset in range(1, 4):
+        place.output.publish([], _offsets(place, offset))
+    place.output.reopen()
+    place.output.publish([], _offsets(place, 4))
+    assert place.offset()[0] == 4
+
+
+def test_brokers_of_the_older_protocol_get_a_new_epoch_after_a_commit_that_was_slow(place: Place) -> None:
+    """A request that was repeated may still be under way, and would end the next transaction."""
+    place.output.publish([], _offsets(place, 3))
+    place.output.transaction_version, place.output._last_commit_ms = 1, REQUEST_TIMEOUT_MS
+    with pytest.raises(CannotWrite, match=r"longer than request\.timeout\.ms"):
+        place.output.publish([], _offsets(place, 4))
+    place.output.reopen()
+    place.output.publish([], _offsets(place, 4))
     assert place.offset()[0] == 4
 
 
