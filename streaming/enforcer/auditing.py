@@ -218,11 +218,13 @@ class AuditEvaluator:
     def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
         """The verdict, encoded. Raises TooLarge."""
         id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
-        moment = at if event.time is None else min(at, to_ms(event.time))
+        claimed = at if event.time is None else min(at, to_ms(event.time))
         if event.event is not None:
+            # It becomes a fact: a login before a revocation would bring back what was revoked.
+            moment = claimed if "time" in self._source.trust else at
             encoded, outcome = self._passed_on(event, key, id_, moment), LIFECYCLE
         else:
-            encoded, outcome = self._access(event, key, id_, moment)
+            encoded, outcome = self._access(event, key, id_, claimed)
         self.counts[label(event.system, outcome)] += 1
         return encoded
 
@@ -240,7 +242,7 @@ class AuditEvaluator:
 
     def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
         """A lifecycle event, encoded. The fact that the monitor derives from it must be no larger than a document."""
-        lifecycle = _lifecycle(event, id_, at)
+        lifecycle = _lifecycle(event, id_, at, self._source.trust)
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
         self._check_size(size, min(self._limits.record_out, self._limits.document))
@@ -287,10 +289,13 @@ def _outcome(decision: Decision) -> VerdictOutcome:
     return "unknown" if unknown else decision.outcome
 
 
-def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
+def _lifecycle(event: AuditEvent, id_: str, at: int, trust: frozenset[str]) -> Lifecycle:
+    """A lifecycle event, with those of its claims that the producers of its topic may make."""
     assert event.event is not None
     subject, resource = event.subject, event.resource
     properties = subject.properties if subject is not None else {}
+    claims: dict[str, object] = {name: _names(properties.get(name)) for name in ("groups", "roles")}
+    made = {"facts", *(name for name, claim in {**claims, "time": event.time}.items() if claim is not None)}
     return Lifecycle(
         id=id_,
         event_id=event.id,
@@ -299,8 +304,8 @@ def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
         time=at,
         subject=subject.id if subject is not None else None,
         resource=resource.id if resource is not None else None,
-        groups=_names(properties.get("groups")),
-        roles=_names(properties.get("roles")),
+        untrusted=tuple(sorted(made - trust)),
+        **{name: claim for name, claim in claims.items() if name in trust},
     )
 
 

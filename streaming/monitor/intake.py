@@ -172,6 +172,9 @@ def _access(system: str, request: Verdict | _Request) -> bytes:
 
 
 def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
+    """Claims that are not trusted become no fact; groups and roles that are not trusted are left out already."""
+    if "facts" in event.untrusted:
+        return
     if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
         yield Key(SUBJECT, event.system, event.subject), LoginEvent(event.time, event.groups, event.roles)
     elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
