@@ -54,11 +54,11 @@ class AuditedJob:
             self._snapshots.pop()
         self._snapshots.append((at, snapshot))
 
-    def _put(self, store: DocumentStore, document: Mapping[str, Any], at: int) -> Key:
+    def _put(self, store: DocumentStore, document: Mapping[str, Any], at: int, since: int | None = None) -> Key:
         key = Key(document["system"], document["kind"], document["name"])
         self._order += 1
         if document.get("spec") is None:
-            store.delete(key, at, self._order)
+            store.delete(key, at, self._order, since)
         else:
             store.put(dict(document), at, self._order)
         return key
@@ -69,9 +69,9 @@ class AuditedJob:
         floors = {name: all_systems()[name].retention_floor(one.facts) for name, one in policy_sets.items()}
         self._store.forget_before(floors)
 
-    def know(self, at: int, document: Mapping[str, Any]) -> None:
-        """Publish a fact; without a `spec` it is deleted."""
-        key = self._put(self._facts_store, document, at)
+    def know(self, at: int, document: Mapping[str, Any], since: int | None = None) -> None:
+        """Publish a fact; without a `spec` it is deleted, and ceased to be at a moment (ms) if that is given."""
+        key = self._put(self._facts_store, document, at, since)
         self.facts.append((f"{key.kind}/{key.name}", document.get("spec")))
         history = self._facts_store.histories.get(key)
         for change in changes_of(key, history, 1) if history is not None else ():
@@ -106,7 +106,8 @@ class AuditedJob:
         written = len(self.monitor.written)
         self.monitor.batch(unread)
         for fact in self.monitor.written[written:]:
-            self.know(at, {"system": fact.system, "kind": fact.kind, "name": fact.name, "spec": fact.spec})
+            known = {"system": fact.system, "kind": fact.kind, "name": fact.name, "spec": fact.spec}
+            self.know(at, known, None if fact.spec else fact.since)
 
     def decide(self, at: int, request: Mapping[str, Any], trust: frozenset[str] = frozenset({"time"})) -> str:
         """The outcome of a request, by what is in force now."""

@@ -284,4 +284,4 @@ def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_pla
     for at, found_by in ((3, "first"), (10, "second"), (20, "third")):
         overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
     changed = overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))
-    assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"second", "third", "late"}
+    assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"first", "second", "third", "late"}
