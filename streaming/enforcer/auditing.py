@@ -285,7 +285,7 @@ class AuditEvaluator:
 
 def _outcome(decision: Decision) -> VerdictOutcome:
     """`unknown` where policies or facts of that time would have been needed that are not known any more."""
-    unknown = decision.outcome == "error" and any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
+    unknown = any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
     return "unknown" if unknown else decision.outcome
 
 
@@ -294,8 +294,9 @@ def _lifecycle(event: AuditEvent, id_: str, at: int, trust: frozenset[str]) -> L
     assert event.event is not None
     subject, resource = event.subject, event.resource
     properties = subject.properties if subject is not None else {}
-    claims: dict[str, object] = {name: _names(properties.get(name)) for name in ("groups", "roles")}
-    made = {"facts", *(name for name, claim in {**claims, "time": event.time}.items() if claim is not None)}
+    groups, roles = _names(properties.get("groups")), _names(properties.get("roles"))
+    claims = {"facts": True, "groups": groups, "roles": roles, "time": event.time}
+    untrusted = {name for name, claim in claims.items() if claim is not None} - trust
     return Lifecycle(
         id=id_,
         event_id=event.id,
@@ -304,8 +305,9 @@ def _lifecycle(event: AuditEvent, id_: str, at: int, trust: frozenset[str]) -> L
         time=at,
         subject=subject.id if subject is not None else None,
         resource=resource.id if resource is not None else None,
-        untrusted=tuple(sorted(made - trust)),
-        **{name: claim for name, claim in claims.items() if name in trust},
+        groups=groups if "groups" in trust else None,
+        roles=roles if "roles" in trust else None,
+        untrusted=tuple(sorted(untrusted)),
     )
 
 

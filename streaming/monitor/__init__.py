@@ -60,10 +60,11 @@ class LoginEvent(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class JobEvent(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A job started, or it stopped."""
+    """A job started, or it stopped. `time`: when, `known`: when the enforcer reported it, ms."""
 
     time: int
     started: bool
+    known: int
 
 
 Input = DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
@@ -152,8 +153,8 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, array_like=True):
-    """The newest start and the newest stop known of a job, ms; -1: none. `known`: when the last event came, ms by the
-    ingestion time; versions before 0.4 did not note it.
+    """The newest start and the newest stop known of a job, ms; -1: none. `known`: when the last event came (ms,
+    ingestion time); older versions did not note it.
     """
 
     started: int = -1
@@ -189,11 +190,12 @@ def run_of(key: Key, run: Run) -> Fact:
     return _fact(key, ACTIVE_JOB, {"started_at": run.started} if run.active else None, run.changed_at)
 
 
-def ran(run: Run, event: JobEvent, known: int = -1) -> Run:
-    """A job's run after an event, which came at a moment of the ingestion time (ms)."""
+def ran(run: Run, event: JobEvent) -> Run:
+    """A job's run after an event."""
+    known = max(run.known, event.known)
     if event.started:
-        return Run(max(run.started, event.time), run.stopped, max(run.known, known))
-    return Run(run.started, max(run.stopped, event.time), max(run.known, known))
+        return Run(max(run.started, event.time), run.stopped, known)
+    return Run(run.started, max(run.stopped, event.time), known)
 
 
 def _fact(key: Key, kind: str, spec: dict[str, Any] | None, since: int) -> Fact:

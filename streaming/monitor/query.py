@@ -45,6 +45,7 @@ from streaming.records.formats import JSON_HEADERS, Result, shorten
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings, monitor_settings, unrecorded_systems
+from streaming.snapshots.documents import SINCE
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
@@ -234,7 +235,8 @@ class MonitorQuery:
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
         topic = topics.alerts if row["output"] == ALERT else topics.facts
-        return topic, row["key"].encode(), row["value"], JSON_HEADERS
+        since = [] if row["since"] is None else [(SINCE, b"%d" % row["since"])]
+        return topic, row["key"].encode(), row["value"], [*JSON_HEADERS, *since]
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""

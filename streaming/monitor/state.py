@@ -95,7 +95,7 @@ class Monitor:
                     key, state, input_.kind, Occurrence(input_.id, input_.time, input_.known, input_.what), rules
                 )
         yield from _logins(key, state, inputs)
-        yield from _runs(key, state, inputs, now)
+        yield from _runs(key, state, inputs)
         yield from self.look(key, state, now)
 
     def look(self, key: Key, state: State, now: int) -> Iterator[Raised | Fact]:
@@ -155,11 +155,11 @@ def _logins(key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
         yield session_of(key, before)
 
 
-def _runs(key: Key, state: State, inputs: list[Input], now: int) -> Iterator[Fact]:
-    """Each start and stop of a job as a fact, the present one last. `now`: ms, ingestion time."""
+def _runs(key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
+    """Each start and stop of a job as a fact, the present one last."""
     last: Fact | None = None
     for event in sorted((input_ for input_ in inputs if isinstance(input_, JobEvent)), key=_job_order):
-        before, state.run = state.run, ran(state.run, event, now)
+        before, state.run = state.run, ran(state.run, event)
         if _is_news(event, before):
             last = run_of(key, ran(Run(), event))
             yield last

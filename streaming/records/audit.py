@@ -110,10 +110,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="lifecycle"):
-    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: not given or not trusted.
+    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: none that count.
 
     `untrusted`: the kinds of claims that the event makes and the topic's producers may not make. That it happened is a
-    claim of the kind `facts`: without this trust the event becomes no fact. Versions before 0.4 wrote no such field.
+    claim of the kind `facts`: without this trust the event becomes no fact. Older versions wrote no such field.
     """
 
     id: str

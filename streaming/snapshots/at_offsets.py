@@ -37,7 +37,14 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, KeptVersion, Loader, kept_version, said_since
+from streaming.snapshots.documents import (
+    CLOCKS_DIFFER_MS,
+    DocumentRecord,
+    KeptVersion,
+    Loader,
+    kept_version,
+    said_since,
+)
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8

@@ -31,7 +31,7 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     since: int | None = None
 
 
-def said_since(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
+def said_since(headers: Iterable[Any]) -> int | None:
     """When a fact ceased to be, as the headers of its deletion say (ms); None: they say nothing that is a moment."""
     try:
         since = int(dict(headers).get(SINCE) or b"")

@@ -1,4 +1,4 @@
-"""Audit events on their way to facts and verdicts, without Kafka and Spark: the enforcer, the monitor, the layer of facts.
+"""Audit events on their way to facts and verdicts, without Kafka and Spark: enforcer, monitor, layer of facts.
 
 The policies are compiled and superseded versions dropped as the job does it; events are evaluated by prepared queries.
 """
@@ -30,7 +30,7 @@ MONITOR = {"system": "streamsets", "action": {"name": "job.monitor"}, "resource"
 
 
 class AuditedJob:
-    """A job whose clock is the broker's: moments (ms) never go back. `facts`: the records of the facts topic, in order."""
+    """A job whose clock is the broker's: moments (ms) never go back. `facts`: what was written to the facts topic."""
 
     def __init__(self, start: int = 0) -> None:
         self._store, self._facts_store = DocumentStore(), DocumentStore(facts_only=True)
@@ -38,6 +38,7 @@ class AuditedJob:
         self._snapshots: list[tuple[int, Snapshot]] = []
         self.overlay = FactOverlay(all_held_after=start - 1)
         self.overlay.sees_all_from_now(start)
+        self._log: list[tuple[int, Mapping[str, Any], int | None]] = []
         self._answers: dict[tuple[int, frozenset[str]], AuditAnswers] = {}
         self.monitor, self._unread = PureMonitor(MonitorSettings()), list[Record]()
         self.facts: list[tuple[str, Any]] = []
@@ -71,8 +72,26 @@ class AuditedJob:
 
     def know(self, at: int, document: Mapping[str, Any], since: int | None = None) -> None:
         """Publish a fact; without a `spec` it is deleted, and ceased to be at a moment (ms) if that is given."""
+        self._log.append((at, document, since))
+        self.facts.append((f"{document['kind']}/{document['name']}", document.get("spec")))
+        self._apply(at, document, since)
+
+    def restart(self, cutoff: int) -> None:
+        """Read the facts again, of which compaction has removed what was superseded up to a moment (ms)."""
+        newest = {(one["kind"], one["name"]): number for number, (at, one, _) in enumerate(self._log) if at <= cutoff}
+        self._log = [
+            (at, one, since)
+            for number, (at, one, since) in enumerate(self._log)
+            if at > cutoff or newest[one["kind"], one["name"]] == number
+        ]
+        self.overlay = FactOverlay(all_held_after=cutoff)
+        self._answers.clear()
+        for record in self._log:
+            self._apply(*record)
+        self.overlay.sees_all_from_now(cutoff)
+
+    def _apply(self, at: int, document: Mapping[str, Any], since: int | None) -> None:
         key = self._put(self._facts_store, document, at, since)
-        self.facts.append((f"{key.kind}/{key.name}", document.get("spec")))
         history = self._facts_store.histories.get(key)
         for change in changes_of(key, history, 1) if history is not None else ():
             changed = [(key.system, lookup) for lookup in self.overlay.apply(change)]

@@ -19,7 +19,7 @@ Record = tuple[str, int, int, int, bytes]
 
 
 class PureMonitor:
-    """States by key; `alerts` by id, the newest; `reported`: all of them; `facts`: by key, the newest; `written`: all."""
+    """States by key; `alerts` by id, the newest; `reported`: all; `facts`: by key, the newest; `written`: all."""
 
     def __init__(self, settings: MonitorSettings) -> None:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
