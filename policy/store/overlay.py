@@ -216,14 +216,17 @@ class OverlayTable:
     def _first(self, place: Place, held: PersistentMap[str, Held], version: Version, complete: bool) -> None:
         if not version.facts and version.refused is None and complete:
             return
-        held[place[1]] = Held(version, known_from=SINCE_EVER if complete else version.since)
+        # Below a refused one a good version may have been in force, which compaction has removed.
+        begun = version.since if version.refused is None else FUTURE
+        held[place[1]] = Held(version, known_from=SINCE_EVER if complete else begun)
         if not complete:
             self._settle(place[0], version.since)
         self._index(place, version)
 
     def _next(self, place: Place, held: PersistentMap[str, Held], before: Held, version: Version) -> None:
         self._unindex(place, before.newest)
-        held[place[1]] = Held(version, (*before.older, before.newest), before.known_from)
+        known_from = before.known_from if before.known_from < FUTURE else version.since
+        held[place[1]] = Held(version, (*before.older, before.newest), known_from)
         for key in before.newest.keys:
             self._past_names.add((place[0], *key), place[1])
         self._index(place, version)

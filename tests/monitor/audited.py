@@ -39,6 +39,7 @@ class AuditedJob:
         self.overlay = FactOverlay(all_held_after=start - 1)
         self.overlay.sees_all_from_now(start)
         self._log: list[tuple[int, Mapping[str, Any], int | None]] = []
+        self._compacted = start - 1
         self._answers: dict[tuple[int, frozenset[str]], AuditAnswers] = {}
         self.monitor, self._unread = PureMonitor(MonitorSettings()), list[Record]()
         self.facts: list[tuple[str, Any]] = []
@@ -78,13 +79,14 @@ class AuditedJob:
 
     def restart(self, cutoff: int) -> None:
         """Read the facts again, of which compaction has removed what was superseded up to a moment (ms)."""
+        self._compacted = cutoff = max(cutoff, self._compacted)
         newest = {(one["kind"], one["name"]): number for number, (at, one, _) in enumerate(self._log) if at <= cutoff}
         self._log = [
             (at, one, since)
             for number, (at, one, since) in enumerate(self._log)
             if at > cutoff or newest[one["kind"], one["name"]] == number
         ]
-        self.overlay = FactOverlay(all_held_after=cutoff)
+        self.overlay, self._facts_store = FactOverlay(all_held_after=cutoff), DocumentStore(facts_only=True)
         self._answers.clear()
         for record in self._log:
             self._apply(*record)

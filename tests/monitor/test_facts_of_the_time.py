@@ -179,3 +179,73 @@ def test_a_start_that_is_reported_long_after_its_stop_begins_no_run() -> None:
     job.report(START + hour + 2000, run("job.started", START + 1), CLAIMS)
     job.derive(START + hour + 2000)
     assert job.facts[-1] == ("ActiveJob/job:j", None)
+
+
+BROKEN = {"wrong": 1}
+INVENTORY = st.one_of(
+    st.tuples(st.just("billing"), st.sampled_from([["orders"], ["orders", "payments"], ["payments"], []])),
+    st.tuples(st.just("billing"), st.sampled_from([None, "refused"])),  # deleted; a document that is refused
+    st.tuples(st.just("readers"), st.lists(st.sampled_from(USERS), max_size=2, unique=True)),
+    st.tuples(st.just("access"), st.integers(0, 9)),
+    st.tuples(st.just("access"), st.integers(0, 9)),
+    st.tuples(st.just("restart"), st.integers(0, 6)),
+)
+
+
+def _of_lenses(kind: str, name: str, spec: dict[str, Any] | None) -> dict[str, Any]:
+    return {"system": "lenses5", "kind": kind, "name": name, "spec": spec}
+
+
+def _readers(members: list[str]) -> dict[str, Any]:
+    shown = {"connection": "kafka", "type": "Kafka", "datasets": ["orders"], "permissions": ["Show Topic"]}
+    spec = {"namespaces": [shown], "application": ["Kafka Consumers / View"], "members": members}
+    return _of_lenses("Group", "readers", spec)
+
+
+def _inventory_at(records: list[tuple[int, dict[str, Any]]], moment: int) -> list[dict[str, Any]]:
+    """What a log of one fact says at a moment: its last good version, else that it is refused."""
+    said = [one for at, one in records if at <= moment]
+    good = next((number for number, one in reversed(list(enumerate(said))) if one["spec"] != BROKEN), None)
+    refused = bool(said) and said[-1]["spec"] == BROKEN and (good is None or said[good]["spec"] is None)
+    if refused:
+        return said[-1:]
+    return [] if good is None or said[good]["spec"] is None else [said[good]]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(INVENTORY, min_size=4, max_size=20))
+def test_an_inventory_is_that_of_the_moment_by_its_log_or_the_verdict_is_unknown(steps: list[Any]) -> None:
+    """A consumer group of Lenses 5, whose members may see it while all of its topics are shown to them."""
+    job, now = AuditedJob(START), START
+    policies, facts = [(now, _readers(["dana"]))], list[tuple[int, dict[str, Any]]]()
+    job.publish(now, policies[0][1])
+    asked = {
+        "system": "lenses5",
+        "subject": user("dana"),
+        "action": {"name": "kafka-consumers.view"},
+        "resource": {"type": "consumer-group", "id": "billing"},
+    }
+    for what, detail in steps:
+        now += STEP
+        if what == "readers":
+            policies.append((now, _readers(detail)))
+            job.publish(now, _readers(detail))
+        elif what == "billing":
+            spec = (
+                BROKEN if detail == "refused" else None if detail is None else {"connection": "kafka", "topics": detail}
+            )
+            facts.append((now, _of_lenses("ConsumerGroup", "billing", spec)))
+            job.know(*facts[-1])
+        elif what == "restart":
+            job.restart(now - detail * STEP)
+        else:
+            at = max(now - detail * STEP, START)
+            verdict = job.report(now, {**asked, "outcome": "success", "time": at}, CLAIMS)
+            assert isinstance(verdict, Verdict)
+            documents = [[one for since, one in policies if since <= at][-1], *_inventory_at(facts, at)]
+            request = parse_request({"id": "r", **asked, "time": at})
+            wanted = reference.answer(compile_documents(documents), request, CLAIMS)
+            # Compaction removes the good version below a refused one, for requests too: they are answered `error`.
+            lost = "restart" in dict(steps) and any(one["spec"] == BROKEN for _, one in facts)
+            assert verdict.outcome in (wanted, "unknown", *(["error"] if lost else []))
+            event(f"{verdict.outcome} where it is {wanted}")
