@@ -152,7 +152,8 @@ Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf | EngineResult
 class AuthorizationQuery(msgspec.Struct, frozen=True):
     """A request in terms of the core: the subject (principals to start from) and what must be true.
 
-    ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.
+    ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found, and
+    what is not known any more.
     ``untrusted``: the untrusted claims whose absence makes any answer but allow an error.
     """
 

@@ -43,6 +43,7 @@ class Version(msgspec.Struct):
     """One version in the log of a document: good (``document``), deleted (its spec None) or refused.
 
     ``at``: its moment, ms. ``begins``: from when on it counts; a version in a log counts as soon as it is there.
+    ``since``: of a deletion that says when the fact ceased to be, that moment, ms.
     """
 
     at: int
@@ -53,6 +54,7 @@ class Version(msgspec.Struct):
     errors: tuple[str, ...] = ()
     affected_principals: frozenset[str] = frozenset()
     begins: int = SINCE_EVER
+    since: int | None = None
 
     @property
     def good(self) -> bool:
@@ -282,8 +284,11 @@ class DocumentStore:
         self._add(key, kind, version)
         return None if version.good else Rejected(str(key), version.errors)
 
-    def delete(self, key: Key, at: int, order: int) -> None:
-        """Add a deletion to the log of ``key``; of an unknown kind there is one if something was refused under it."""
+    def delete(self, key: Key, at: int, order: int, since: int | None = None) -> None:
+        """Add a deletion to the log of ``key``; of an unknown kind there is one if something was refused under it.
+
+        ``since``: when the fact ceased to be, ms, where the deletion says so.
+        """
         try:
             kind = self._kind(key)
         except DocumentRefused:
@@ -291,7 +296,7 @@ class DocumentStore:
                 return
             kind = UNKNOWN
         gone = Document(key, None, at)
-        self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument()))
+        self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument(), since=since))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
         """Add a version that is not the document of its key, or could not be read at all (not JSON, too large).

@@ -8,6 +8,7 @@ It keeps superseded versions too, up to a number of them: a past access is evalu
 """
 
 import collections
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -34,7 +35,8 @@ class FactChange(msgspec.Struct, frozen=True):
 
     `affected_principals`: the principals that a refused one may have affected. `at`: since when, ms by the log.
     `order`: the offset of the record by which it says so, -1: not known; `recorded`: when that came, ms. It is later
-    than `at` where the record was refused and an older version stays in force.
+    than `at` where the record was refused and an older version stays in force. `since`: of a deletion that says when
+    the fact ceased to be, that moment (ms).
     """
 
     key: Key
@@ -44,6 +46,7 @@ class FactChange(msgspec.Struct, frozen=True):
     at: int = SINCE_EVER
     order: int = -1
     recorded: int = SINCE_EVER
+    since: int | None = None
 
 
 def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
@@ -63,6 +66,7 @@ def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
         at,
         document_history.newest.order,
         document_history.newest.at,
+        document_history.newest.since,
     )
 
 
@@ -75,12 +79,14 @@ def changes_of(key: Key, document_history: DocumentHistory, new: int) -> Iterato
 class Version(msgspec.Struct, frozen=True):
     """What was known of one thing from a moment (ms) on: its fact, or that its document was refused, or nothing.
 
-    Of a document from files with versions, each in force for a time, there are several facts.
+    `recorded`: when the log said so, ms: a login is in force since it happened, and becomes known later. Of a document
+    from files with versions, each in force for a time, there are several facts.
     """
 
     since: int
     facts: tuple[Fact, ...] = ()
     refused: str | None = None
+    recorded: int = SINCE_EVER
 
     @property
     def keys(self) -> set[tuple[str, str]]:
@@ -100,17 +106,33 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """The versions of one thing: the newest, and older ones. `complete`: none was before these."""
+    """The versions of one thing in the order of the log: the newest, and older ones. `known_from`: before this moment
+    (ms) there may have been others.
+    """
 
     newest: Version
     older: tuple[Version, ...] = ()
-    complete: bool = False
+    known_from: int = SINCE_EVER
 
     def at(self, moment: int) -> Version | None:
-        """The version in force at a moment (ms), None: it was before all of these."""
-        if self.newest.since <= moment:
-            return self.newest
-        return next((version for version in reversed(self.older) if version.since <= moment), None)
+        """The version in force at a moment (ms), None: it was before all of these.
+
+        It is the last one that was recorded by then. One that was recorded later counts if it had begun by then, and
+        no earlier than that one: logins are reported late, and not always in their order.
+        """
+        found: Version | None = None
+        for version in (*self.older, self.newest):
+            later = found is None or version.recorded <= moment or version.since >= found.since
+            if version.since <= moment and later:
+                found = version
+        return found
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which another version comes into force."""
+        versions = (*self.older, self.newest)
+        begun = itertools.accumulate((version.since for version in versions), max)
+        late = {version.recorded for version, since in zip(versions, begun, strict=True) if version.since < since}
+        return late.union(version.since for version in versions)
 
 
 class OverlayTable:
@@ -134,7 +156,7 @@ class OverlayTable:
 
     def __getstate__(self) -> dict[str, object]:
         """Most things have one version alone: these are packed, and indexes are made again."""
-        plain: dict[str, list[tuple[int, tuple[Fact, ...], bool]]] = {}
+        plain: dict[str, list[tuple[Version, int]]] = {}
         others: dict[str, dict[str, Held]] = {}
         for kind, known in self._kinds.items():
             plain[kind], others[kind] = [], {}
@@ -142,7 +164,7 @@ class OverlayTable:
                 if held.older or not held.newest.facts:
                     others[kind][name] = held
                 else:
-                    plain[kind].append((held.newest.since, held.newest.facts, held.complete))
+                    plain[kind].append((held.newest, held.known_from))
         kept = {name: value for name, value in self.__dict__.items() if name not in ("_kinds", "_names", "_past_names")}
         return {**kept, "plain": plain, "others": others}
 
@@ -151,7 +173,7 @@ class OverlayTable:
         self.__dict__.update(state)
         self._kinds = {}
         for kind, packed in plain.items():
-            held = {facts[0].name: Held(Version(since, facts), complete=complete) for since, facts, complete in packed}
+            held = {newest.facts[0].name: Held(newest, known_from=known_from) for newest, known_from in packed}
             self._kinds[kind] = PersistentMap({**held, **others[kind]})
         everything = [(kind, name, held) for kind, known in self._kinds.items() for name, held in known.items()]
         self._names = Names(((kind, *key), name) for kind, name, held in everything for key in held.newest.keys)
@@ -172,8 +194,8 @@ class OverlayTable:
         """Note that all changes are applied from now on; what is not held was not there since a moment (ms)."""
         self._all_held_after, self._all_from = SINCE_EVER - 1, absent_since
 
-    def put(self, place: Place, version: Version, at: int) -> None:
-        """Note what is known of a thing now, at a moment of the log (ms)."""
+    def put(self, place: Place, version: Version, at: int) -> int:
+        """Note what is known of a thing now, at a moment of the log (ms). Returns from when on (ms) it is in force."""
         kind, name = place
         if len(self._dated):
             self._dated.discard(place)
@@ -185,21 +207,26 @@ class OverlayTable:
         before = held.get(name)
         if before is None:
             self._first(place, held, version, at > self._all_held_after)
-        elif (before.newest.facts, before.newest.refused) != (version.facts, version.refused):
+        elif _differ(before.newest, version):
             self._next(place, held, before, version)
         self._forget_oldest()
+        is_late = before is not None and any(version.since < one.since for one in (before.newest, *before.older))
+        return max(version.since, version.recorded) if is_late else version.since
 
     def _first(self, place: Place, held: PersistentMap[str, Held], version: Version, complete: bool) -> None:
         if not version.facts and version.refused is None and complete:
             return
-        held[place[1]] = Held(version, complete=complete)
+        # Below a refused one a good version may have been in force, which compaction has removed.
+        begun = version.since if version.refused is None else FUTURE
+        held[place[1]] = Held(version, known_from=SINCE_EVER if complete else begun)
         if not complete:
             self._settle(place[0], version.since)
         self._index(place, version)
 
     def _next(self, place: Place, held: PersistentMap[str, Held], before: Held, version: Version) -> None:
         self._unindex(place, before.newest)
-        held[place[1]] = Held(version, (*before.older, before.newest), before.complete)
+        known_from = before.known_from if before.known_from < FUTURE else version.since
+        held[place[1]] = Held(version, (*before.older, before.newest), known_from)
         for key in before.newest.keys:
             self._past_names.add((place[0], *key), place[1])
         self._index(place, version)
@@ -235,13 +262,14 @@ class OverlayTable:
         gone, kept = held.older[0], held.older[1:]
         for key in gone.keys.difference(*(version.keys for version in kept)):
             self._past_names.discard((kind, *key), name)
-        since = kept[0].since if kept else held.newest.since
+        following = kept[0] if kept else held.newest
+        since = following.since if following.since >= gone.since else following.recorded
         if not kept and not held.newest.facts and held.newest.refused is None:
             self._kinds[kind].discard(name)
             self._once_refused.discard(place)
             self._all_from = max(self._all_from, since)
         else:
-            self._kinds[kind][name] = Held(held.newest, kept)
+            self._kinds[kind][name] = Held(held.newest, kept, max(held.known_from, since))
         self._settle(kind, since)
 
     def _settle(self, kind: str, since: int) -> None:
@@ -320,8 +348,8 @@ class OverlayTable:
         held = known.get(name) if known is not None else None
         if held is None:
             return set()
-        versions = (held.newest, *(version for version in held.older if version.since >= since))
-        return set[Lookup]().union(*(_lookups(kind, name, version) for version in versions))
+        versions = (held.newest, *(version for version in held.older if version.since >= since), held.at(since))
+        return set[Lookup]().union(*(_lookups(kind, name, version) for version in versions if version is not None))
 
     @property
     def known_from(self) -> int:
@@ -332,8 +360,9 @@ class OverlayTable:
         """The moments (ms) at which what was known of a thing changed, or its facts began or ceased to count."""
         known = self._kinds.get(kind)
         held = known.get(name) if known is not None else None
-        versions = (held.newest, *held.older) if held is not None else ()
-        return {version.since for version in versions}.union(*(edges_of(version.facts) for version in versions))
+        if held is None:
+            return set()
+        return held.edges().union(*(edges_of(version.facts) for version in (held.newest, *held.older)))
 
     def named_at(self, kind: str, index: str, value: str) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value) in any version."""
@@ -348,7 +377,8 @@ class OverlayTable:
         known = self._kinds.get(kind)
         held = known.get(name) if known is not None else None
         version = held.at(moment) if held is not None else None
-        if version is None and (moment < self._all_from or (held is not None and not held.complete)):
+        unknown = held is not None and moment < held.known_from
+        if unknown or (version is None and moment < self._all_from):
             raise _no_longer_known(f"{kind} {name}", moment)
         return version
 
@@ -370,6 +400,14 @@ class OverlayTable:
     def _check_all(self, kind: str, moment: int) -> None:
         if moment < max(self._all_from, self._known_from.get(kind, self._all_from)):
             raise _no_longer_known(f"every {kind}", moment)
+
+
+def _differ(before: Version, after: Version) -> bool:
+    """Whether a version says something else; a deletion also by saying of itself since when it holds."""
+    if (before.facts, before.refused) != (after.facts, after.refused):
+        return True
+    says_since = after.since != after.recorded and not after.facts and after.refused is None
+    return says_since and before.since != after.since
 
 
 def _lookups(kind: str, name: str, version: Version) -> set[Lookup]:
@@ -477,12 +515,11 @@ class FactOverlay:
         key, versions = change.key, _versions(change)
         own = (key.kind, key.name)
         for place in self._elsewhere.pop(key, (own,)):
-            versions.setdefault(place, Version(change.at))
+            versions.setdefault(place, Version(change.at, recorded=_recorded(change)))
         table, changed = self._table(key.system), set[Lookup]()
         for place, version in versions.items():
             changed |= table.lookups_of(*place, version.since) | _lookups(*place, version)
-            table.put(place, version, change.at)
-            self.changed_at = max(self.changed_at, version.since)
+            self.changed_at = max(self.changed_at, table.put(place, version, change.at))
         if versions.keys() != {own}:
             self._elsewhere[key] = tuple(versions)
         before = self._bound.pop(key, None)
@@ -494,17 +531,24 @@ class FactOverlay:
         return changed
 
 
+def _recorded(change: FactChange) -> int:
+    return max(change.at, change.recorded)
+
+
 def _versions(change: FactChange) -> dict[Place, Version]:
     """What a change says of each thing."""
-    if not change.facts:
-        refused = str(change.key) if change.broken else None
-        return {(change.key.kind, change.key.name): Version(change.at, refused=refused)}
     kind = all_systems()[change.key.system].kinds.get(change.key.kind)
     field, found = kind.since if kind else "", dict[Place, Version]()
+    if not change.facts:
+        refused = str(change.key) if change.broken else None
+        # Only what says itself since when it holds may say when it ceased to: other facts are dated by the log.
+        since = change.at if refused or change.since is None or not field else min(change.since, change.at)
+        return {(change.key.kind, change.key.name): Version(since, (), refused, _recorded(change))}
     for fact in change.facts:
         place = (fact.kind, fact.name)
         before = found[place].facts if place in found else ()
-        found[place] = Version(getattr(fact.body, field, change.at), (*before, fact))
+        since = getattr(fact.body, field, change.at)
+        found[place] = Version(since, (*before, fact), None, _recorded(change))
     return found
 
 

@@ -218,11 +218,13 @@ class AuditEvaluator:
     def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
         """The verdict, encoded. Raises TooLarge."""
         id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
-        moment = at if event.time is None else min(at, to_ms(event.time))
+        claimed = at if event.time is None else min(at, to_ms(event.time))
         if event.event is not None:
+            # It becomes a fact: a login before a revocation would bring back what was revoked.
+            moment = claimed if "time" in self._source.trust else at
             encoded, outcome = self._passed_on(event, key, id_, moment), LIFECYCLE
         else:
-            encoded, outcome = self._access(event, key, id_, moment)
+            encoded, outcome = self._access(event, key, id_, claimed)
         self.counts[label(event.system, outcome)] += 1
         return encoded
 
@@ -240,7 +242,7 @@ class AuditEvaluator:
 
     def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
         """A lifecycle event, encoded. The fact that the monitor derives from it must be no larger than a document."""
-        lifecycle = _lifecycle(event, id_, at)
+        lifecycle = _lifecycle(event, id_, at, self._source.trust)
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
         self._check_size(size, min(self._limits.record_out, self._limits.document))
@@ -283,14 +285,18 @@ class AuditEvaluator:
 
 def _outcome(decision: Decision) -> VerdictOutcome:
     """`unknown` where policies or facts of that time would have been needed that are not known any more."""
-    unknown = decision.outcome == "error" and any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
+    unknown = any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
     return "unknown" if unknown else decision.outcome
 
 
-def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
+def _lifecycle(event: AuditEvent, id_: str, at: int, trust: frozenset[str]) -> Lifecycle:
+    """A lifecycle event, with those of its claims that the producers of its topic may make."""
     assert event.event is not None
     subject, resource = event.subject, event.resource
     properties = subject.properties if subject is not None else {}
+    groups, roles = _names(properties.get("groups")), _names(properties.get("roles"))
+    claims = {"facts": True, "groups": groups, "roles": roles, "time": event.time}
+    untrusted = {name for name, claim in claims.items() if claim is not None} - trust
     return Lifecycle(
         id=id_,
         event_id=event.id,
@@ -299,8 +305,9 @@ def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
         time=at,
         subject=subject.id if subject is not None else None,
         resource=resource.id if resource is not None else None,
-        groups=_names(properties.get("groups")),
-        roles=_names(properties.get("roles")),
+        groups=groups if "groups" in trust else None,
+        roles=roles if "roles" in trust else None,
+        untrusted=tuple(sorted(untrusted)),
     )
 
 

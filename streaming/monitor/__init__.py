@@ -60,10 +60,11 @@ class LoginEvent(msgspec.Struct, frozen=True, array_like=True, tag="l"):
 
 
 class JobEvent(msgspec.Struct, frozen=True, array_like=True, tag="r"):
-    """A job started, or it stopped."""
+    """A job started, or it stopped. `time`: when, `known`: when the enforcer reported it, ms."""
 
     time: int
     started: bool
+    known: int
 
 
 Input = DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
@@ -135,13 +136,14 @@ KINDS = {SUBJECT: SESSION, JOB: ACTIVE_JOB}
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A fact document to write; `spec` None deletes it."""
+    """A fact document to write; `spec` None deletes it. `since`: when it became so, ms."""
 
     key: str
     system: str
     kind: str
     name: str
     spec: dict[str, Any] | None
+    since: int
 
     def to_value(self) -> bytes | None:
         """The record's value on the facts topic."""
@@ -151,15 +153,23 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, array_like=True):
-    """The newest start and the newest stop known of a job, ms; -1: none."""
+    """The newest start and the newest stop known of a job, ms; -1: none. `known`: when the last event came (ms,
+    ingestion time); older versions did not note it.
+    """
 
     started: int = -1
     stopped: int = -1
+    known: int = -1
 
     @property
     def active(self) -> bool:
         """Whether it runs: a stop at the very moment of a start ended another run, and the job runs."""
         return self.started >= 0 and self.started >= self.stopped
+
+    @property
+    def changed_at(self) -> int:
+        """When it last started or stopped, ms."""
+        return max(self.started, self.stopped)
 
 
 def knows_facts(system: str, about: str) -> bool:
@@ -172,20 +182,21 @@ def session_of(key: Key, login: LoginEvent) -> Fact:
     """The document of a login."""
     claimed = {"groups": login.groups, "roles": login.roles}
     spec = {"login_at": login.time} | {name: list(names) for name, names in claimed.items() if names is not None}
-    return _fact(key, SESSION, spec)
+    return _fact(key, SESSION, spec, login.time)
 
 
 def run_of(key: Key, run: Run) -> Fact:
     """The document of a job's run, or its deletion."""
-    return _fact(key, ACTIVE_JOB, {"started_at": run.started} if run.active else None)
+    return _fact(key, ACTIVE_JOB, {"started_at": run.started} if run.active else None, run.changed_at)
 
 
 def ran(run: Run, event: JobEvent) -> Run:
     """A job's run after an event."""
+    known = max(run.known, event.known)
     if event.started:
-        return Run(max(run.started, event.time), run.stopped)
-    return Run(run.started, max(run.stopped, event.time))
+        return Run(max(run.started, event.time), run.stopped, known)
+    return Run(run.started, max(run.stopped, event.time), known)
 
 
-def _fact(key: Key, kind: str, spec: dict[str, Any] | None) -> Fact:
-    return Fact(f"{key.system}/{kind}/{key.name}", key.system, kind, key.name, spec)
+def _fact(key: Key, kind: str, spec: dict[str, Any] | None, since: int) -> Fact:
+    return Fact(f"{key.system}/{kind}/{key.name}", key.system, kind, key.name, spec, since)

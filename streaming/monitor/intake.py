@@ -152,7 +152,7 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
         if verdict.result == "success":
             yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
     elif isinstance(verdict, Lifecycle):
-        yield from _of_lifecycle(verdict)
+        yield from _of_lifecycle(verdict, at)
 
 
 def _happened(verdict: Verdict, at: int) -> AccessEvent:
@@ -171,11 +171,14 @@ def _access(system: str, request: Verdict | _Request) -> bytes:
     return access_id(Request("", system, Subject(subject.type, subject.id), Action(request.action.name), whole))
 
 
-def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
+def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
+    """Claims that are not trusted become no fact; groups and roles that are not trusted are left out already."""
+    if "facts" in event.untrusted:
+        return
     if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
         yield Key(SUBJECT, event.system, event.subject), LoginEvent(event.time, event.groups, event.roles)
     elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
-        yield Key(JOB, event.system, event.resource), JobEvent(event.time, event.event == "job.started")
+        yield Key(JOB, event.system, event.resource), JobEvent(event.time, event.event == "job.started", at)
 
 
 def _of_decision(decision: _Decision, at: int) -> KeyedInputs:

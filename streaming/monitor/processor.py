@@ -37,7 +37,7 @@ from streaming.records.formats import shorten_id
 from streaming.records.size_gate import shorten_alert
 
 ALERT, FACT = "alert", "fact"
-OUTPUT = "output string, key string, value binary"
+OUTPUT = "output string, key string, value binary, since long"  # `since`: of a deleted fact, ms
 SKEW_MS = 60 * 60 * 1000
 
 
@@ -138,8 +138,9 @@ class Processor(StatefulProcessor):
 
 def _row(result: Raised | Fact) -> Row:
     if isinstance(result, Fact):
-        return Row(output=FACT, key=result.key, value=result.to_value())
-    return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(result))
+        since = result.since if result.spec is None else None
+        return Row(output=FACT, key=result.key, value=result.to_value(), since=since)
+    return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(result), since=None)
 
 
 MESSAGES = {

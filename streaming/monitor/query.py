@@ -46,6 +46,7 @@ from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import tasks_beside, use_pool
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings, monitor_settings, unrecorded_systems
+from streaming.snapshots.documents import SINCE
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
@@ -239,7 +240,8 @@ class MonitorQuery:
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
         topic = topics.alerts if row["output"] == ALERT else topics.facts
-        return topic, row["key"].encode(), row["value"], JSON_HEADERS
+        since = [] if row["since"] is None else [(SINCE, b"%d" % row["since"])]
+        return topic, row["key"].encode(), row["value"], [*JSON_HEADERS, *since]
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""

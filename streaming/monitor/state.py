@@ -94,7 +94,8 @@ class Monitor:
                 self._occurred(
                     key, state, input_.kind, Occurrence(input_.id, input_.time, input_.known, input_.what), rules
                 )
-        yield from self._facts(key, state, inputs)
+        yield from _logins(key, state, inputs)
+        yield from _runs(key, state, inputs)
         yield from self.look(key, state, now)
 
     def look(self, key: Key, state: State, now: int) -> Iterator[Raised | Fact]:
@@ -107,7 +108,7 @@ class Monitor:
             yield from (Raised(key, kind, episode) for episode in watch.alerts(now, rules, rules.of(kind)))
             if watch.empty:
                 del state.watches[kind]
-        if not state.run.active and state.run.stopped + rules.kept_ms <= now:
+        if not state.run.active and _forgotten_at(state.run, rules) <= now:
             state.run = Run()
         state.due = min(self._timers(state, rules), default=-1)
 
@@ -115,7 +116,7 @@ class Monitor:
         yield from state.accesses.timers(rules)
         yield from (input_.known for input_ in state.held)
         if state.run.stopped >= 0 and not state.run.active:
-            yield state.run.stopped + rules.kept_ms
+            yield _forgotten_at(state.run, rules)
         for kind, watch in state.watches.items():
             yield from watch.timers(rules, rules.of(kind))
 
@@ -138,23 +139,56 @@ class Monitor:
         if rule.enabled and not exempt:
             state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rules, rule)
 
-    def _facts(self, key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
-        logins = [input_ for input_ in inputs if isinstance(input_, LoginEvent)]
-        newest = max((*logins, *([state.login] if state.login else ())), key=_login_order, default=None)
-        if newest is not None and newest != state.login:
-            state.login = newest
-            yield session_of(key, newest)
-        run = state.run
-        for input_ in inputs:
-            if isinstance(input_, JobEvent):
-                run = ran(run, input_)
-        if run.active != state.run.active or (run.active and run.started != state.run.started):
-            yield run_of(key, run)
-        state.run = run
+
+def _logins(key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
+    """Each login as a fact, the newest last: requests are evaluated by it, accesses by the one before them."""
+    before, by_time = state.login, dict[int, LoginEvent]()
+    for login in sorted((input_ for input_ in inputs if isinstance(input_, LoginEvent)), key=_login_order):
+        by_time[login.time] = login
+    if before is not None and before.time in by_time:
+        by_time[before.time] = max(before, by_time[before.time], key=_login_order)
+    logins = [login for login in by_time.values() if login != before]
+    for login in logins:
+        yield session_of(key, login)
+    state.login = max(logins[-1:] + ([before] if before is not None else []), key=_login_order, default=None)
+    if before is not None and logins and state.login == before:
+        yield session_of(key, before)
 
 
-def _login_order(login: LoginEvent) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    return login.time, login.groups or (), login.roles or ()
+def _runs(key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
+    """Each start and stop of a job as a fact, the present one last."""
+    last: Fact | None = None
+    for event in sorted((input_ for input_ in inputs if isinstance(input_, JobEvent)), key=_job_order):
+        before, state.run = state.run, ran(state.run, event)
+        if _is_news(event, before):
+            last = run_of(key, ran(Run(), event))
+            yield last
+    present = run_of(key, state.run)
+    if last is not None and last != present:
+        yield present
+
+
+def _is_news(event: JobEvent, run: Run) -> bool:
+    """Whether an event says more of a job than was known; a stop ends nothing where no run goes on."""
+    if event.started:
+        return event.time != run.started
+    return event.time not in (run.started, run.stopped) and (run.active or event.time < run.changed_at)
+
+
+def _job_order(event: JobEvent) -> tuple[int, bool]:
+    """At the same moment a stop comes first: see `Run.active`."""
+    return event.time, event.started
+
+
+def _forgotten_at(run: Run, rules: Rules) -> int:
+    """When a run that is over is forgotten (ms). Its start may be reported after its stop, by another partition."""
+    return max(run.stopped, run.known) + rules.kept_ms
+
+
+def _login_order(login: LoginEvent) -> tuple[int, bool, bool, tuple[str, ...], tuple[str, ...]]:
+    """At the same moment one that says more comes later: topics may be trusted with more or fewer of its claims."""
+    said = login.groups is not None, login.roles is not None
+    return login.time, *said, login.groups or (), login.roles or ()
 
 
 def _occurrence(happened: AccessEvent, why: str) -> Occurrence:

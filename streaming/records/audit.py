@@ -110,7 +110,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="lifecycle"):
-    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: not given."""
+    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: none that count.
+
+    `untrusted`: the kinds of claims that the event makes and the topic's producers may not make. That it happened is a
+    claim of the kind `facts`: without this trust the event becomes no fact. Older versions wrote no such field.
+    """
 
     id: str
     event_id: str
@@ -121,6 +125,7 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     resource: str | None = None
     groups: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
+    untrusted: tuple[str, ...] = ()
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):

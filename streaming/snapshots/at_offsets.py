@@ -39,7 +39,14 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, KeptVersion, Loader, kept_version
+from streaming.snapshots.documents import (
+    CLOCKS_DIFFER_MS,
+    DocumentRecord,
+    KeptVersion,
+    Loader,
+    kept_version,
+    said_since,
+)
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
@@ -503,4 +510,6 @@ def document_record(message: Message) -> DocumentRecord:
     topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
     assert topic is not None
     assert offset is not None
-    return DocumentRecord(topic, message.key() or b"", message.value() or b"", offset, at)
+    value = message.value() or b""
+    since = None if value else said_since(message.headers() or ())
+    return DocumentRecord(topic, message.key() or b"", value, offset, at, since)

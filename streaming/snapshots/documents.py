@@ -13,17 +13,31 @@ from streaming.kafka.reader import TopicLog, parse_log
 from streaming.records.formats import Result
 from streaming.topics import DAY_MS
 
+SINCE = "lockkeeper-since"  # the header of a deletion by which the job says when a run ended, ms
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 
 
 class DocumentRecord(msgspec.Struct, frozen=True):
-    """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes."""
+    """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes.
+
+    `since`: of a deletion whose header `lockkeeper-since` says when the fact ceased to be, that moment (ms).
+    """
 
     topic: str
     key: bytes
     value: bytes
     offset: int
     at: int
+    since: int | None = None
+
+
+def said_since(headers: Iterable[Any]) -> int | None:
+    """When a fact ceased to be, as the headers of its deletion say (ms); None: they say nothing that is a moment."""
+    try:
+        since = int(dict(headers).get(SINCE) or b"")
+    except ValueError:
+        return None
+    return since if 0 <= since <= LAST_MS else None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -55,7 +69,7 @@ class Loader(msgspec.Struct, frozen=True):
 
     def _put(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:
-            self.store.delete(key, record.at, record.offset)
+            self.store.delete(key, record.at, record.offset, record.since)
             return ()
         try:
             value = self._read(record)

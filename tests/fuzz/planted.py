@@ -13,13 +13,16 @@ import policy.core.request
 import policy.matching.grants
 import policy.matching.index
 import streaming.enforcer.answers
+import streaming.enforcer.auditing
 import streaming.enforcer.evaluator
 import streaming.enforcer.worker
+import streaming.monitor.intake
 import streaming.records.dead_letter
 from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
+from policy.core.times import to_ms
 from policy.evaluation.trace import ExpressionResult
 from streaming.records.formats import JSON
 
@@ -126,6 +129,31 @@ def _claims_trusted(patch: Patch) -> None:
     patch.setattr(streaming.enforcer.answers.Answers, "__init__", init_with_all_claims)
 
 
+def _claims_of_logins_trusted(patch: Patch) -> None:
+    right = streaming.enforcer.auditing._lifecycle
+    patch.setattr(
+        streaming.enforcer.auditing, "_lifecycle", lambda event, id_, at, _trust: right(event, id_, at, CLAIMS)
+    )
+
+
+def _untrusted_events_become_facts(patch: Patch) -> None:
+    right = streaming.monitor.intake._of_lifecycle
+
+    def of_lifecycle(event: Any, at: int) -> Any:
+        return right(msgspec.structs.replace(event, untrusted=()), at)
+
+    patch.setattr(streaming.monitor.intake, "_of_lifecycle", of_lifecycle)
+
+
+def _times_of_logins_trusted(patch: Patch) -> None:
+    right = streaming.enforcer.auditing.AuditEvaluator._passed_on
+
+    def passed_on(self: Any, event: Any, key: Any, id_: str, at: int) -> bytes:
+        return right(self, event, key, id_, at if event.time is None else min(at, to_ms(event.time)))
+
+    patch.setattr(streaming.enforcer.auditing.AuditEvaluator, "_passed_on", passed_on)
+
+
 def _deadline_ignored(patch: Patch) -> None:
     patch.setattr(importlib.import_module("policy.evaluation.authorize"), "_check_deadline", lambda *_: None)
 
@@ -151,6 +179,11 @@ PLANTS = (
     Plant("a cache is unbounded", "memory", ("memory", ""), 10_000, _cache_grows),
     Plant("a header without a value crashes", "requests", ("wrong", "letter"), 2000, _header_crashes),
     Plant("claims count though they are not trusted", "requests", ("wrong", ""), 8000, _claims_trusted),
+    Plant("claims of a login count on every topic", "derived-facts", ("wrong", "fact"), 300, _claims_of_logins_trusted),
+    Plant("every login becomes a fact", "derived-facts", ("wrong", "fact"), 300, _untrusted_events_become_facts),
+    Plant(
+        "the time of a login counts on every topic", "derived-facts", ("wrong", "fact"), 300, _times_of_logins_trusted
+    ),
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
 )

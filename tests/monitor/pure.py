@@ -19,7 +19,7 @@ Record = tuple[str, int, int, int, bytes]
 
 
 class PureMonitor:
-    """States by key; `alerts` by id, the newest; `reported`: all of them; `facts`: by key, the newest."""
+    """States by key; `alerts` by id, the newest; `reported`: all; `facts`: by key, the newest; `written`: all."""
 
     def __init__(self, settings: MonitorSettings) -> None:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
@@ -31,6 +31,7 @@ class PureMonitor:
         self._until = math.inf
         self.reported: list[dict[str, Any]] = []
         self.facts: dict[str, bytes | None] = {}
+        self.written: list[Fact] = []
 
     @property
     def alerts(self) -> dict[str, dict[str, Any]]:
@@ -72,6 +73,7 @@ class PureMonitor:
         for result in self._monitor.take(key, state, inputs, self.now, self._until):
             if isinstance(result, Fact):
                 self.facts[result.key] = result.to_value()
+                self.written.append(result)
             else:
                 assert isinstance(result, Raised)
                 self.reported.append(alert_of(result))

@@ -284,4 +284,65 @@ def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_pla
     for at, found_by in ((3, "first"), (10, "second"), (20, "third")):
         overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
     changed = overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))
-    assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"second", "third", "late"}
+    assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"first", "second", "third", "late"}
+
+
+@pytest.mark.parametrize(("kind", "name", "since"), [("ActiveJob", "job:j", 15), ("Session", "dana", 15)])
+def test_a_deletion_that_says_since_when_it_holds_counts_from_then_on(kind: str, name: str, since: int) -> None:
+    """The job deletes a run some time after it has stopped; it may have been started again since."""
+    key, facts = Key("streamsets", kind, name), DocumentStore(facts_only=True)
+    field = "started_at" if kind == "ActiveJob" else "login_at"
+    for order, (recorded, begun) in enumerate([(11, 10), (30, None), (31, 20)]):
+        if begun is None:
+            facts.delete(key, recorded, order, since)
+        else:
+            facts.put({"system": key.system, "kind": kind, "name": name, "spec": {field: begun}}, recorded, order)
+    overlay = _live(*changes_of(key, facts.histories[key], 3))
+    found = {at: overlay.table("streamsets", at).get(kind, name) for at in (9, 10, 14, 15, 19, 20, 29, 30, 99)}
+    assert {at: fact and getattr(fact.body, field) for at, fact in found.items()} == {
+        **dict.fromkeys((9, 15, 19)),
+        **dict.fromkeys((10, 14), 10),
+        **dict.fromkeys((20, 29, 30, 99), 20),
+    }
+
+
+def test_a_deletion_of_a_fact_that_the_log_dates_holds_from_its_record_on() -> None:
+    """Whatever it says of itself: only logins and runs have a time of their own."""
+    overlay = _live(_entity("p", 10), FactChange(KEY, at=20, since=5))
+    assert overlay.table("cdap", 19).get("Entity", KEY.name) is not None
+    assert overlay.table("cdap", 20).get("Entity", KEY.name) is None
+
+
+def test_versions_count_by_when_they_began_before_they_were_recorded_and_by_the_log_since() -> None:
+    """A login that is reported late counts for its time; one that the log puts in the place of a later one counts."""
+    key, facts = Key("streamsets", "Session", "dana"), DocumentStore(facts_only=True)
+    for order, (recorded, begun) in enumerate([(11, 10), (31, 30), (40, 20), (50, 15), (50, 30)]):
+        document = {"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": begun}}
+        facts.put(document, recorded, order)
+    changes = list(changes_of(key, facts.histories[key], 5))
+    overlay = _live(*changes[:3])
+    assert [_login(overlay.table("streamsets", at)) for at in (14, 24, 34, 39, 40, 99)] == [10, 20, 30, 30, 20, 20]
+    for change in changes[3:]:
+        overlay.apply(change)
+    assert [_login(overlay.table("streamsets", at)) for at in (14, 17, 24, 34, 40, 50)] == [10, 15, 20, 30, 30, 30]
+    assert _login(overlay.table("streamsets")) == 30
+
+
+@pytest.mark.parametrize("held", [1, 2, 3, 9])
+def test_of_versions_that_are_not_held_any_more_nothing_is_guessed(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever are dropped: what is answered is what all of them say."""
+    key, facts = Key("streamsets", "Session", "dana"), DocumentStore(facts_only=True)
+    for order, (recorded, begun) in enumerate([(11, 10), (31, 30), (40, 20), (50, 15), (50, 30), (60, 55)]):
+        document = {"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": begun}}
+        facts.put(document, recorded, order)
+    changes = list(changes_of(key, facts.histories[key], 6))
+    whole = _live(*changes)
+    monkeypatch.setattr(layer_module, "VERSIONS_HELD", held)
+    some = _live(*changes)
+    for at in range(5, 70):
+        try:
+            found = _login(some.table("streamsets", at))
+        except Unanswerable:
+            continue
+        assert found == _login(whole.table("streamsets", at)), at
+    assert _login(some.table("streamsets", 60)) == 55

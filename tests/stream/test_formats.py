@@ -5,7 +5,7 @@ import pytest
 from streaming.commit.offsets import FORMAT, check_format, form_of
 from streaming.errors import CannotStart
 from streaming.kafka.reader import TopicLog
-from streaming.snapshots.documents import AT, FORM, NEXT, TOPIC_ID, History
+from streaming.snapshots.documents import AT, FORM, NEXT, SINCE, TOPIC_ID, History, said_since
 
 NAMES = {"lenses6": "policies"}
 KEY = b"lenses6/Role/readers/3"
@@ -60,3 +60,22 @@ def test_a_kept_version_of_a_newer_form_stops_the_start_naming_the_record() -> N
 
 def test_other_programs_records_on_the_history_topic_may_say_what_they_like() -> None:
     assert History("history", NAMES, 1000, LOGS).read_back(b"not ours", VERSION, [(FORM, b"99")]) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "since"),
+    [
+        ([(SINCE, b"1000")], 1000),
+        ([("content-type", b"application/json"), (SINCE, b"0")], 0),
+        ([], None),
+        ([(SINCE, None)], None),
+        ([(SINCE, b"-1")], None),
+        ([(SINCE, b"yesterday")], None),
+        ([(SINCE, b"9" * 5000)], None),
+        ([(SINCE, b"\xff")], None),
+    ],
+)
+def test_a_deletion_says_since_when_it_holds_or_the_log_does(
+    headers: list[tuple[str, bytes | None]], since: int | None
+) -> None:
+    assert said_since(headers) == since

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from policy.core.request import CLAIMS
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.stream.releases import MONITOR_OFFSETS, RELEASES, denied_access, login, requests
@@ -34,7 +36,8 @@ def test_what_a_release_left_is_taken_up(
     """Its decisions stand, also of a batch that Spark plays again; what it left waiting is decided, by its history."""
     with_monitor = (RELEASES / version / MONITOR_OFFSETS).exists()
     world = restore(broker, fresh_name("released"), RELEASES / version, tmp_path / "checkpoint")
-    with running(world.settings):
+    dated = dict.fromkeys(world.names.audit, CLAIMS)  # whose logins have times of their own
+    with running(msgspec.structs.replace(world.settings, trust={**world.settings.trust, **dated})):
         world.send(requests("new"))
         if with_monitor:
             _assert_the_monitor_remembers(world)
@@ -55,7 +58,7 @@ def test_what_a_release_left_is_taken_up(
 
 
 def _assert_the_monitor_remembers(world: World) -> None:
-    """What it read before the upgrade is known by its state: an access is no news, an older login no fact."""
+    """What it read before the upgrade is known by its state: an access is no news, an older login not the newest."""
     [audit], now = world.names.audit, time.time_ns() // 1_000_000
     [denied, *_] = (event for event in world.everything(audit) if event["id"] == "denied")
     older, known = login("older", "dana", denied["time"] - HOUR_MS), denied_access("denied", "mallory", denied["time"])
@@ -69,12 +72,15 @@ def _assert_the_monitor_remembers(world: World) -> None:
         keys = (message.key().decode() for message in seen if message.value())
         return Counter(key for key in keys if key.endswith(("dana", "trudy")))
 
-    users = Counter({f"{LOOKS_BACK}/Session/{name}": 1 for name in ("dana", "trudy")})
+    dana, trudy = (f"{LOOKS_BACK}/Session/{name}" for name in ("dana", "trudy"))
+    users = Counter({dana: 3, trudy: 1})  # the older one, for accesses of its time, and the newest once more
     expected = Counter({(kind, f"user:{name}"): 1 for kind in ACCESS_KINDS for name in ("mallory", "trudy")})
     raised = world.reader(world.names.alerts).until(lambda seen: alerts(seen) >= expected, "the alerts", 150)
     assert alerts(raised) == expected
     known = world.reader(world.names.facts).until(lambda seen: logins(seen) >= users, "the logins", 60)
     assert logins(known) == users
+    [newest, _, again] = (message.value() for message in known if message.key() == dana.encode())
+    assert newest == again
     verdicts = world.everything(world.names.verdicts)
-    again = [verdict for verdict in verdicts if verdict.get("event_id") == "denied"]
-    assert [verdict["outcome"] for verdict in again] == ["deny", "deny"], "it was reported twice"
+    twice = [verdict for verdict in verdicts if verdict.get("event_id") == "denied"]
+    assert [verdict["outcome"] for verdict in twice] == ["deny", "deny"], "it was reported twice"

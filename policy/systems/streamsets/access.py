@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck
+from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, PermissionCheck, Reason
 from policy.core.times import to_text
 from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
@@ -32,6 +32,7 @@ class Access:
     def __init__(self, facts: Facts, user: User) -> None:
         self.facts = facts
         self.user = user
+        self._lost: dict[str, None] = {}
 
     @functools.cached_property
     def _sole(self) -> str | None:
@@ -41,6 +42,31 @@ class Access:
         """The object TYPE:NAME, or None."""
         found: Thing | None = self.facts.get(OBJECT, name)
         return found
+
+    @property
+    def notes(self) -> tuple[Reason, ...]:
+        """The objects whose version at the login, or at the start of the run, is not known any more.
+
+        Every known version must allow. That is safe for a request; of an access it does not say what was so.
+        """
+        message = "its version at the login or start of the run is not known any more, so every known one must allow"
+        return tuple(
+            Reason(NO_LONGER_KNOWN, f"{name}: {message}", "SS-LOGIN", f"streamsets/{OBJECT}/{name}")
+            for name in self._lost
+        )
+
+    def counting(self, name: str, thing: Thing | None, login_at: int | None, until: int | None) -> Counting | None:
+        """See policy.systems.streamsets.moments."""
+        found = counting(thing, login_at, until) if thing else None
+        if found is not None and found.lost:
+            self._lost[name] = None
+        return found
+
+    def at_moment(self, name: str, until: int | None) -> tuple[Version, ...]:
+        """The versions of an object that may have been in force at ``until`` (ms; None: now), without deletions."""
+        thing = self.thing(name)
+        found = self.counting(name, thing, None, until)
+        return () if thing is None or found is None else tuple(thing.versions[place] for place in found.places)
 
     def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Expression:
         """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
@@ -59,7 +85,7 @@ class Access:
     def owner(self, name: str, rule: str) -> Expression:
         """Ownership of the object (SS-OWN-ONE); shares are none, whatever their levels (SS-SHARE)."""
         thing = self.thing(name)
-        found = counting(thing, self.user.login_at) if thing else None
+        found = self.counting(name, thing, self.user.login_at, None)
         if thing is None or found is None:
             return unknown(name)
         held = tuple(
@@ -122,7 +148,7 @@ class Access:
     def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Expression]:
         """The ways to hold the level by owning or shares, in the version that counts (moments.py)."""
         thing = self.thing(name)
-        found = counting(thing, self.user.login_at, until) if thing else None
+        found = self.counting(name, thing, self.user.login_at, until)
         if thing is None or found is None:
             return [unknown(name)]
         parts = [self._by_version(name, thing, place, level, rule, because, found) for place in found.places]

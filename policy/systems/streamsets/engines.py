@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from policy.core.model import Condition
 from policy.systems.streamsets.access import Access, unknown
-from policy.systems.streamsets.moments import at_start
+from policy.systems.streamsets.moments import first_version
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Version
 
 RULE = "SS-JOB-ENGINES"
@@ -75,7 +75,7 @@ def _at(access: Access, name: str, until: int | None, of: Callable[[Version], Ha
     thing = access.thing(name)
     if thing is None or thing.current.deleted:
         return unknown(name)
-    found = at_start(thing, until)
+    found = access.at_moment(name, until) or first_version(thing)  # of what is younger than the run
     if len({of(version) for version in found}) > 1:
         return Condition(None, f"what {name} was when the run started is not known any more", RULE)
     return found[-1]

@@ -31,12 +31,14 @@ from policy.systems.streamsets.records import Thing, Version
 class Counting(msgspec.Struct, frozen=True):
     """Places of the versions that count, every one of which must allow; ``created``: for the owner alone.
 
-    ``moments``: at which they had to be valid already, ms: the login, and the start of the run.
+    ``moments``: at which they had to be valid already, ms: the login, and the start of the run. ``lost``: the version
+    of that moment may be one that is not known any more.
     """
 
     places: tuple[int, ...]
     created: bool = False
     moments: tuple[int, ...] = ()
+    lost: bool = False
 
 
 def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Counting | None:
@@ -53,25 +55,18 @@ def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Co
     moments = start if login_at is None else (login_at, *start)
     creation_known = thing.versions[life[0]].at > thing.known_from
     if lost:
-        return None if creation_known else Counting(tuple(life), moments=moments)
+        return None if creation_known else Counting(tuple(life), moments=moments, lost=True)
     if login_at is None:
         return Counting((life[-1],), moments=moments)
     if login_at < thing.known_from and not creation_known:
-        return Counting(tuple(life), moments=moments)
+        return Counting(tuple(life), moments=moments, lost=True)
     held = [place for place in life if thing.versions[place].at <= login_at]
     return Counting((held[-1],), moments=moments) if held else Counting((life[0],), created=True, moments=start)
 
 
-def at_moment(thing: Thing, until: int | None) -> tuple[Version, ...]:
-    """The versions that may have been in force at ``until`` (None: now), without deletions."""
-    found = counting(thing, None, until)
-    return tuple(thing.versions[place] for place in found.places) if found else ()
-
-
-def at_start(thing: Thing, until: int | None) -> tuple[Version, ...]:
-    """The same; of a thing whose documents are all younger than that, the first: it comes nearest."""
-    life = _life(range(len(thing.versions)), thing)
-    return at_moment(thing, until) or tuple(thing.versions[place] for place in life[:1])
+def first_version(thing: Thing) -> tuple[Version, ...]:
+    """The first version since the last deletion; none if that is the last one."""
+    return tuple(thing.versions[place] for place in _life(range(len(thing.versions)), thing)[:1])
 
 
 def _upto(version: Version, until: int | None) -> bool:

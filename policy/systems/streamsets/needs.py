@@ -11,7 +11,6 @@ from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
 from policy.systems.streamsets.engines import engines_of, engines_of_run
-from policy.systems.streamsets.moments import at_moment
 from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
 
 Related = tuple[str, ...] | Condition
@@ -65,8 +64,7 @@ class Needs:
         if field in ENGINES:
             engines = ENGINES[field](self._access, name)
             return engines or Condition(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
-        thing = self._access.thing(name)
-        versions = at_moment(thing, until) if thing else ()
+        versions = self._access.at_moment(name, until)
         if not versions:
             return unknown(name)
         links = {version.links.get(field) for version in versions}

@@ -111,7 +111,7 @@ class StreamSets:
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
         parts = list(of(wanted, request, access))
         needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
-        return AuthorizationQuery(who.principals, needed, who.claims, who.notes, who.untrusted)
+        return AuthorizationQuery(who.principals, needed, who.claims, (*who.notes, *access.notes), who.untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""
