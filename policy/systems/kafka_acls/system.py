@@ -26,13 +26,14 @@ from policy.core.model import (
 )
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kafka_acls.catalogue import catalogue, requested_operation, resource_type_of
+from policy.systems.kafka_acls.catalogue import catalogue, operations, requested_operation, resource_type_of
 from policy.systems.kafka_acls.entries import (
     ACLS,
     ANYONE,
     AUTHORIZER,
     ENTRIES,
     MAX_PREFIX,
+    MEMBERS,
     NAME,
     ONLY,
     PREFIXES,
@@ -79,7 +80,7 @@ class KafkaAcls:
 
     def actions(self) -> list[str]:
         """Those of the catalogue."""
-        return sorted({name for names in catalogue()["operations"].values() for name in names})
+        return sorted(operations())
 
     def resource_types(self) -> list[str]:
         """Those of the catalogue."""
@@ -107,10 +108,11 @@ class KafkaAcls:
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = _single_hosts(facts, principal), _host(request, trust)
+        of_groups = _group_denies(facts, host)
         if host is not None:
             names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
-        by_entries = access.for_unknown_host(names, hosts) if hosts and host is None else access.check("KA-PRINCIPAL")
-        ways = [by_entries, *access.without_entries(authorizer)]
+        unknown = hosts if host is None else ()
+        ways = [*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer)]
         needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
@@ -150,13 +152,24 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
 
 def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     """The entries for one host each that count for a principal."""
+    return (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE))
+
+
+def _hosts_of(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     return tuple(
-        (name, effect, host)
-        for name in (principal, ANYONE)
-        for document in sorted(facts.find(ENTRIES, "host of", name))
+        (principal, effect, host)
+        for document in sorted(facts.find(ENTRIES, "host of", principal))
         if (entries := facts.get(ENTRIES, document)) is not None
-        for effect, host in entries.hosts.get(name, ())
+        for effect, host in entries.hosts.get(principal, ())
     )
+
+
+def _group_denies(facts: Facts, host: str | None) -> tuple[str, ...]:
+    """The principals of denies for groups that count for a host, where there are any; None: not known, so for all."""
+    if not facts.find(ENTRIES, "denies", MEMBERS):
+        return ()
+    single = _hosts_of(facts, MEMBERS)
+    return (f"{PRINCIPAL}{MEMBERS}", *(principal_of(*one) for one in single if host is None or one[2] == host))
 
 
 def _host(request: Request, trust: frozenset[str]) -> str | None:
@@ -193,16 +206,27 @@ class _Access:
         of = permission or (self._type, self._operation)
         return PermissionCheck(of, (self._name,), rule, self._operation, self._text, because, principals)
 
-    def for_unknown_host(self, names: tuple[str, ...], hosts: tuple[HostEntry, ...]) -> Expression:
-        """Allowed where every host is, denied where none is; else not known (KA-HOST-UNKNOWN)."""
+    def by_entries(
+        self, names: tuple[str, ...], hosts: tuple[HostEntry, ...], of_groups: tuple[str, ...]
+    ) -> Iterator[Expression]:
+        """Allowed where every host is and whoever is in a group; denied where none is; else not known.
+
+        ``hosts``: the entries for one host each, while the client's is not known (KA-HOST-UNKNOWN). ``of_groups``: the
+        principals of denies for groups, whose members are not known (KA-GROUP-DENY).
+        """
         denied, allowed = (tuple(principal_of(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
-        everywhere = self.check("KA-PRINCIPAL", principals=(*names, *denied))
-        somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
-        message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
-        return AnyOf(
-            (everywhere, All((somewhere, Condition(None, message, "KA-HOST-UNKNOWN")), "KA-HOST-UNKNOWN")),
-            "KA-HOST-UNKNOWN",
-        )
+        if not hosts and not of_groups:
+            yield self.check("KA-PRINCIPAL")
+            return
+        yield self.check("KA-PRINCIPAL", principals=(*names, *denied, *of_groups))
+        if hosts:
+            message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
+            somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
+            yield All((somewhere, Condition(None, message, "KA-HOST-UNKNOWN")), "KA-HOST-UNKNOWN")
+        if of_groups:
+            message = "a deny for a group matches, and who is in it is not known: Kafka's ACLs have no groups"
+            of_none = self.check("KA-PRINCIPAL", principals=(*names, *denied))
+            yield All((of_none, Condition(None, message, "KA-GROUP-DENY")), "KA-GROUP-DENY")
 
     def without_entries(self, authorizer: Authorizer | str | None) -> Iterator[Expression]:
         """What allows without an entry: a super user, or that no entry matches the resource (KA-SUPER, KA-EMPTY)."""
