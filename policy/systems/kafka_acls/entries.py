@@ -30,6 +30,7 @@ RESERVED = (*PREFIXES, "group:")  # `policy.store.affected` reads a text with on
 ANYONE = "User:*"
 MEMBERS = "Group"  # of some group; no principal, as it has no colon
 SUPER, UNMATCHED = ("super",), ("unmatched",)
+PATTERNS = ("every", "literal", "prefixed")  # indexes of entries by what they match: TYPE, or TYPE:NAME
 EVERY_NAME = Pattern((ANY,))
 MAX_PREFIX = 1_000  # characters of a prefix: a request looks up each beginning of its resource's name (KA-EMPTY)
 
@@ -106,6 +107,14 @@ def principal_of(principal: str, effect: Effect, host: str) -> str:
     if host == WILDCARD:
         return f"{PRINCIPAL}{principal}"
     return f"{ALLOWED if effect == ALLOW else DENIED}{quote(host, safe='')}:{principal}"
+
+
+def host_and_name(principal: str) -> tuple[str, str]:
+    """The host and the TYPE:NAME of a principal of grants, the host escaped; ``*`` for all hosts."""
+    if principal.startswith((ALLOWED, DENIED)):
+        host, _, name = principal.partition("@")[2].partition(":")
+        return host, name
+    return WILDCARD, principal.removeprefix(PRINCIPAL)
 
 
 def read_acls(document: Document) -> CompiledDocument:

@@ -36,19 +36,23 @@ from policy.systems.kafka_acls.entries import (
     MEMBERS,
     NAME,
     ONLY,
+    PATTERNS,
     PREFIXES,
     PRINCIPAL,
     SUPER,
     UNMATCHED,
     Authorizer,
+    host_and_name,
     principal_fault,
     principal_of,
     read_acls,
     read_authorizer,
 )
+from policy.systems.kafka_acls.unmatchable import WILDCARD
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
-from policy.systems.kit.system import Kind
+from policy.systems.kit.system import EVERYONE, Kind
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
@@ -116,6 +120,28 @@ class KafkaAcls:
         needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
+        """Resources that no entry matches any more, where these are open to all (KA-EMPTY).
+
+        What the Authorizer opens, its grants say.
+        """
+        authorizer = _authorizer(facts)
+        if change.kind != ENTRIES or not isinstance(authorizer, Authorizer) or not authorizer.open_unmatched:
+            return
+        kept = {key for fact in change.after for key in fact.keys}
+        for index, value in (key for fact in change.before for key in fact.keys if key not in kept):
+            resource_type, _, name = value.partition(":")
+            literal = index == "literal"
+            if index in PATTERNS and next(_matching(facts, resource_type, name, literal), None) is None:
+                text = name if literal else f"{name}*"
+                yield Opening(f"{resource_type}/*", text, EVERYONE, "no entry matches it, so it is open to all", "high")
+
+    def in_one_request(self, principal: str, other: str) -> bool:
+        """Whether both count for one client: its principal, User:*, and those of the entries for its host."""
+        (host, name), (other_host, other_name) = host_and_name(principal), host_and_name(other)
+        same_host = host == other_host or WILDCARD in (host, other_host)
+        return same_host and (name == other_name or bool({ANYONE, MEMBERS} & {name, other_name}))
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Kafka never looks back."""
@@ -191,6 +217,15 @@ def _notes(request: Request) -> tuple[Reason, ...]:
     return (Reason("claim-ignored", message, "KA-Q2"),)
 
 
+def _matching(facts: Facts, resource_type: str, name: str, literal: bool = True) -> Iterator[str]:
+    """Documents with an entry, of whatever principal, that matches the resource; else every one that begins so."""
+    yield from sorted(facts.find(ENTRIES, "every", resource_type))
+    if literal:
+        yield from sorted(facts.find(ENTRIES, "literal", f"{resource_type}:{name}"))
+    for end in range(1, min(len(name), MAX_PREFIX) + 1):
+        yield from sorted(facts.find(ENTRIES, "prefixed", f"{resource_type}:{name[:end]}"))
+
+
 class _Access:
     """An operation on a resource."""
 
@@ -237,7 +272,7 @@ class _Access:
             yield self._unmatched()
 
     def _unmatched(self) -> Expression:
-        matching = next(self._matching(), None)
+        matching = next(_matching(self._facts, self._type, self._name), None)
         if matching is not None:
             message = f"kafka-acls/{ACLS}/{matching} has an entry that matches {self._text}"
             return Condition(False, message, "KA-DEFAULT-DENY")
@@ -245,10 +280,3 @@ class _Access:
             message = f"kafka-acls/{ACLS}/{refused[0]} was refused, so whether an entry matches is not known"
             return Condition(None, message, "KA-EMPTY")
         return self.check("KA-EMPTY", "which no entry matches", permission=UNMATCHED)
-
-    def _matching(self) -> Iterator[str]:
-        """Documents with an entry, of whatever principal, that matches the resource."""
-        yield from sorted(self._facts.find(ENTRIES, "every", self._type))
-        yield from sorted(self._facts.find(ENTRIES, "literal", f"{self._type}:{self._name}"))
-        for end in range(1, min(len(self._name), MAX_PREFIX) + 1):
-            yield from sorted(self._facts.find(ENTRIES, "prefixed", f"{self._type}:{self._name[:end]}"))

@@ -143,6 +143,14 @@ class NamesResourceTwice(Protocol):
 
 
 @runtime_checkable
+class HasCompanions(Protocol):
+    """A system in which a request has several principals at once that are no claims, as Kafka's does by its host."""
+
+    def in_one_request(self, principal: str, other: str) -> bool:
+        """Whether some request has both."""
+
+
+@runtime_checkable
 class ListsActions(Protocol):
     """A system whose actions are known beforehand, by its catalogue: those of a search for actions."""
 

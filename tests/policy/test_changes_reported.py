@@ -1,0 +1,235 @@
+"""Whatever changes: a request that was denied or an error and is allowed now is reported, in every system.
+
+A change is one that the log of a policy topic could bring: documents are published, edited somewhere, bound in time,
+broken, deleted. Requests are asked after it, and the reference evaluator answers. Reported are they by `policy diff`
+(its exit code of ``--fail-on widening``), by what the change's record says that it widens, and by escalations where
+their rule says so: a deny that is lifted, a privileged permission that a principal has newly.
+"""
+
+import copy
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from policy.analysis import widenings
+from policy.analysis.diff import compare
+from policy.analysis.unknown_names import leaves
+from policy.core.document import Key, identify
+from policy.core.limits import Work
+from policy.core.model import ALLOW, DENY, AuthorizationQuery, PermissionCheck, Unanswerable
+from policy.core.pattern import matches
+from policy.core.request import CLAIMS, Request, parse_request
+from policy.evaluation import reference
+from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
+from policy.systems.kit.engine import engine_of
+from policy.systems.kit.query import authorization_query
+from tests.examples import examples
+from tests.policy.changes import Change, Published
+from tests.policy.test_properties import WRITTEN, documents_of, requests_of
+
+MOMENT = 3  # of the change; what is generated is published from 0 on and valid until 7
+LATEST = 8
+ASKED = 40  # requests about each change
+POOL = 400  # requests of a system
+QUICK, LONG = 15, 10_000
+
+Documents = list[dict[str, Any]]
+
+
+def pool_of(system: str) -> list[dict[str, Any]]:
+    """Requests of a system, drawn once: they are asked about many changes."""
+    found: list[dict[str, Any]] = []
+
+    @settings(max_examples=POOL, deadline=None, database=None, phases=[Phase.generate], derandomize=True)
+    @given(requests_of(system), st.integers(MOMENT, LATEST))
+    def draw(request: dict[str, Any], time: int) -> None:
+        found.append({**request, "time": time})
+
+    draw()
+    return found
+
+
+def without_dates(documents: Documents) -> list[Published]:
+    """As a log has them: each published at the moment from which on its file would say that it counts."""
+    found = [(document.get("effective_at", 0), document) for document in documents]
+    ordered = sorted(found, key=lambda one: one[0])
+    return [Published({k: v for k, v in one.items() if k != "effective_at"}, min(at, MOMENT)) for at, one in ordered]
+
+
+def edited(chance: random.Random, document: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """A document with one difference: something of a list or mapping is gone, another's is there, or it is refused."""
+    new = copy.deepcopy(document)
+    kind = chance.choice(("less", "less", "less", "more", "bound", "unbound", "until", "broken"))
+    if kind == "less":
+        _take_away(chance, new["spec"])
+    elif kind == "more" and other["kind"] == new["kind"]:
+        _put_in(chance, new["spec"], other["spec"])
+    elif kind == "bound":
+        new["valid_from"] = chance.randrange(MOMENT, LATEST)
+    elif kind == "until":
+        new["valid_until"] = chance.randrange(MOMENT, LATEST)
+    elif kind == "unbound":
+        new.pop("valid_from", None), new.pop("valid_until", None)
+    elif kind == "broken":
+        new["spec"]["misspelt"] = True
+    return new
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list):
+        yield value
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _containers(part)
+
+
+def _take_away(chance: random.Random, spec: Any) -> None:
+    filled = [one for one in _containers(spec) if one]
+    if filled:
+        part = chance.choice(filled)
+        part.pop(chance.choice(sorted(part)) if isinstance(part, dict) else chance.randrange(len(part)))
+
+
+def _put_in(chance: random.Random, spec: dict[str, Any], other: dict[str, Any]) -> None:
+    for field, value in other.items():
+        if isinstance(value, list) and isinstance(spec.get(field, []), list):
+            spec[field] = [*spec.get(field, []), *copy.deepcopy(value)]
+        elif chance.random() < 0.5:
+            spec[field] = copy.deepcopy(value)
+
+
+def change_of(chance: random.Random, system: str, old: Documents, others: Documents) -> Change:
+    """A change of one document, mostly, or of a few."""
+    published = without_dates(old)
+    keys = {identify(one.document): one.document for one in published}
+    new: Documents = []
+    gone: list[Key] = []
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        key, other = chance.choice(sorted(keys)), chance.choice(others)
+        manner = chance.choice(("edit", "edit", "edit", "delete", "publish"))
+        document = other if manner == "publish" else edited(chance, keys[key], other)
+        if manner == "delete":
+            gone.append(key)
+        else:
+            new.append({k: v for k, v in document.items() if k != "effective_at"})
+    new = list({identify(one): one for one in new}.values())
+    written = set(map(identify, new))
+    return Change(system, published, new, [key for key in dict.fromkeys(gone) if key not in written], MOMENT)
+
+
+class Turned:
+    """A request that was not allowed before a change, and is after it."""
+
+    def __init__(self, change: Change, request: dict[str, Any], outcome: str) -> None:
+        parsed = parse_request(request)
+        assert isinstance(parsed, Request)
+        self.change, self.request, self.outcome, self._parsed = change, request, outcome, parsed
+
+    def query(self, snapshot: Snapshot) -> AuthorizationQuery | None:
+        """The request in terms of the core; None: it is an error."""
+        system, facts = self.change.system, snapshot.policy_sets[self.change.system.name].facts
+        try:
+            return authorization_query(system, self._parsed, facts.at(self._parsed.time), CLAIMS)
+        except Unanswerable:
+            return None
+
+    def principals(self, query: AuthorizationQuery) -> frozenset[str]:
+        """Whom it is about, on either side: the subject, and those whose permissions are asked for beside it."""
+        starts = {query.principals, *(leaf.principals for leaf in _checks(query) if leaf.principals)}
+        found: set[str] = set()
+        for snapshot in (self.change.before, self.change.after):
+            policy_set = snapshot.policy_sets[self.change.system.name]
+            for start in starts:
+                found |= policy_set.effective_principals(start, self._parsed.time).via.keys()
+        return frozenset(found)
+
+    def effects(self, snapshot: Snapshot, query: AuthorizationQuery, leaf: PermissionCheck) -> set[str]:
+        """Of the grants that match a permission check."""
+        policy_set = snapshot.policy_sets[self.change.system.name]
+        effective = policy_set.effective_principals(leaf.principals or query.principals, self._parsed.time)
+        return {grant.effect for grant in effective.permissions(leaf.permission).on(leaf.object)}
+
+
+def _checks(query: AuthorizationQuery) -> list[PermissionCheck]:
+    return [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
+
+
+def turned(change: Change, requests: list[dict[str, Any]]) -> Iterator[Turned]:
+    """The requests that a change turns into allows."""
+    for request in requests:
+        before = reference.decide(change.before, request)
+        if before != "allow" and reference.decide(change.after, request) == "allow":
+            yield Turned(change, request, str(before))
+
+
+def check(one: Turned) -> None:
+    """It is reported, wherever it has to be."""
+    change, name = one.change, one.change.system.name
+    assert any(difference.widens for difference in compare(change.before, change.after)), one.request
+    found = widenings(change.system, change.after.policy_sets[name], change.edits, change.at, Work()).found
+    assert found, one.request
+    query = one.query(change.after)
+    assert query is not None, "it is allowed"
+    if engine_of(change.system) is None:
+        who = one.principals(query) | {"*"}
+        assert any(widening.who in who for widening in found), (one.request, found)
+        check_escalation(one, query, who)
+
+
+def check_escalation(one: Turned, query: AuthorizationQuery, who: frozenset[str]) -> None:
+    """By the rule of escalations: what a deny took away, and privileged permissions."""
+    change, before = one.change, one.query(one.change.before)
+    kinds = {escalation.kind for escalation in change.opened if who.intersection(escalation.principals)}
+    asked = [*_checks(query), *(_checks(before) if before is not None else ())]
+    lifted = [
+        leaf
+        for leaf in asked
+        if one.outcome == "deny"
+        and DENY in one.effects(change.before, before or query, leaf)
+        and one.effects(change.after, query, leaf) == {ALLOW}
+    ]
+    assert not lifted or "deny-lifted" in kinds, (one.request, lifted)
+    powers = [power for power in change.system.privileged_permissions() if not (power.lone or power.changes_hands)]
+    for leaf in _checks(query):
+        is_power = any(matches(p.permission, leaf.permission) and matches(p.object, leaf.object) for p in powers)
+        if is_power and one.effects(change.after, query, leaf) == {ALLOW}:
+            assert one.effects(change.before, query, leaf) == {ALLOW} or kinds, (one.request, leaf)
+
+
+def look_for_unreported(system: str, count: int) -> Counter[str]:
+    """How many requests turned from what, in so many changes; each of them is checked."""
+    pool, seen = pool_of(system), Counter[str]()
+
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(documents_of(system), documents_of(system), st.integers(0, 1 << 32))
+    def each(old: Documents, others: Documents, seed: int) -> None:
+        chance = random.Random(seed)
+        if not old or not others:
+            return
+        change = change_of(chance, system, old, others)
+        seen["changes"] += 1
+        for one in turned(change, chance.sample(pool, min(ASKED, len(pool)))):
+            seen[one.outcome] += 1
+            check(one)
+
+    each()
+    return seen
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+def test_what_is_allowed_now_and_was_not_is_reported(system: str) -> None:
+    assert look_for_unreported(system, examples(QUICK))["changes"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("system", WRITTEN)
+def test_what_is_allowed_now_and_was_not_is_reported_of_ten_thousand_changes(system: str) -> None:
+    """Together with the other systems; that requests turn at all is seen as well."""
+    seen = look_for_unreported(system, LONG // len(WRITTEN) + 1)
+    print(f"{system}: {dict(seen)}")
+    assert seen["deny"] > 50
