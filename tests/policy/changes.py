@@ -1,6 +1,6 @@
 """Changes of documents as the log of a policy topic would bring them, judged as the job judges them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from policy.analysis.edits import Edit, refused, said
@@ -28,9 +28,10 @@ class Change:
         system: str,
         old: Sequence[Mapping[str, Any] | Published],
         new: Documents,
-        gone: Iterable[Key] = (),
+        gone: Sequence[Key] = (),
         at: int = 0,
     ) -> None:
+        self.documents = {"before": list(old), "new": list(new), "gone": list(gone)}
         store = DocumentStore()
         for order, one in enumerate(old):
             published = one if isinstance(one, Published) else Published(one)

@@ -26,7 +26,6 @@ from policy.core.pattern import matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
-from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.query import authorization_query
 from tests.examples import examples
@@ -35,9 +34,11 @@ from tests.policy.test_properties import WRITTEN, documents_of, requests_of
 
 MOMENT = 3  # of the change; what is generated is published from 0 on and valid until 7
 LATEST = 8
-ASKED = 40  # requests about each change
-POOL = 400  # requests of a system
-QUICK, LONG = 15, 10_000
+ASKED = 100  # requests about each change
+POOL = 300  # requests of a system
+CHANGES = 10  # of the same documents
+QUICK, LONG = 30, 10_000
+PHASES = (Phase.explicit, Phase.generate)  # a change that fails is small as it is: to shrink it takes minutes
 
 Documents = list[dict[str, Any]]
 
@@ -159,25 +160,25 @@ def _checks(query: AuthorizationQuery) -> list[PermissionCheck]:
     return [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
 
 
-def turned(change: Change, requests: list[dict[str, Any]]) -> Iterator[Turned]:
-    """The requests that a change turns into allows."""
-    for request in requests:
-        before = reference.decide(change.before, request)
-        if before != "allow" and reference.decide(change.after, request) == "allow":
-            yield Turned(change, request, str(before))
+def turned(change: Change, denied: list[tuple[dict[str, Any], str]]) -> Iterator[Turned]:
+    """The requests that a change turns into allows. ``denied``: those that were none before, with their answers."""
+    for request, before in denied:
+        if reference.decide(change.after, request) == "allow":
+            yield Turned(change, request, before)
 
 
 def check(one: Turned) -> None:
     """It is reported, wherever it has to be."""
     change, name = one.change, one.change.system.name
-    assert any(difference.widens for difference in compare(change.before, change.after)), one.request
+    differences = compare(change.before, change.after)
+    assert any(difference.widens for difference in differences), (one.request, change.documents)
     found = widenings(change.system, change.after.policy_sets[name], change.edits, change.at, Work()).found
-    assert found, one.request
+    assert found, (one.request, change.documents)
     query = one.query(change.after)
     assert query is not None, "it is allowed"
     if engine_of(change.system) is None:
         who = one.principals(query) | {"*"}
-        assert any(widening.who in who for widening in found), (one.request, found)
+        assert any(widening.who in who for widening in found), (one.request, found, change.documents)
         check_escalation(one, query, who)
 
 
@@ -193,29 +194,33 @@ def check_escalation(one: Turned, query: AuthorizationQuery, who: frozenset[str]
         and DENY in one.effects(change.before, before or query, leaf)
         and one.effects(change.after, query, leaf) == {ALLOW}
     ]
-    assert not lifted or "deny-lifted" in kinds, (one.request, lifted)
+    assert not lifted or "deny-lifted" in kinds, (one.request, lifted, change.documents)
     powers = [power for power in change.system.privileged_permissions() if not (power.lone or power.changes_hands)]
     for leaf in _checks(query):
         is_power = any(matches(p.permission, leaf.permission) and matches(p.object, leaf.object) for p in powers)
         if is_power and one.effects(change.after, query, leaf) == {ALLOW}:
-            assert one.effects(change.before, query, leaf) == {ALLOW} or kinds, (one.request, leaf)
+            assert one.effects(change.before, query, leaf) == {ALLOW} or kinds, (one.request, leaf, change.documents)
 
 
 def look_for_unreported(system: str, count: int) -> Counter[str]:
     """How many requests turned from what, in so many changes; each of them is checked."""
     pool, seen = pool_of(system), Counter[str]()
 
-    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=max(1, count // CHANGES), deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES
+    )
     @given(documents_of(system), documents_of(system), st.integers(0, 1 << 32))
     def each(old: Documents, others: Documents, seed: int) -> None:
         chance = random.Random(seed)
-        if not old or not others:
-            return
-        change = change_of(chance, system, old, others)
-        seen["changes"] += 1
-        for one in turned(change, chance.sample(pool, min(ASKED, len(pool)))):
-            seen[one.outcome] += 1
-            check(one)
+        requests = chance.sample(pool, min(ASKED, len(pool)))
+        before = Change(system, without_dates(old), [], (), MOMENT).before
+        denied = [(one, str(answer)) for one in requests if (answer := reference.decide(before, one)) != "allow"]
+        for _ in range(CHANGES if old and others else 0):
+            change = change_of(chance, system, old, others)
+            seen["changes"] += 1
+            for one in turned(change, denied):
+                seen[one.outcome] += 1
+                check(one)
 
     each()
     return seen
