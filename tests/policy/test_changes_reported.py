@@ -37,6 +37,7 @@ LATEST = 8
 ASKED = 100  # requests about each change
 POOL = 300  # requests of a system
 CHANGES = 10  # of the same documents
+FLIPPED = {True: False, False: True, "ALLOW": "DENY", "DENY": "ALLOW", "allow": "deny", "deny": "allow"}
 QUICK, LONG = 30, 10_000
 PHASES = (Phase.explicit, Phase.generate)  # a change that fails is small as it is: to shrink it takes minutes
 
@@ -66,11 +67,13 @@ def without_dates(documents: Documents) -> list[Published]:
 def edited(chance: random.Random, document: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """A document with one difference: something of a list or mapping is gone, another's is there, or it is refused."""
     new = copy.deepcopy(document)
-    kind = chance.choice(("less", "less", "less", "more", "bound", "unbound", "until", "broken"))
+    kind = chance.choice(("less", "less", "less", "more", "flip", "bound", "unbound", "until", "broken"))
     if kind == "less":
         _take_away(chance, new["spec"])
     elif kind == "more" and other["kind"] == new["kind"]:
         _put_in(chance, new["spec"], other["spec"])
+    elif kind == "flip":
+        _flip(chance, new["spec"])
     elif kind == "bound":
         new["valid_from"] = chance.randrange(MOMENT, LATEST)
     elif kind == "until":
@@ -94,6 +97,28 @@ def _take_away(chance: random.Random, spec: Any) -> None:
     if filled:
         part = chance.choice(filled)
         part.pop(chance.choice(sorted(part)) if isinstance(part, dict) else chance.randrange(len(part)))
+
+
+def _flip(chance: random.Random, spec: Any) -> None:
+    switches = [
+        (one, name) for one in _containers(spec) if isinstance(one, dict) for name in one if _is_switch(one[name])
+    ]
+    if switches:
+        part, name = chance.choice(switches)
+        part[name] = FLIPPED[part[name]]
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, bool | str) and value in FLIPPED
+
+
+def thinned(chance: random.Random, documents: Documents) -> Documents:
+    """The same with less in them, at times: where little is allowed or denied, one part alone decides."""
+    found = copy.deepcopy(documents)
+    for document in found if chance.random() < 0.6 else ():
+        for part in [one for one in _containers(document["spec"]) if isinstance(one, list)]:
+            del part[chance.randrange(1, 3) :]
+    return found
 
 
 def _put_in(chance: random.Random, spec: dict[str, Any], other: dict[str, Any]) -> None:
@@ -212,6 +237,7 @@ def look_for_unreported(system: str, count: int) -> Counter[str]:
     @given(documents_of(system), documents_of(system), st.integers(0, 1 << 32))
     def each(old: Documents, others: Documents, seed: int) -> None:
         chance = random.Random(seed)
+        old = thinned(chance, old)
         requests = chance.sample(pool, min(ASKED, len(pool)))
         before = Change(system, without_dates(old), [], (), MOMENT).before
         denied = [(one, str(answer)) for one in requests if (answer := reference.decide(before, one)) != "allow"]
