@@ -96,7 +96,10 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
     links = {placeless(way) for way in _memberships(there)}
     ways = [way for way in _memberships(here) if placeless(way) not in links]
     # A new one widens by the allows it leads to, a lost one by the denies.
+    # One that led to what a refused document affects made requests errors.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
+    if sign == "removed" and ways and (broken := here.broken_at(None)):
+        opening |= MembershipIndex(_memberships(here)).members(broken)
     closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()
     for way in ways:
         widens, narrows = way.principal in opening, way.principal in closing

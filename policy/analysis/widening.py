@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from policy.analysis.diff import placeless
 from policy.analysis.edits import Edit, GrantChange, fact_changes_of, grant_changes
 from policy.analysis.engine_changes import opened
 from policy.analysis.openings import openings
@@ -59,7 +60,7 @@ def widenings(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: 
     found: set[Widening] = set()
     with contextlib.suppress(WorkExceeded):
         if changed:
-            found.update(_of_refusals(changed))
+            found.update(_of_refusals(policy_set, changed, at, work))
             found.update(_of_facts(system, policy_set, changed, work))
             found.update(_of_grants(system, policy_set, changed, at, work))
             if (engine := engine_of(system)) is not None:
@@ -84,10 +85,21 @@ def _of_grants(system: System, policy_set: PolicySet, edits: Sequence[Edit], at:
             yield _widening(system, who, part, start)
 
 
-def _of_refusals(edits: Sequence[Edit]) -> Iterator[Widening]:
+def _of_refusals(policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Iterator[Widening]:
+    """Refused documents that went, and members of what such a document affects who no longer are: both were errors."""
     for edit in edits:
         if edit.lifts_refusal:
             yield Widening("*", "*", "*", edit.document, None, "deny-lifted")
+    if not (broken := policy_set.broken_at(None)):
+        return
+    before = PolicySetVersion(policy_set, {edit.document: edit.before for edit in edits}, at)
+    kept = {placeless(way) for edit in edits for way in edit.after.memberships}
+    for edit in edits:
+        for way in edit.before.memberships:
+            reached = before.reached(way.principal) if placeless(way) not in kept else {}
+            work.take(1 + len(reached))
+            for document in sorted({str(broken[principal]) for principal in reached.keys() & broken.keys()}):
+                yield Widening(way.member, "*", "*", document, None, "deny-lifted", edit.document)
 
 
 def _of_facts(system: System, policy_set: PolicySet, edits: Sequence[Edit], work: Work) -> Iterator[Widening]:
