@@ -139,13 +139,14 @@ def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Dif
     if engine is not None:  # the policies themselves are facts
         yield from _of_statements(system, engine, old, new)
     apart = engine.statement_kinds if engine is not None else ()
-    for change in fact_changes(_facts(old), _facts(new), apart):
-        yield from ((one, None) for one in _of_fact(system, change, new))
+    for kind in sorted({*old.facts.kinds(), *new.facts.kinds()} - set(apart)):
+        for change in fact_changes(_facts(old, kind), _facts(new, kind)):
+            yield from ((one, None) for one in _of_fact(system, change, new))
 
 
-def _facts(policy_set: PolicySet) -> Iterator[Fact]:
+def _facts(policy_set: PolicySet, kind: str) -> Iterator[Fact]:
     facts = policy_set.facts
-    return (fact for kind in facts.kinds() for name in facts.names(kind) for fact in facts.versions(kind, name))
+    return (fact for name in facts.names(kind) for fact in facts.versions(kind, name))
 
 
 def _of_fact(system: str, change: FactChange, new: PolicySet) -> Iterator[Difference]:
