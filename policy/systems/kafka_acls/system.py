@@ -48,7 +48,7 @@ from policy.systems.kafka_acls.entries import (
     read_acls,
     read_authorizer,
 )
-from policy.systems.kafka_acls.unmatchable import WILDCARD
+from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
@@ -61,7 +61,7 @@ class KafkaAcls:
     """The translator; see policy.systems.kit.system.System."""
 
     name = "kafka-acls"
-    kinds = {ACLS: Kind(principals=("principal",)), AUTHORIZER: Kind(missed=True)}
+    kinds = {ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",)), AUTHORIZER: Kind(missed=True)}
     deny_rule = "KA-DENY-WINS"
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)

@@ -42,7 +42,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects no other request. ``principals``: the fields that name principals. ``beside``: other
-    fields, which name one with a prefix alone.
+    fields, which name one with a prefix alone. ``anyone``: how a text begins that may stand for any principal, such as
+    a group of which no document has the members.
     """
 
     fact: bool = False
@@ -51,6 +52,7 @@ class Kind(msgspec.Struct, frozen=True):
     missed: bool = False
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    anyone: tuple[str, ...] = ()
 
 
 class ObjectOf(msgspec.Struct, frozen=True):
