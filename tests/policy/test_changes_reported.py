@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import policy
 from policy.analysis import widenings
 from policy.analysis.diff import compare
 from policy.analysis.unknown_names import leaves
@@ -36,8 +37,9 @@ MOMENT = 3  # of the change; what is generated is published from 0 on and valid 
 LATEST = 8
 ASKED = 100  # requests about each change
 POOL = 300  # requests of a system
-CHANGES = 10  # of the same documents
+CHANGES = 5  # of the same documents
 FLIPPED = {True: False, False: True, "ALLOW": "DENY", "DENY": "ALLOW", "allow": "deny", "deny": "allow"}
+EDITS = ("less", "less", "less", "more", "flip", "lift", "lift", "bound", "unbound", "until", "broken")
 QUICK, LONG = 30, 10_000
 PHASES = (Phase.explicit, Phase.generate)  # a change that fails is small as it is: to shrink it takes minutes
 
@@ -67,11 +69,15 @@ def without_dates(documents: Documents) -> list[Published]:
 def edited(chance: random.Random, document: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """A document with one difference: something of a list or mapping is gone, another's is there, or it is refused."""
     new = copy.deepcopy(document)
-    kind = chance.choice(("less", "less", "less", "more", "flip", "bound", "unbound", "until", "broken"))
+    if new["spec"].pop("misspelt", False) and chance.random() < 0.8:
+        return new
+    kind = chance.choice(EDITS)
     if kind == "less":
         _take_away(chance, new["spec"])
     elif kind == "more" and other["kind"] == new["kind"]:
         _put_in(chance, new["spec"], other["spec"])
+    elif kind == "lift":
+        _lift(chance, new["spec"])
     elif kind == "flip":
         _flip(chance, new["spec"])
     elif kind == "bound":
@@ -99,6 +105,18 @@ def _take_away(chance: random.Random, spec: Any) -> None:
         part.pop(chance.choice(sorted(part)) if isinstance(part, dict) else chance.randrange(len(part)))
 
 
+def _lift(chance: random.Random, spec: Any) -> None:
+    lists = [part for part in _containers(spec) if isinstance(part, list)]
+    denies = [(part, one) for part in lists for one in part if isinstance(one, dict) and _denies(one)]
+    if denies:
+        part, one = chance.choice(denies)
+        part.remove(one)
+
+
+def _denies(one: dict[str, Any]) -> bool:
+    return "deny" in (str(one.get("effect")), str(one.get("permission")).lower())
+
+
 def _flip(chance: random.Random, spec: Any) -> None:
     switches = [
         (one, name) for one in _containers(spec) if isinstance(one, dict) for name in one if _is_switch(one[name])
@@ -115,10 +133,22 @@ def _is_switch(value: Any) -> bool:
 def thinned(chance: random.Random, documents: Documents) -> Documents:
     """The same with less in them, at times: where little is allowed or denied, one part alone decides."""
     found = copy.deepcopy(documents)
+    if found and chance.random() < 0.2:
+        chance.choice(found)["spec"]["misspelt"] = True  # refused
     for document in found if chance.random() < 0.6 else ():
         for part in [one for one in _containers(document["spec"]) if isinstance(one, list)]:
             del part[chance.randrange(1, 3) :]
+    for document in found if chance.random() < 0.4 else ():
+        _allow_under_denies(chance, document["spec"])
     return found
+
+
+def _allow_under_denies(chance: random.Random, spec: Any) -> None:
+    """Beside each deny the same as an allow, so that something opens when the deny goes; for all hosts, at times."""
+    for part in [one for one in _containers(spec) if isinstance(one, list)]:
+        for one in [each for each in part if isinstance(each, dict) and _denies(each)]:
+            under = {name: FLIPPED[value] if _is_switch(value) else value for name, value in one.items()}
+            part.append({name: value for name, value in under.items() if name != "host" or chance.random() < 0.5})
 
 
 def _put_in(chance: random.Random, spec: dict[str, Any], other: dict[str, Any]) -> None:
@@ -227,6 +257,13 @@ def check_escalation(one: Turned, query: AuthorizationQuery, who: frozenset[str]
             assert one.effects(change.before, query, leaf) == {ALLOW} or kinds, (one.request, leaf, change.documents)
 
 
+def worth_asking(chance: random.Random, before: Snapshot, pool: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Some of the requests: first those that a deny decides, which are few."""
+    mixed = chance.sample(pool, len(pool))
+    mixed.sort(key=lambda one: all(reason.code != "denied" for reason in policy.decide(before, one).reasons))
+    return mixed[:ASKED]
+
+
 def look_for_unreported(system: str, count: int) -> Counter[str]:
     """How many requests turned from what, in so many changes; each of them is checked."""
     pool, seen = pool_of(system), Counter[str]()
@@ -238,8 +275,8 @@ def look_for_unreported(system: str, count: int) -> Counter[str]:
     def each(old: Documents, others: Documents, seed: int) -> None:
         chance = random.Random(seed)
         old = thinned(chance, old)
-        requests = chance.sample(pool, min(ASKED, len(pool)))
         before = Change(system, without_dates(old), [], (), MOMENT).before
+        requests = worth_asking(chance, before, pool)
         denied = [(one, str(answer)) for one in requests if (answer := reference.decide(before, one)) != "allow"]
         for _ in range(CHANGES if old and others else 0):
             change = change_of(chance, system, old, others)
