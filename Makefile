@@ -88,7 +88,8 @@ compose-test: $(TOOLS)-test ## Run what `docker compose up` starts, as a user do
 # What it finds, add to the tests as an example: verify draws the same ones in every run.
 EXAMPLES ?= 20
 explore: $(TOOLS)-test ## Look for counterexamples: the properties with new examples each time, EXAMPLES times as many, and new fuzz inputs
-	LOCKKEEPER_TEST_EXPLORE=1 LOCKKEEPER_TEST_EXAMPLES=$(EXAMPLES) $(PYTEST) --timeout=7200 $(PROPERTIES) tests/policy/test_cedar.py $(ARGS)
+	LOCKKEEPER_TEST_EXPLORE=1 LOCKKEEPER_TEST_EXAMPLES=$(EXAMPLES) $(PYTEST) --timeout=7200 $(PROPERTIES) tests/policy/test_cedar.py \
+	  tests/policy/test_changes_reported.py $(ARGS)
 	$(MAKE) --no-print-directory fuzz
 
 chaos: $(TOOLS)-test ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")

@@ -3,7 +3,7 @@
 from policy.analysis.concerned import concerned
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
-from policy.analysis.edits import Edit, said
+from policy.analysis.edits import Edit, refused, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import (
     EffectivePermission,
@@ -51,6 +51,7 @@ __all__ = [
     "literal_name",
     "nearest_grants",
     "open_to_everyone",
+    "refused",
     "replay",
     "said",
     "statements",

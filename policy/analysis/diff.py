@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from policy.analysis.openings import opening_text, openings
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.decision import Decision
 from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, StatementId
@@ -16,6 +17,7 @@ from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, Statement, engine_of, statement_facts, statements_of
+from policy.systems.kit.fact_changes import FactChange, fact_changes
 
 Sign = Literal["removed", "changed", "added"]
 SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
@@ -41,7 +43,7 @@ class Difference(msgspec.Struct, frozen=True):
     """A grant, membership or fact that came, went or changed.
 
     ``widens``: more may get through than before; ``narrows``: less. A grant that another one gave or still gives does
-    not count; of a fact that is not known without evaluation, so it widens. Grants are in the notation of their system.
+    not count; a fact widens unless its system knows that it opens nothing. Grants are in the notation of their system.
     """
 
     system: str
@@ -80,7 +82,7 @@ def compare_written(old: Snapshot, new: Snapshot) -> list[tuple[Difference, Comp
             *_of_one_side(system, "removed", before, policy_set),
             *_of_one_side(system, "added", policy_set, before),
         ]
-        found += _of_facts(system, before, policy_set)
+        found += [*_of_facts(system, before, policy_set), *_of_refusals(system, before, policy_set)]
     return sorted(found, key=lambda d: (d[0].system, d[0].document, SIGNS.index(d[0].sign), d[0].text))
 
 
@@ -94,7 +96,10 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
     links = {placeless(way) for way in _memberships(there)}
     ways = [way for way in _memberships(here) if placeless(way) not in links]
     # A new one widens by the allows it leads to, a lost one by the denies.
+    # One that led to what a refused document affects made requests errors.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
+    if sign == "removed" and ways and (broken := here.broken_at(None)):
+        opening |= MembershipIndex(_memberships(here)).members(broken)
     closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()
     for way in ways:
         widens, narrows = way.principal in opening, way.principal in closing
@@ -131,20 +136,47 @@ def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
 
 def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:
     engine = engine_of(all_systems()[system])
-    kinds = list(all_systems()[system].kinds)
-    if engine is not None:  # the policies themselves are facts, of other kinds than the documents
-        kinds = sorted({*old.facts.kinds(), *new.facts.kinds()} - set(engine.statement_kinds))
+    if engine is not None:  # the policies themselves are facts
         yield from _of_statements(system, engine, old, new)
-    for kind in kinds:
-        for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
-            facts = [side.facts.versions(kind, name) for side in (old, new)]
-            before, after = ([_said(fact) for fact in versions] for versions in facts)
-            if before != after:
-                sign: Sign = "added" if not before else "removed" if not after else "changed"
-                places = (fact.statement_id.document for versions in facts for fact in versions if fact.statement_id)
-                document = next(places, f"{system}/{kind}/{name}")  # one may hold several facts
-                text = f"what is known of {kind} {name.removesuffix(f'#{document}')}"
-                yield Difference(system, sign, text, document, True), None
+    apart = engine.statement_kinds if engine is not None else ()
+    for kind in sorted({*old.facts.kinds(), *new.facts.kinds()} - set(apart)):
+        for change in fact_changes(_facts(old, kind), _facts(new, kind)):
+            yield from ((one, None) for one in _of_fact(system, change, new))
+
+
+def _facts(policy_set: PolicySet, kind: str) -> Iterator[Fact]:
+    facts = policy_set.facts
+    return (fact for name in facts.names(kind) for fact in facts.versions(kind, name))
+
+
+def _of_fact(system: str, change: FactChange, new: PolicySet) -> Iterator[Difference]:
+    """One for each restriction that is gone, else one for the fact: where nothing opens, of document kinds alone."""
+    translator = all_systems()[system]
+    found = openings(translator, change, new.facts)
+    sign: Sign = "added" if not change.before else "removed" if not change.after else "changed"
+    document = change.document or f"{system}/{change.kind}/{change.name}"
+    yield from (Difference(system, sign, opening_text(one, change), document, True) for one in found if one.lifts)
+    widens = any(not one.lifts for one in found)
+    if widens or (not found and (change.kind in translator.kinds or engine_of(translator) is not None)):
+        name = change.name.removesuffix(f"#{document}")  # one document may hold several facts
+        text = f"what is known of {change.kind} {name}"
+        yield Difference(system, sign, text, document, widens)
+
+
+def _of_refusals(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:
+    """Refused documents that affected requests, and no longer do, or not all of them."""
+    for document in sorted(_refusals(system, old, new)):
+        text = "was refused and without a good version: requests that it affected were errors"
+        yield Difference(system, "removed", text, document, True), None
+
+
+def _refusals(system: str, old: PolicySet, new: PolicySet) -> set[str]:
+    before, after = old.broken_at(None), new.broken_at(None)
+    found = {str(key) for principal, key in before.items() if principal not in after}
+    for kind in all_systems()[system].kinds:
+        names = set(old.facts.broken(kind)) - set(new.facts.broken(kind))
+        found |= {f"{system}/{kind}/{name}" for name in names}
+    return found
 
 
 def _of_statements(
@@ -165,7 +197,3 @@ def _by_content(engine: Engine, side: PolicySet) -> Contents:
     for statement_id, statement in statements_of(engine, statement_facts(engine, side.facts)):
         found.setdefault((statement.effect, statement.text, statement.window), (statement, statement_id.document))
     return found
-
-
-def _said(fact: Fact) -> tuple[Any, ...]:
-    return fact.body, fact.window, fact.not_before

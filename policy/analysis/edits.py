@@ -1,6 +1,6 @@
 """Changed documents, and where something came or went with them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -8,14 +8,42 @@ from policy.analysis.diff import Written, placeless
 from policy.analysis.versions import PolicySetVersion
 from policy.core.model import CompiledDocument, Effect, Grant, Membership
 from policy.store.documents import DocumentHistory
+from policy.systems.kit.engine import engine_of
+from policy.systems.kit.fact_changes import FactChange, fact_changes
+from policy.systems.kit.system import System
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """A document that changed: its ``system/kind/name``, what it said and what it says; deleted, it says nothing."""
+    """A document that changed: its ``system/kind/name``, what it said and what it says; deleted, it says nothing.
+
+    ``refused_before``, ``refused_after``: the principals that it affected or affects as a refused document without a
+    good version; None: it was or is none.
+    """
 
     document: str
     before: CompiledDocument
     after: CompiledDocument
+    refused_before: frozenset[str] | None = None
+    refused_after: frozenset[str] | None = None
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it may answer a request otherwise."""
+        return self.before != self.after or self.lifts_refusal
+
+    @property
+    def lifts_refusal(self) -> bool:
+        """Whether requests that were answered ``error`` for a refused document no longer are."""
+        if self.refused_before is None:
+            return False
+        return self.refused_after is None or not self.refused_before <= self.refused_after
+
+
+def refused(document_history: DocumentHistory | None) -> frozenset[str] | None:
+    """The principals that a refused document affects; None: it is not refused, or has a good version."""
+    if document_history is None or not document_history.broken:
+        return None
+    return document_history.affected_principals
 
 
 def said(document_history: DocumentHistory | None) -> CompiledDocument:
@@ -25,6 +53,17 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
     """
     current = document_history.in_force if document_history is not None else None
     return current.compiled if current is not None else CompiledDocument()
+
+
+def fact_changes_of(system: System, edits: Sequence[Edit]) -> Iterator[FactChange]:
+    """The facts that edits change together, but an engine's statements; one that moves to another document is none."""
+    before, after = ([fact for compiled in side for fact in compiled.facts] for side in _sides(edits))
+    engine = engine_of(system)
+    return fact_changes(before, after, engine.statement_kinds if engine is not None else ())
+
+
+def _sides(edits: Sequence[Edit]) -> tuple[list[CompiledDocument], list[CompiledDocument]]:
+    return [edit.before for edit in edits], [edit.after for edit in edits]
 
 
 class GrantChange(msgspec.Struct, frozen=True):

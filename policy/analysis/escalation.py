@@ -13,21 +13,25 @@ What is claimed is not known to documents. So a deny that no longer applies is r
 another's with whom he might share a request: a group that he may claim as well (``companion``).
 
 Where it reports too much: grants that cover something only together do not count as covering it; of two overlapping
-globs (such as ``a*b`` and ``*c``) one stands for what both match. Facts, such as kinds kept from Editors, are not
-compared. A refused document neither gives nor takes: what it did before it was refused goes on counting.
+globs (such as ``a*b`` and ``*c``) one stands for what both match. A refused document neither gives nor takes: what it
+did before it was refused goes on counting.
+
+Facts that restrict, such as kinds kept from Editors, count as denies where their system says that one is gone
+(`policy.systems.kit.fact_changes`).
 
 The work may be bounded (``Work``). What was found until then is reported, as incomplete.
 """
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit, GrantChange, grant_changes
+from policy.analysis.edits import Edit, GrantChange, fact_changes_of, grant_changes
 from policy.analysis.engine_changes import opened
+from policy.analysis.openings import opening_text, openings
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
 from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common, members_of_both
 from policy.analysis.wording import grant_text, membership_text
@@ -38,7 +42,7 @@ from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
-from policy.systems.kit.system import EVERYONE, System
+from policy.systems.kit.system import EVERYONE, HasCompanions, System
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
 NAMES_A_STEP = 5  # of those whom something concerns, gone through with a step of work
@@ -97,9 +101,23 @@ def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: in
     if not changed:
         return Analysis()
     found = [*_Comparison(system, policy_set, changed, at, work).escalations()]
+    found += _by_facts(system, policy_set, changed, work)
     if (engine := engine_of(system)) is not None:
         found += _by_engine(engine, policy_set, changed, at, work)
     return Analysis(tuple(sorted(found)), not work.exceeded)
+
+
+def _by_facts(system: System, policy_set: PolicySet, edits: Sequence[Edit], work: Work) -> Iterator[Escalation]:
+    """The restrictions that facts had, and have no more."""
+    with contextlib.suppress(WorkExceeded):
+        for change in fact_changes_of(system, edits):
+            work.take(1 + len(change.before) + len(change.after))
+            for one in openings(system, change, policy_set.facts):
+                if one.lifts:
+                    text, document = opening_text(one, change), change.document
+                    yield Escalation(
+                        document, -1, "deny-lifted", one.severity, (one.lifts,), (text,), (one.who,), (document,)
+                    )
 
 
 def _by_engine(
@@ -134,11 +152,15 @@ def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Some who hold the same before, and the same after. ``is_claim``: they are claims, not subjects."""
+    """Some who hold the same before, and the same after. ``is_claim``: they are claims, not subjects.
+
+    ``principal``: the one that it is, in a system where others of its request depend on that (`HasCompanions`); "".
+    """
 
     before: EffectiveGrants
     after: EffectiveGrants
     is_claim: bool
+    principal: str
 
 
 class _People(msgspec.Struct, frozen=True):
@@ -220,6 +242,7 @@ class _Comparison:
         self._policy_set = policy_set
         self._powers = PowerTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
+        self._companions = system.in_one_request if isinstance(system, HasCompanions) else None
         self._found: dict[_Place, _Found] = {}
 
     def escalations(self) -> Iterator[Escalation]:
@@ -272,11 +295,18 @@ class _Comparison:
         for deny in start.grants:
             for group in people.groups:
                 self._take()
-                shadowed = self._shadow_index.find(deny, group.before, group.after, group.is_claim)
+                shadowed = self._shadow_index.find(deny, group.before, group.after, self._may_join(group))
                 if shadowed is not None:
                     self._lifted(deny, shadowed, people, [group])
             if people.unseen:
                 self._lifted(deny, None, people, [])
+
+    def _may_join(self, group: _Group) -> Callable[[str], bool]:
+        """Who may share a request with those of a group: claims, and with a claim also a subject."""
+        if self._companions is not None:
+            return functools.partial(self._companions, group.principal)
+        wanted = (*self._subjects, *self._claims) if group.is_claim else self._claims
+        return lambda name: name.startswith(wanted)
 
     def _lifted(self, deny: Grant, shadowed: ShadowedAllows | None, people: _People, groups: list[_Group]) -> None:
         sure = shadowed is not None and not shadowed.companion
@@ -294,7 +324,7 @@ class _Comparison:
     @functools.cached_property
     def _shadow_index(self) -> ShadowIndex:
         denied = {deny.permission for start in self._losses for deny in start.grants}
-        return ShadowIndex(self._after, self._memberships, self._subjects, self._claims, denied, self._take)
+        return ShadowIndex(self._after, self._memberships, denied, self._take)
 
     @functools.cached_property
     def _losses(self) -> list[GrantChange]:
@@ -312,7 +342,8 @@ class _Comparison:
 
     def _group(self, principal: str) -> _Group:
         is_claim = principal == EVERYONE or principal.startswith(self._claims)
-        return _Group(self._before.effective_grants(principal), self._after.effective_grants(principal), is_claim)
+        before, after = self._before.effective_grants(principal), self._after.effective_grants(principal)
+        return _Group(before, after, is_claim, principal if self._companions is not None else "")
 
     def _escalations_at(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""

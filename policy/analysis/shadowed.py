@@ -24,21 +24,18 @@ class ShadowedAllows(msgspec.Struct, frozen=True):
 class ShadowIndex:
     """The allows of a version, found by what they have in common with a deny.
 
-    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.systems.kit.system.System`. ``denied``:
-    the permissions of all denies that will be looked up. ``take``: is called with the steps of work, and may end it.
+    ``denied``: the permissions of all denies that will be looked up. ``take``: is called with the steps of work, and
+    may end it.
     """
 
     def __init__(
         self,
         version: PolicySetVersion,
         memberships: MembershipIndex,
-        subjects: tuple[str, ...],
-        claims: tuple[str, ...],
         denied: Iterable[Pattern],
         take: Callable[[int], None] = lambda _steps: None,
     ) -> None:
         self._version, self._memberships, self._take = version, memberships, take
-        self._anyone, self._claims = (*subjects, *claims), claims
         permissions = set(denied)
         self._allows: PatternIndex[Grant] = PatternIndex()
         wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
@@ -50,17 +47,17 @@ class ShadowIndex:
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 
     def find(
-        self, deny: Grant, before: EffectiveGrants, after: EffectiveGrants, is_claim: bool
+        self, deny: Grant, before: EffectiveGrants, after: EffectiveGrants, may_join: Callable[[str], bool]
     ) -> ShadowedAllows | None:
         """An allow that ``deny`` took away before and nothing does after, first looked for with its own principal.
 
-        ``is_claim``: the principal is a claim, which any subject may make beside others.
+        ``may_join``: whether a request may have another principal, of this name, beside its own.
         """
         parts = list(before.parts(deny))
         for part in parts:
             if (allow := self._own(part, after)) is not None:
                 return ShadowedAllows(allow)
-        return next(filter(None, (self._of_a_companion(part, after, is_claim) for part in parts)), None)
+        return next(filter(None, (self._of_a_companion(part, after, may_join) for part in parts)), None)
 
     def _own(self, deny: Grant, after: EffectiveGrants) -> Grant | None:
         met = self._meeting(deny)
@@ -68,9 +65,11 @@ class ShadowIndex:
         allows = (allow for principal in sorted(met.keys() & after.principals) for allow in met[principal])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
-    def _of_a_companion(self, deny: Grant, after: EffectiveGrants, is_claim: bool) -> ShadowedAllows | None:
+    def _of_a_companion(
+        self, deny: Grant, after: EffectiveGrants, may_join: Callable[[str], bool]
+    ) -> ShadowedAllows | None:
         for principal, allows in sorted(self._meeting(deny).items()):
-            for who in self._companions(principal, is_claim):
+            for who in self._companions(principal, may_join):
                 self._take(1 + len(allows))
                 effective = self._version.effective_grants(who)
                 for allow in allows:
@@ -88,10 +87,9 @@ class ShadowIndex:
                     met.setdefault(allow.principal, []).append(allow)
         return self._met[key]
 
-    def _companions(self, principal: str, is_claim: bool) -> list[str]:
-        """Who may share a request with one who is rid of a deny: claims, and with a claim also a subject."""
-        wanted = self._anyone if is_claim else self._claims
-        return sorted(who for who in self._memberships.members([principal]) if who.startswith(wanted))[:COMPANIONS]
+    def _companions(self, principal: str, may_join: Callable[[str], bool]) -> list[str]:
+        """Who holds what the principal does and may share a request with one who is rid of a deny."""
+        return sorted(filter(may_join, self._memberships.members([principal])))[:COMPANIONS]
 
 
 def _comes_through(allow: Grant, deny: Grant, rid: EffectiveGrants, effective: EffectiveGrants) -> bool:

@@ -24,7 +24,9 @@ def nearest(name: str, known: Iterable[str], prefix: str = "", most: int = 3, se
 
     `most`: how many names; `separator`: between them.
     """
-    close = _close_matches(name.removeprefix(prefix), tuple(other.removeprefix(prefix) for other in known), most)
+    written = name.removeprefix(prefix)
+    close = _close_matches(written, tuple(other.removeprefix(prefix) for other in known), most)
+    close = tuple(other for other in close if other != written)  # known, but not here: it is not misspelt
     return f"; did you mean {separator.join(prefix + other for other in close)}?" if close else ""
 
 

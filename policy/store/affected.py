@@ -37,7 +37,10 @@ def affected(system: System, key: Key, value: object) -> frozenset[str]:
     if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
         return ALL
     document = value if isinstance(value, Mapping) else {"spec": value}
-    named = (principal for text, bare in _texts(kind, document) for principal in _principals_of(system, text, bare))
+    texts = list(_texts(kind, document))
+    if kind.anyone and any(plain(part).startswith(kind.anyone) for text, _ in texts for part in _names_in(text)):
+        return ALL
+    named = (principal for text, bare in texts for principal in _principals_of(system, text, bare))
     return frozenset({*_by_name(system, key, document), *named})
 
 
@@ -94,8 +97,12 @@ def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]
 
 def _principals_of(system: System, text: str, bare: bool) -> Iterator[str]:
     """The principals that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
-    for name in {text, *SEPARATORS.split(text)} - {""}:
+    for name in _names_in(text):
         yield from _written(system, plain(name), bare)
+
+
+def _names_in(text: str) -> set[str]:
+    return {text, *SEPARATORS.split(text)} - {""}
 
 
 def _written(system: System, name: str, bare: bool) -> Iterator[str]:

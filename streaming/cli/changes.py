@@ -21,7 +21,7 @@ from streaming.cli.app import (
 from streaming.cli.decisions import span_since
 
 if TYPE_CHECKING:
-    from policy.analysis import Difference
+    from policy.analysis import Difference, Widening
     from streaming.records.change import PolicyState
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
@@ -276,6 +276,16 @@ def _state(state: "PolicyState") -> str:
     return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
 
 
+def _widening(one: "Widening") -> str:
+    place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
+    if one.kind == "fact":
+        return f"what is known of {one.resource} is another, which may allow more ({place})"
+    verb = "is no longer denied" if one.kind == "deny-lifted" else "may"
+    by = f", by {one.by}" if one.by else ""
+    on = f" on {one.resource}" if one.resource else ""
+    return f"{one.who} {verb} {one.action}{on}{f' {one.when}' if one.when else ''} ({place}{by})"
+
+
 def _widened(change: "LoggedChange") -> Iterator[str]:
     if not change.widens:
         yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
@@ -284,11 +294,7 @@ def _widened(change: "LoggedChange") -> Iterator[str]:
         together = f", together with {', '.join(others)}" if others else ""
         yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
         for each in one.widens[:SHOWN]:
-            verb = "is no longer denied" if each.kind == "deny-lifted" else "may"
-            place = each.document if each.statement is None else f"{each.document} statement {each.statement}"
-            by = f", by {each.by}" if each.by else ""
-            on = f" on {each.resource}" if each.resource else ""
-            yield f"  {each.who} {verb} {each.action}{on}{f' {each.when}' if each.when else ''} ({place}{by})"
+            yield f"  {_widening(each)}"
         if one.widens_count > SHOWN:
             yield f"  and {one.widens_count - SHOWN} more: see --json"
         if not one.complete:

@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Work, all_systems, to_text
-from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, said, widenings
+from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, refused, said, widenings
 from streaming.kafka.clients import Partition
 from streaming.records.change import ChangeWidens, widens_record
 from streaming.records.formats import Result
@@ -58,6 +58,8 @@ class _Changed(msgspec.Struct):
     newest: PublishedDocument
     changes: dict[str, None]  # the ids, in order
     after: CompiledDocument = CompiledDocument()
+    refused_before: frozenset[str] | None = None
+    refused_after: frozenset[str] | None = None
 
 
 class _Change(msgspec.Struct):
@@ -77,7 +79,7 @@ class _Change(msgspec.Struct):
         """Go on to the state after a later change."""
         for key, one in later.documents.items():
             known = self.documents.setdefault(key, one)
-            known.newest, known.after = one.newest, one.after
+            known.newest, known.after, known.refused_after = one.newest, one.after, one.refused_after
             known.changes.update(one.changes)
         self.policy_set, self.merged = later.policy_set, self.merged + 1
 
@@ -119,7 +121,9 @@ class Changes:
         newest = PublishedDocument(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
-            self._changed[key] = _Changed(said(store.histories.get(key)), newest, newest, {change: None})
+            history = store.histories.get(key)
+            noted = _Changed(said(history), newest, newest, {change: None}, refused_before=refused(history))
+            self._changed[key] = noted
         else:
             known.newest = newest
             known.changes[change] = None
@@ -147,7 +151,8 @@ class Changes:
         documents = {key: one for key, one in self._changed.items() if key.system == system}
         for key, one in documents.items():
             del self._changed[key]
-            one.after = said(store.histories.get(key))
+            history = store.histories.get(key)
+            one.after, one.refused_after = said(history), refused(history)
         if documents:
             first = min((one.first for one in documents.values()), key=lambda record: record.offset)
             self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
@@ -254,7 +259,10 @@ class Changes:
 
 
 def _edits(change: _Change) -> list[Edit]:
-    return [Edit(str(key), one.before, one.after) for key, one in change.documents.items()]
+    return [
+        Edit(str(key), one.before, one.after, one.refused_before, one.refused_after)
+        for key, one in change.documents.items()
+    ]
 
 
 def _policy_set_of(system: str, store: DocumentStore) -> PolicySet:

@@ -66,13 +66,12 @@ def test_a_window_is_part_of_a_grant() -> None:
 
 
 def test_a_changed_fact_is_reported() -> None:
-    """Nobody can tell from a fact alone what it opens, so it counts as widening."""
+    """What it opens, the grant of the switch says; of tasks' roles, the fact itself."""
     enforced = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}
     open_ = {**enforced, "spec": {"enforcement": False}}
     assert differences([enforced], [enforced]) == []
     found = differences([enforced], [open_])
-    assert found
-    assert all(widens for _, _, widens in found)
+    assert [widens for _, _, widens in found] == [False, True]
     assert any("Organization o" in text for _, text, _ in found)
 
 
@@ -96,3 +95,27 @@ def test_replay_tells_the_requests_that_are_answered_otherwise() -> None:
         (3, "deny", "deny"),
     ]
     assert list(replay(old, new, [one, other], trust=frozenset())) == []
+
+
+def acl(name: str, *resources: str) -> dict[str, Any]:
+    """Entries of dana's on topics."""
+    entries = [
+        {"principal": "User:dana", "operation": "Read", "resource_type": "Topic", "name": one} for one in resources
+    ]
+    return {"system": "kafka-acls", "kind": "Acls", "name": name, "spec": {"entries": entries}}
+
+
+@pytest.mark.parametrize(("is_open", "widens"), [(True, ["* is no longer denied Topic/* on b"]), (False, [])])
+def test_the_last_entry_of_a_resource_that_is_open_without_one_widens(is_open: bool, widens: list[str]) -> None:
+    """Everyone may use b then; a moved to another document, and c has an entry still."""
+    spec = {"allow_everyone_if_no_acl_found": is_open}
+    settings = {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": spec}
+    found = differences([settings, acl("x", "a", "b", "c"), acl("y", "c")], [settings, acl("z", "a"), acl("y", "c")])
+    assert [text.partition(":")[0] for _, text, opens in found if opens] == widens
+
+
+def test_a_refused_document_that_goes_widens() -> None:
+    """Requests that it affected were errors, and may be allowed now."""
+    bad = {"system": "lenses6", "kind": "Role", "name": "bad", "spec": {"statements": 7}}
+    found = differences([group("g", "r", "bad"), role("r", READ), bad], [group("g", "r", "bad"), role("r", READ)])
+    assert [(sign, widens) for sign, _, widens in found] == [("removed", True)]

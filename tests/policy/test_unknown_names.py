@@ -6,7 +6,7 @@ import pytest
 
 from policy import compile_documents
 from policy.analysis import unknown_names, unknown_subject, unknown_terms
-from policy.core.suggest import misspelt
+from policy.core.suggest import misspelt, nearest
 
 
 def _role(name: str, *statements: dict[str, Any]) -> dict[str, Any]:
@@ -301,3 +301,12 @@ def test_cedar_knows_what_its_documents_name() -> None:
 def test_one_misspelt_word_is_a_typing_error_and_another_name_is_not(name: str, known: str, found: str) -> None:
     """Names with other numbers or other short words are names of other things."""
     assert misspelt(name, [known]) == found
+
+
+def test_an_action_that_the_catalogue_has_is_not_said_to_be_misspelt() -> None:
+    """Kafka's authorizer enforces Write on groups; "no action Write; did you mean Write?" helps nobody."""
+    asked = {"id": "r", "system": "kafka-acls", "subject": {"type": "user", "id": "User:dana"}}
+    asked |= {"action": {"name": "Write"}, "resource": {"type": "Group", "id": "billing"}}
+    assert unknown_terms(asked) == []
+    assert nearest("Write", ["Write", "Read"]) == ""
+    assert nearest("Wrte", ["Write", "Read"], most=1) == "; did you mean Write?"

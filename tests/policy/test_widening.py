@@ -6,9 +6,11 @@ import pytest
 
 from policy import DocumentStore, Snapshot, Work, all_systems, compile_documents, identify
 from policy.analysis import Edit, Widening, Widenings, said, widenings
+from policy.analysis.diff import compare
 from policy.analysis.wording import grant_words
 from policy.systems.lenses6.grammar import action_pattern, resource_pattern
 from tests.contracts import examples
+from tests.policy.changes import Change
 
 Documents = list[dict[str, Any]]
 
@@ -88,3 +90,29 @@ def test_grants_of_all_systems_have_words_and_those_of_lenses6_are_read_back(sys
         assert resource
         if system == "lenses6":
             assert (action_pattern(action), resource_pattern(resource)) == (grant.permission, grant.object)
+
+
+REFUSED = {"system": "lenses6", "kind": "Role", "name": "bad", "spec": {"statements": [{"effect": "deny"}]}}
+
+
+def changed(old: Documents, new: Documents, *gone: dict[str, Any]) -> tuple[set[tuple[str, str, str]], bool]:
+    """(who, document, by) of what a change in a log lifts, and whether `policy diff` says that it widens."""
+    change = Change("lenses6", old, new, [identify(one) for one in gone])
+    found = widenings(change.system, change.after.policy_sets["lenses6"], change.edits, 0, Work()).found
+    differs = any(one.widens for one in compare(change.before, change.after))
+    return {(one.who, one.document, one.by) for one in found if one.kind == "deny-lifted"}, differs
+
+
+def test_a_refused_document_that_goes_or_is_corrected_widens() -> None:
+    """Whom it affects got errors: it may have held a deny."""
+    old = [role("r", "kafka:topic:prod/*"), group("g", ["r", "bad"], "user:a"), REFUSED]
+    lifted = {("*", "lenses6/Role/bad", "")}
+    assert changed(old, [], REFUSED) == (lifted, True)
+    assert changed(old, [role("bad", "kafka:topic:x/*", "deny")]) == (lifted, True)
+    assert changed(old, [{**REFUSED, "spec": {"statements": 7}}]) == (set(), False)
+
+
+def test_who_is_no_longer_a_member_of_what_a_refused_document_affects_is_named() -> None:
+    old = [role("r", "kafka:topic:prod/*"), group("g", ["r", "bad"], "user:a"), REFUSED]
+    assert changed(old, [group("g", ["r"], "user:a")]) == ({("group:g", "lenses6/Role/bad", "lenses6/Group/g")}, True)
+    assert changed(old, [group("g", ["bad"], "user:a")]) == (set(), False)

@@ -301,3 +301,16 @@ def test_what_a_change_widens_follows_with_the_ids_of_the_changes_that_were_comp
     job.read(group("admin"))
     assert job.alerts() == []
     assert [widens["widens"] for widens in job.widens] == [[]], "that nothing is widened is said too"
+
+
+def test_a_refused_document_that_is_deleted_or_corrected_widens() -> None:
+    """Requests that it affected were errors; what is refused again lifts nothing."""
+    job = CompiledDocument({("policies", 0): 0}, "Role/bad")
+    job.alerts()
+    job.read("Role/bad")
+    job.alerts()
+    assert [widens["widens"] for widens in job.widens] == [[]]
+    job.read({"system": SYSTEM, "kind": "Role", "name": "bad", "spec": {"statements": []}})
+    job.alerts()
+    lifted = {"who": "*", "action": "*", "resource": "*", "document": f"{SYSTEM}/Role/bad", "kind": "deny-lifted"}
+    assert [widens["widens"] for widens in job.widens] == [[lifted]]

@@ -15,8 +15,9 @@ from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
 from policy.systems.cdap.expression import ExpressionBuilder, named_entity
-from policy.systems.cdap.grants import PRINCIPAL_KINDS, read_backend, read_grant
+from policy.systems.cdap.grants import PRINCIPAL_KINDS, SINGLED_OUT, read_backend, read_grant
 from policy.systems.kit.claims import claimed
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, expression
 from policy.systems.kit.system import Kind, kind_of
@@ -87,6 +88,10 @@ class Cdap:
         needed = expression(need, builder.leaf) or All((), need.get("rule", ""))
         claims = tuple(sorted({*builder.claims, *(claim for one in by_claim.values() for claim in one.used)}))
         return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
+
+    def opened_by(self, change: FactChange, facts: Facts) -> tuple[Opening, ...]:
+        """Anything where entities come, go or move; what grants single out their own changes say."""
+        return () if change.kind == SINGLED_OUT else (Opening(),)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """CDAP never looks back."""

@@ -16,7 +16,8 @@ from policy.core.document import Document
 from policy.core.model import ALLOW, DENY, CompiledDocument, Effect, Fact, Grant, StatementId
 from policy.core.pattern import ANY, Exact, Pattern, Prefix, exactly
 from policy.core.suggest import nearest
-from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
+from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of, operations
+from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD, principal_warning, warnings_of
 from policy.systems.kit.system import EVERYONE
 from policy.systems.kit.validator import Validator
 
@@ -27,8 +28,9 @@ PRINCIPAL, NAME, ALLOWED, DENIED = "principal:", "name:", "allowed@", "denied@"
 PREFIXES = (PRINCIPAL, NAME, ALLOWED, DENIED)
 RESERVED = (*PREFIXES, "group:")  # `policy.store.affected` reads a text with one of these as a principal of ours
 ANYONE = "User:*"
-WILDCARD = "*"
+MEMBERS = "Group"  # of some group; no principal, as it has no colon
 SUPER, UNMATCHED = ("super",), ("unmatched",)
+PATTERNS = ("every", "literal", "prefixed")  # indexes of entries by what they match: TYPE, or TYPE:NAME
 EVERY_NAME = Pattern((ANY,))
 MAX_PREFIX = 1_000  # characters of a prefix: a request looks up each beginning of its resource's name (KA-EMPTY)
 
@@ -57,6 +59,11 @@ class Entry(msgspec.Struct, frozen=True):
         yield _permission(self.resource_type, self.operation)
         if self.effect == ALLOW and (implied := catalogue()["implied"].get(self.operation)):
             yield _permission(self.resource_type, implied)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Whom else a deny may be for: Kafka's principals have no groups, so any may be a member (KA-GROUP-DENY)."""
+        return (MEMBERS,) if self.effect == DENY and self.principal.startswith(f"{GROUP}:") else ()
 
     @property
     def key(self) -> tuple[str, str]:
@@ -102,6 +109,14 @@ def principal_of(principal: str, effect: Effect, host: str) -> str:
     return f"{ALLOWED if effect == ALLOW else DENIED}{quote(host, safe='')}:{principal}"
 
 
+def host_and_name(principal: str) -> tuple[str, str]:
+    """The host and the TYPE:NAME of a principal of grants, the host escaped; ``*`` for all hosts."""
+    if principal.startswith((ALLOWED, DENIED)):
+        host, _, name = principal.partition("@")[2].partition(":")
+        return host, name
+    return WILDCARD, principal.removeprefix(PRINCIPAL)
+
+
 def read_acls(document: Document) -> CompiledDocument:
     """Entries as grants; their resources are known also while the document is not valid (KA-EMPTY).
 
@@ -109,7 +124,7 @@ def read_acls(document: Document) -> CompiledDocument:
     """
     entries = read_entries(document)
     grants = tuple(grant for number, entry in enumerate(entries) for grant in _grants(document, number, entry))
-    return CompiledDocument(grants, facts=(_fact(document, entries),), warnings=tuple(_warnings(entries)))
+    return CompiledDocument(grants, facts=(_fact(document, entries),), warnings=tuple(warnings_of(entries)))
 
 
 def read_entries(document: Document) -> list[Entry]:
@@ -135,7 +150,7 @@ def _entry(form: Validator, given: Mapping[str, Any]) -> Entry:
     if principal and (wrong := principal_fault(principal)):
         form.error(f"{wrong} (KA-PRINCIPAL)", "principal")
     resource_type = form.one_of("resource_type", catalogue()["operations"])
-    operation = _operation(form, resource_type)
+    operation = _operation(form)
     host = form.text("host", required=False) or WILDCARD
     permission = form.one_of("permission", ("ALLOW", "DENY"), required=False)
     prefixed = form.one_of("pattern_type", ("LITERAL", "PREFIXED"), required=False) == "PREFIXED"
@@ -145,42 +160,35 @@ def _entry(form: Validator, given: Mapping[str, Any]) -> Entry:
     return Entry(principal, host, operation, DENY if permission == "DENY" else ALLOW, resource_type, prefixed, name)
 
 
-def _operation(form: Validator, resource_type: str) -> str:
-    """An operation of the type, or All (KA-TYPES)."""
+def _operation(form: Validator) -> str:
+    """An operation of Kafka, or All: its authorizer enforces each of them on every type (KA-TYPES)."""
     text = form.text("operation")
-    name, known = operation_of(text), (*catalogue()["operations"].get(resource_type, ()), ALL)
-    if text and resource_type and name not in known:
+    name = operation_of(text)
+    if text and name is None:
+        known = (*operations(), ALL)
         hint = nearest(text, known)
-        form.error(f"{text!r} is not an operation of {resource_type}: {', '.join(known)}{hint} (KA-TYPES)", "operation")
+        form.error(f"{text!r} is not an operation of Kafka: {', '.join(known)}{hint} (KA-TYPES)", "operation")
     return name or ""
 
 
 def _grants(document: Document, number: int, entry: Entry) -> Iterator[Grant]:
-    principal = principal_of(entry.principal, entry.effect, entry.host)
     statement_id = StatementId(str(document.key), number)
-    for permission in entry.permissions:
-        yield Grant(principal, entry.effect, permission, entry.object, statement_id, document.window)
+    for principal in (entry.principal, *entry.members):
+        named = principal_of(principal, entry.effect, entry.host)
+        for permission in entry.permissions:
+            yield Grant(named, entry.effect, permission, entry.object, statement_id, document.window)
 
 
 def _fact(document: Document, entries: list[Entry]) -> Fact:
     hosts: dict[str, set[tuple[Effect, str]]] = {}
     for entry in entries:
-        if entry.host != WILDCARD:
-            hosts.setdefault(entry.principal, set()).add((entry.effect, entry.host))
-    keys = dict.fromkeys((*(("host of", principal) for principal in sorted(hosts)), *(one.key for one in entries)))
+        for principal in (entry.principal, *entry.members) if entry.host != WILDCARD else ():
+            hosts.setdefault(principal, set()).add((entry.effect, entry.host))
+    groups = [("denies", MEMBERS)] if any(entry.members for entry in entries) else []
+    named = (("host of", principal) for principal in sorted(hosts))
+    keys = dict.fromkeys((*named, *groups, *(one.key for one in entries)))
     body = Entries({principal: tuple(sorted(found)) for principal, found in sorted(hosts.items())})
     return Fact(ENTRIES, document.key.name, body, tuple(sorted(keys)), StatementId(str(document.key)))
-
-
-def _warnings(entries: list[Entry]) -> Iterator[str]:
-    """Entries that no request is likely to meet: Kafka takes them, too."""
-    cluster = catalogue()["cluster"]
-    for number, entry in enumerate(entries):
-        place = f"entries[{number}]"
-        if entry.host != WILDCARD and (set("/* ,") & set(entry.host)):
-            yield f"{place}.host: {entry.host!r} is compared as text, and no client has such an address (KA-HOST)"
-        if entry.resource_type == "Cluster" and entry.name not in (cluster, WILDCARD) and not entry.prefixed:
-            yield f"{place}.name: {entry.name!r} matches no cluster: its name is {cluster}"
 
 
 def read_authorizer(document: Document) -> CompiledDocument:
@@ -207,4 +215,6 @@ def read_authorizer(document: Document) -> CompiledDocument:
     if open_unmatched:
         grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))
     body = Authorizer(frozenset(users), open_unmatched)
-    return CompiledDocument(tuple(grants), facts=(Fact(AUTHORIZER, ONLY, body, (), StatementId(key)),))
+    odd = (principal_warning(user, has_wildcard=False) for user in users)
+    warnings = tuple(f"super_users: {text}" for text in odd if text)
+    return CompiledDocument(tuple(grants), (), (Fact(AUTHORIZER, ONLY, body, (), StatementId(key)),), warnings)

@@ -26,28 +26,33 @@ from policy.core.model import (
 )
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kafka_acls.catalogue import catalogue, requested_operation, resource_type_of
+from policy.systems.kafka_acls.catalogue import catalogue, operations, requested_operation, resource_type_of
 from policy.systems.kafka_acls.entries import (
     ACLS,
     ANYONE,
     AUTHORIZER,
     ENTRIES,
     MAX_PREFIX,
+    MEMBERS,
     NAME,
     ONLY,
+    PATTERNS,
     PREFIXES,
     PRINCIPAL,
     SUPER,
     UNMATCHED,
     Authorizer,
+    host_and_name,
     principal_fault,
     principal_of,
     read_acls,
     read_authorizer,
 )
+from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
-from policy.systems.kit.system import Kind
+from policy.systems.kit.system import EVERYONE, Kind
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
@@ -56,7 +61,7 @@ class KafkaAcls:
     """The translator; see policy.systems.kit.system.System."""
 
     name = "kafka-acls"
-    kinds = {ACLS: Kind(principals=("principal",)), AUTHORIZER: Kind(missed=True)}
+    kinds = {ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",)), AUTHORIZER: Kind(missed=True)}
     deny_rule = "KA-DENY-WINS"
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)
@@ -79,7 +84,7 @@ class KafkaAcls:
 
     def actions(self) -> list[str]:
         """Those of the catalogue."""
-        return sorted({name for names in catalogue()["operations"].values() for name in names})
+        return sorted(operations())
 
     def resource_types(self) -> list[str]:
         """Those of the catalogue."""
@@ -107,13 +112,36 @@ class KafkaAcls:
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = _single_hosts(facts, principal), _host(request, trust)
+        of_groups = _group_denies(facts, host)
         if host is not None:
             names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
-        by_entries = access.for_unknown_host(names, hosts) if hosts and host is None else access.check("KA-PRINCIPAL")
-        ways = [by_entries, *access.without_entries(authorizer)]
+        unknown = hosts if host is None else ()
+        ways = [*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer)]
         needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
+        """Resources that no entry matches any more, where these are open to all (KA-EMPTY).
+
+        What the Authorizer opens, its grants say.
+        """
+        authorizer = _authorizer(facts)
+        if change.kind != ENTRIES or not isinstance(authorizer, Authorizer) or not authorizer.open_unmatched:
+            return
+        kept = {key for fact in change.after for key in fact.keys}
+        for index, value in (key for fact in change.before for key in fact.keys if key not in kept):
+            resource_type, _, name = value.partition(":")
+            literal = index == "literal"
+            if index in PATTERNS and next(_matching(facts, resource_type, name, literal), None) is None:
+                text = name if literal else f"{name}*"
+                yield Opening(f"{resource_type}/*", text, EVERYONE, "no entry matches it, so it is open to all", "high")
+
+    def in_one_request(self, principal: str, other: str) -> bool:
+        """Whether both count for one client: its principal, User:*, and those of the entries for its host."""
+        (host, name), (other_host, other_name) = host_and_name(principal), host_and_name(other)
+        same_host = host == other_host or WILDCARD in (host, other_host)
+        return same_host and (name == other_name or bool({ANYONE, MEMBERS} & {name, other_name}))
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Kafka never looks back."""
@@ -150,13 +178,24 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
 
 def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     """The entries for one host each that count for a principal."""
+    return (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE))
+
+
+def _hosts_of(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     return tuple(
-        (name, effect, host)
-        for name in (principal, ANYONE)
-        for document in sorted(facts.find(ENTRIES, "host of", name))
+        (principal, effect, host)
+        for document in sorted(facts.find(ENTRIES, "host of", principal))
         if (entries := facts.get(ENTRIES, document)) is not None
-        for effect, host in entries.hosts.get(name, ())
+        for effect, host in entries.hosts.get(principal, ())
     )
+
+
+def _group_denies(facts: Facts, host: str | None) -> tuple[str, ...]:
+    """The principals of denies for groups that count for a host, where there are any; None: not known, so for all."""
+    if not facts.find(ENTRIES, "denies", MEMBERS):
+        return ()
+    single = _hosts_of(facts, MEMBERS)
+    return (f"{PRINCIPAL}{MEMBERS}", *(principal_of(*one) for one in single if host is None or one[2] == host))
 
 
 def _host(request: Request, trust: frozenset[str]) -> str | None:
@@ -178,6 +217,15 @@ def _notes(request: Request) -> tuple[Reason, ...]:
     return (Reason("claim-ignored", message, "KA-Q2"),)
 
 
+def _matching(facts: Facts, resource_type: str, name: str, literal: bool = True) -> Iterator[str]:
+    """Documents with an entry, of whatever principal, that matches the resource; else every one that begins so."""
+    yield from sorted(facts.find(ENTRIES, "every", resource_type))
+    if literal:
+        yield from sorted(facts.find(ENTRIES, "literal", f"{resource_type}:{name}"))
+    for end in range(1, min(len(name), MAX_PREFIX) + 1):
+        yield from sorted(facts.find(ENTRIES, "prefixed", f"{resource_type}:{name[:end]}"))
+
+
 class _Access:
     """An operation on a resource."""
 
@@ -193,16 +241,27 @@ class _Access:
         of = permission or (self._type, self._operation)
         return PermissionCheck(of, (self._name,), rule, self._operation, self._text, because, principals)
 
-    def for_unknown_host(self, names: tuple[str, ...], hosts: tuple[HostEntry, ...]) -> Expression:
-        """Allowed where every host is, denied where none is; else not known (KA-HOST-UNKNOWN)."""
+    def by_entries(
+        self, names: tuple[str, ...], hosts: tuple[HostEntry, ...], of_groups: tuple[str, ...]
+    ) -> Iterator[Expression]:
+        """Allowed where every host is and whoever is in a group; denied where none is; else not known.
+
+        ``hosts``: the entries for one host each, while the client's is not known (KA-HOST-UNKNOWN). ``of_groups``: the
+        principals of denies for groups, whose members are not known (KA-GROUP-DENY).
+        """
         denied, allowed = (tuple(principal_of(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
-        everywhere = self.check("KA-PRINCIPAL", principals=(*names, *denied))
-        somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
-        message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
-        return AnyOf(
-            (everywhere, All((somewhere, Condition(None, message, "KA-HOST-UNKNOWN")), "KA-HOST-UNKNOWN")),
-            "KA-HOST-UNKNOWN",
-        )
+        if not hosts and not of_groups:
+            yield self.check("KA-PRINCIPAL")
+            return
+        yield self.check("KA-PRINCIPAL", principals=(*names, *denied, *of_groups))
+        if hosts:
+            message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
+            somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
+            yield All((somewhere, Condition(None, message, "KA-HOST-UNKNOWN")), "KA-HOST-UNKNOWN")
+        if of_groups:
+            message = "a deny for a group matches, and who is in it is not known: Kafka's ACLs have no groups"
+            of_none = self.check("KA-PRINCIPAL", principals=(*names, *denied))
+            yield All((of_none, Condition(None, message, "KA-GROUP-DENY")), "KA-GROUP-DENY")
 
     def without_entries(self, authorizer: Authorizer | str | None) -> Iterator[Expression]:
         """What allows without an entry: a super user, or that no entry matches the resource (KA-SUPER, KA-EMPTY)."""
@@ -213,7 +272,7 @@ class _Access:
             yield self._unmatched()
 
     def _unmatched(self) -> Expression:
-        matching = next(self._matching(), None)
+        matching = next(_matching(self._facts, self._type, self._name), None)
         if matching is not None:
             message = f"kafka-acls/{ACLS}/{matching} has an entry that matches {self._text}"
             return Condition(False, message, "KA-DEFAULT-DENY")
@@ -221,10 +280,3 @@ class _Access:
             message = f"kafka-acls/{ACLS}/{refused[0]} was refused, so whether an entry matches is not known"
             return Condition(None, message, "KA-EMPTY")
         return self.check("KA-EMPTY", "which no entry matches", permission=UNMATCHED)
-
-    def _matching(self) -> Iterator[str]:
-        """Documents with an entry, of whatever principal, that matches the resource."""
-        yield from sorted(self._facts.find(ENTRIES, "every", self._type))
-        yield from sorted(self._facts.find(ENTRIES, "literal", f"{self._type}:{self._name}"))
-        for end in range(1, min(len(self._name), MAX_PREFIX) + 1):
-            yield from sorted(self._facts.find(ENTRIES, "prefixed", f"{self._type}:{self._name[:end]}"))

@@ -42,7 +42,8 @@ class Kind(msgspec.Struct, frozen=True):
 
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects no other request. ``principals``: the fields that name principals. ``beside``: other
-    fields, which name one with a prefix alone.
+    fields, which name one with a prefix alone. ``anyone``: how a text begins that may stand for any principal, such as
+    a group of which no document has the members.
     """
 
     fact: bool = False
@@ -51,6 +52,7 @@ class Kind(msgspec.Struct, frozen=True):
     missed: bool = False
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    anyone: tuple[str, ...] = ()
 
 
 class ObjectOf(msgspec.Struct, frozen=True):
@@ -140,6 +142,14 @@ class NamesResourceTwice(Protocol):
         requests that differ from this one in their id and, in the same property, its repetition. None: it is not so
         simple.
         """
+
+
+@runtime_checkable
+class HasCompanions(Protocol):
+    """A system in which a request has several principals at once that are no claims, as Kafka's does by its host."""
+
+    def in_one_request(self, principal: str, other: str) -> bool:
+        """Whether some request has both."""
 
 
 @runtime_checkable

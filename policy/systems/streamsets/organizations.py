@@ -83,6 +83,14 @@ def _task_roles(form: Validator) -> TaskRoles:
     return found
 
 
+def tasks_opened(before: TaskRoles, after: TaskRoles) -> Iterator[str]:
+    """The tasks that needed a role before which they do not need now: one of a list, or of a narrower one."""
+    for task, lists in sorted(before.items()):
+        needed = [set(roles) for roles in after.get(task, ())]
+        if not all(any(roles <= set(one) for roles in needed) for one in lists):
+            yield task
+
+
 def _alternatives(form: Validator, task: str) -> tuple[tuple[str, ...], ...]:
     value = form.raw(task)
     nested = isinstance(value, list) and bool(value) and all(isinstance(item, list) for item in value)

@@ -48,6 +48,17 @@ class Thing(msgspec.Struct, frozen=True):
         """The newest version, perhaps a deletion."""
         return self.versions[-1]
 
+    def repeats(self, earlier: "Thing") -> bool:
+        """Whether it says again what the one version of another said: from later on it counts for no one else.
+
+        Not of a version that is valid for a time: whether it was when a user logged in depends on when it began.
+        """
+        if len(self.versions) > 1 or len(earlier.versions) > 1:
+            return self == earlier
+        one, before = self.current, earlier.current
+        same = msgspec.structs.replace(one, at=before.at) == before
+        return same and one.window == ALWAYS and before.at <= one.at
+
 
 class Organization(msgspec.Struct, frozen=True):
     """``task_roles``: action → lists of roles; one role of every list is needed (SS-TASK-ROLE, SS-Q1)."""

@@ -22,6 +22,7 @@ from policy.core.model import (
 )
 from policy.core.pattern import Pattern, part_text
 from policy.core.request import Request
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need
 from policy.systems.kit.system import Kind, kind_of
@@ -37,9 +38,9 @@ from policy.systems.streamsets.catalogue import (
 )
 from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
-from policy.systems.streamsets.organizations import read_organization
+from policy.systems.streamsets.organizations import read_organization, tasks_opened
 from policy.systems.streamsets.people import User, read_active_job, read_session, user_of
-from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION
+from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION, Organization, Thing
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
 READERS: dict[str, Callable[[Document], CompiledDocument]] = {
@@ -113,6 +114,17 @@ class StreamSets:
         needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
         return AuthorizationQuery(who.principals, needed, who.claims, (*who.notes, *access.notes), who.untrusted)
 
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
+        """Anything, but for an object that is published again as it was, and an organization's settings.
+
+        The switch of the latter is a grant, and of its tasks' roles those count that are no longer needed.
+        """
+        before, after = change.bodies
+        if isinstance(before, Organization) and isinstance(after, Organization):
+            yield from map(_opening_of_task, tasks_opened(before.task_roles, after.task_roles))
+        elif not (isinstance(before, Thing) and isinstance(after, Thing) and after.repeats(before)):
+            yield Opening()
+
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""
         logins = (session.login_at for session in facts.bodies(SESSION))
@@ -122,6 +134,10 @@ class StreamSets:
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
         return read_powers(catalogue().privileged_permissions)
+
+
+def _opening_of_task(task: str) -> Opening:
+    return Opening(task, lifts="a role that the task needed is no longer needed")
 
 
 def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:

@@ -8,6 +8,7 @@ that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RES
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 from policy.core.document import Document
@@ -28,6 +29,7 @@ from policy.core.model import (
 from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, kind_of
@@ -90,6 +92,18 @@ class Ververica:
         who = identity(request, facts, trust)
         principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
         return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
+        """Kinds that are no longer kept from Editors (VV-Q1); of the settings of identity providers anything."""
+        before, after = change.bodies
+        if change.kind != RESERVED:
+            yield Opening()
+        elif before is None:  # without any ReservedKinds document Editors may write none
+            yield Opening("write", "every kind that is not reserved", lifts=f"the first {RESERVED} document opens them")
+        elif facts.find(RESERVED, "all", ""):
+            for kind in sorted(set(before) - set(after or ())):
+                if not facts.find(RESERVED, "kind", kind):
+                    yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""

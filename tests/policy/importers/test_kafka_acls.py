@@ -88,13 +88,7 @@ def test_an_operation_that_is_not_known_takes_away_and_never_gives() -> None:
         as_json([row(operation="FLY", permission="DENY"), row(operation="FLY", name="other"), row()], "acls.json"),
     )
     assert (places(found, "error"), places(found, "warning")) == (["[0]"], ["[1]"])
-    settings = {
-        "system": "kafka-acls",
-        "kind": "Authorizer",
-        "name": "authorizer",
-        "spec": {"allow_everyone_if_no_acl_found": True},
-    }
-    at = snapshot(found, settings)
+    at = snapshot(found, SETTINGS)
     assert not allows(at, "kafka-acls", "User:dana", "Read", "orders", type="Topic")
     assert not allows(at, "kafka-acls", "User:erik", "Read", "other", type="Topic")
     assert allows(at, "kafka-acls", "User:erik", "Read", "third", type="Topic")
@@ -103,7 +97,6 @@ def test_an_operation_that_is_not_known_takes_away_and_never_gives() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        row(permission="DENY", principal="dana"),
         row(permission="DENY", pattern_type="MATCH"),
         row(permission="DENY", resource_type="UNKNOWN"),
         row(permission="UNKNOWN"),
@@ -118,11 +111,80 @@ def test_what_may_be_a_deny_and_cannot_be_taken_over_leaves_nothing(wrong: Any) 
     assert found.documents == ()
 
 
-@pytest.mark.parametrize("wrong", [row(principal="dana"), row(resource_type="BROKERS"), row(name=" orders")])
-def test_an_allow_that_cannot_be_taken_over_is_left_out(wrong: dict[str, str]) -> None:
-    found = imported("kafka-acls", as_json([row(), wrong]))
+SETTINGS = {
+    "system": "kafka-acls",
+    "kind": "Authorizer",
+    "name": "authorizer",
+    "spec": {"allow_everyone_if_no_acl_found": True},
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "denied"),
+    [
+        (row(principal="Group:ops"), "principal User:*"),
+        (row(principal="user:dana"), "principal User:*"),
+        (row(principal="ServiceAccount:ci"), "principal User:*"),
+        (row(principal="dana"), "principal User:*"),
+        (row(principal="User: dana"), "principal User:*"),
+        (row(host="10.0.0.1\u200b"), "host *"),
+        (row(name="orders "), "pattern_type PREFIXED, name orders"),
+        (row(name=" orders"), "name *"),
+        (row(name="orders\u200b", pattern_type="PREFIXED"), "name orders"),
+        (row(name="orders" * 200, pattern_type="PREFIXED"), "name ordersorders"),
+        (row(operation="FLY", principal="Group:ops"), "principal User:*, operation All"),
+    ],
+)
+def test_a_deny_that_cannot_be_taken_over_denies_more_and_is_an_error(wrong: dict[str, str], denied: str) -> None:
+    """So `--partial` goes on: a principal of another type is never in lockkeeper's requests, and its deny was void."""
+    allow = row(operation="ALL", name="*")
+    found = imported("kafka-acls", as_json([allow, {**wrong, "permission": "DENY"}, row(principal="User:erik")]))
+    assert places(found, "error") == ["[1]"]
+    assert f"more than it says ({denied}" in findings_of_level(found, "error")[0].why
+    asked = wrong["name"].replace("\u200b", "").strip()
+    assert not allows(snapshot(found), "kafka-acls", "User:dana", "Read", asked, type="Topic")
+
+
+def test_an_allow_for_a_group_allows_nobody_and_says_so() -> None:
+    found = imported("kafka-acls", as_json([row(principal="Group:ops")]))
+    assert places(found, "warning") == ["[0]"]
+    assert not allows(snapshot(found), "kafka-acls", "User:dana", "Read", "orders", type="Topic", groups=["ops"])
+
+
+def test_what_kafkas_authorizer_enforces_is_taken_over() -> None:
+    """Write on a group, ClusterAction on a topic: kafka-acls.sh adds neither, and the authorizer has both."""
+    rows = [row(operation="WRITE", resource_type="GROUP"), row(operation="CLUSTER_ACTION", permission="DENY")]
+    found = imported(
+        "kafka-acls", as_json([*rows, row(operation="TWO_PHASE_COMMIT", resource_type="TRANSACTIONAL_ID")])
+    )
+    assert not found.errors
+    assert not findings_of_level(found, "warning")
+    assert allows(snapshot(found), "kafka-acls", "User:dana", "Write", "orders", type="Group")
+    assert allows(snapshot(found), "kafka-acls", "User:dana", "TwoPhaseCommit", "orders", type="TransactionalId")
+
+
+@pytest.mark.parametrize(
+    "wrong", [row(principal="dana"), row(name="orders ", pattern_type="PREFIXED"), row(operation="FLY")]
+)
+def test_an_allow_that_is_left_out_leaves_its_resource_with_an_entry(wrong: dict[str, str]) -> None:
+    """Without any it would be open to all (KA-EMPTY)."""
+    found = imported("kafka-acls", as_json([wrong]))
+    assert places(found, "warning") == ["[0]"]
+    assert not allows(snapshot(found, SETTINGS), "kafka-acls", "User:erik", "Read", "orders", type="Topic")
+
+
+def test_a_resource_type_that_is_not_known_needs_no_entry() -> None:
+    """A request for one is an error."""
+    found = imported("kafka-acls", as_json([row(), row(resource_type="BROKERS")]))
     assert documents(found) == documents(imported("kafka-acls", as_json([row()])))
     assert places(found, "warning") == ["[1]"]
+
+
+def test_long_names_are_spread_over_documents() -> None:
+    rows = [row(name=f"{number:05}" * 6000, resource_type="GROUP") for number in range(60)]
+    found = imported("kafka-acls", as_json(rows))
+    assert not found.fatal
+    assert sum(len(spec["entries"]) for spec in documents(found).values()) == 60
 
 
 @pytest.mark.parametrize(
@@ -184,6 +246,7 @@ def test_an_export_says_what_has_no_counterpart() -> None:
         ),
         acls({"operation": "Read", "name": "dated"}, name="b", effective_at=5),
         acls({"operation": "Alter", "resource_type": "Cluster", "name": "other"}, name="c"),
+        acls({"operation": "Write", "resource_type": "Group", "name": "g"}, name="d"),
         {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": settings},
         {"system": "cdap", "kind": "Backend", "name": "b", "spec": {"admins": ["x"]}},
     )
@@ -192,6 +255,7 @@ def test_an_export_says_what_has_no_counterpart() -> None:
     assert "warning: ACLs have no valid_until" in messages["Acls/a"]
     assert "warning: ACLs have no effective_at" in messages["Acls/b"]
     assert "note: is left out: no cluster is named 'other'" in messages["Acls/c"]
+    assert "note: is left out: kafka-acls.sh takes no Write on Group" in messages["Acls/d"]
     assert "super.users=User:root and allow.everyone.if.no.acl.found=true" in messages["Authorizer/authorizer"]
 
 

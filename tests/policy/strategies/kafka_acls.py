@@ -4,13 +4,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-PRINCIPALS = ("User:dana", "User:erik", "Service:dana", "User:*", "Service:*")
+PRINCIPALS = ("User:dana", "User:erik", "Service:dana", "User:*", "Service:*", "Group:ops")
 ASKING = (*PRINCIPALS, "User:nobody", "dana", "principal:User:dana", "allowed@h:User:dana")
 HOSTS = ("h", "i", "::1")
 NAMES = ("a", "ab", "abc", "b", "*", "a/b", "kafka-cluster")
 OPERATIONS = {
     "Topic": ("Read", "Write", "Alter", "Describe", "DescribeConfigs", "AlterConfigs", "All"),
-    "Group": ("Read", "Describe", "All"),
+    "Group": ("Read", "Write", "Describe", "All"),
     "Cluster": ("Alter", "Describe", "IdempotentWrite", "All"),
 }
 
@@ -31,7 +31,7 @@ def entries(draw: st.DrawFn) -> dict[str, Any]:
     found |= draw(st.sampled_from(({}, {"permission": "ALLOW"}, {"permission": "DENY"})))
     found |= draw(st.sampled_from(({}, {"pattern_type": "LITERAL"}, {"pattern_type": "PREFIXED"})))
     found |= draw(st.one_of(st.just({}), st.builds(lambda host: {"host": host}, st.sampled_from(("*", *HOSTS)))))
-    return found if draw(st.integers(0, 29)) else {**found, "operation": "CreateTokens"}
+    return found if draw(st.integers(0, 29)) else {**found, "operation": "Fly"}
 
 
 windows = st.one_of(st.just({}), st.just({}), st.builds(lambda end: {"valid_until": end}, moments))

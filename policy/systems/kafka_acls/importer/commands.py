@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from policy.core.document import parse_document
 from policy.core.model import DENY
 from policy.importers.frame import Document, Findings, Spot
-from policy.systems.kafka_acls.catalogue import ALL, catalogue
-from policy.systems.kafka_acls.entries import AUTHORIZER, WILDCARD, Entry, read_entries
+from policy.systems.kafka_acls.catalogue import ALL, catalogue, is_asked_for
+from policy.systems.kafka_acls.entries import AUTHORIZER, Entry, read_entries
+from policy.systems.kafka_acls.unmatchable import WILDCARD
 
 HEAD = (
     "#!/bin/sh",
@@ -63,11 +64,15 @@ def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
 
 
 def _has_counterpart(entry: Entry, spot: Spot) -> bool:
-    """Whether kafka-acls.sh can say it: of a cluster it knows the one name alone."""
+    """Whether kafka-acls.sh can say it: of a cluster the one name, of a type what APIs ask for."""
     cluster: str = catalogue()["cluster"]
     matches = cluster.startswith(entry.name) if entry.prefixed else entry.name in (WILDCARD, cluster)
     if entry.resource_type == "Cluster" and not matches:
         spot.note(f"is left out: no cluster is named {entry.name!r}", "nothing")
+        return False
+    if not is_asked_for(entry.resource_type, entry.operation):
+        why = f"kafka-acls.sh takes no {entry.operation} on {entry.resource_type}, for which no API of Kafka asks"
+        spot.note(f"is left out: {why}", "nothing, or add it with Kafka's Admin API, which takes it")
         return False
     return True
 

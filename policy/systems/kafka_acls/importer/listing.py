@@ -1,24 +1,30 @@
 """Reads ACLs: what `kafka-acls.sh --list` prints, now or in old versions of Kafka, or a JSON list of them.
 
 Each principal becomes an Acls document. Super users and allow.everyone.if.no.acl.found are settings of brokers, which
-no list has. A deny of an operation that lockkeeper does not know is one of All; an allow of one becomes a deny for no
-host, so that its resource does not become one without entries (KA-EMPTY).
+no list has. A deny that lockkeeper does not take, or that would be void here, becomes one that denies more, and is an
+error: of All where the operation is not known, of everyone where the principal is no user (a group of Confluent's LDAP
+authorizer), of a prefix where the name is at fault. An allow that is left out becomes a deny for no host, so that its
+resource does not become one without entries (KA-EMPTY).
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from policy.core.document import MAX_BYTES
+from policy.core.names import fault
 from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal
 from policy.importers.inputs import read_text, read_values
 from policy.store.repository import FilesRefused
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
-from policy.systems.kafka_acls.entries import ACLS
+from policy.systems.kafka_acls.entries import ACLS, ANYONE, MAX_PREFIX, principal_fault
+from policy.systems.kafka_acls.unmatchable import USER, WILDCARD, principal_warning
 
 SYSTEM = "kafka-acls"
 FIELDS = ("principal", "host", "operation", "permission", "resource_type", "pattern_type", "name")
 DEFAULTS = {"host": "*", "pattern_type": "LITERAL"}
-MOST = 2_000  # entries of a document: it stays well below the limit of its bytes
+MOST, MOST_BYTES = 2_000, MAX_BYTES // 2  # entries of a document and their bytes, beside what stands around them
 NO_HOST = "none"  # no client has it as its address
 
 RESOURCE = re.compile(r"Current ACLs for resource `(?P<resource>.*)`:\s*")
@@ -49,9 +55,23 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
     for key in sorted(kept):
         by_principal.setdefault(kept[key]["principal"], []).append(_without_defaults(kept[key]))
     for principal, entries in by_principal.items():
-        for number, start in enumerate(range(0, len(entries), MOST), 1):
+        for number, part in enumerate(_parts(entries), 1):
             name = principal if number == 1 else f"{principal} ({number})"
-            yield document(SYSTEM, ACLS, name, {"entries": entries[start : start + MOST]})
+            yield document(SYSTEM, ACLS, name, {"entries": part})
+
+
+def _parts(entries: list[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+    """As many as fit into a document each."""
+    part: list[dict[str, str]] = []
+    size = 0
+    for entry in entries:
+        more = len(json.dumps(entry, ensure_ascii=False).encode())
+        if part and (len(part) == MOST or size + more > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += more
+    yield part
 
 
 def _without_defaults(entry: dict[str, str]) -> dict[str, str]:
@@ -118,22 +138,64 @@ def _spelt(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _entry(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
-    """The entry; of one that lockkeeper would refuse, what takes as much away."""
-    errors, allows = _refusal(row), row["permission"] == "ALLOW"
-    if not errors:
+    """The entry; of one that lockkeeper would refuse or that is void here, what takes as much away."""
+    if row["permission"] not in ("ALLOW", "DENY") or row["pattern_type"] not in ("LITERAL", "PREFIXED"):
+        spot.fatal("may be a deny, and cannot be taken over: " + "; ".join(_refusal(row)), "correct it at the source")
+        return None
+    return _deny(spot, row) if row["permission"] == "DENY" else _allow(spot, row)
+
+
+def _allow(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
+    """The entry; of one that is left out a deny for no host, so that its resource has an entry (KA-EMPTY).
+
+    None: not even that can be written. Of a type that is not known no resource can be asked for.
+    """
+    if not (errors := _refusal(row)):
+        if not _is_user(row):
+            spot.warning(f"allows nobody: {principal_warning(row['principal'])}", "allow the users")
         return row
-    wider = {**row, "operation": ALL, "permission": "DENY"}
-    if row["permission"] in ("ALLOW", "DENY") and not _refusal(wider):  # so it is the operation
-        if not allows:
-            spot.error(f"{row['operation']} is not known: denied as All", "correct the operation")
-            return wider
-        spot.warning(f"the allow is left out: {'; '.join(errors)}", "nothing, or correct the operation")
-        return {**wider, "host": NO_HOST}
-    if allows:
-        spot.warning(f"the allow is left out: {'; '.join(errors)}", "correct it at the source")
-    else:
+    spot.warning(f"the allow is left out: {'; '.join(errors)}", "nothing, or correct it at the source")
+    kept = {**row, **_widened(row), "operation": ALL, "permission": "DENY", "host": NO_HOST}
+    return None if _refusal(kept) else kept
+
+
+def _deny(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
+    """The entry, or one that denies at least as much; None: not even that can be written."""
+    wider = {**row, **_widened(row)}
+    if wider == row:
+        return row
+    if errors := _refusal(wider):
         spot.fatal(f"what may be a deny cannot be taken over: {'; '.join(errors)}", "correct it at the source")
-    return None
+        return None
+    why = "; ".join(_refusal(row)) or principal_warning(row["principal"])
+    changed = ", ".join(f"{field} {wider[field]}" for field in FIELDS if wider[field] != row[field])
+    spot.error(f"denied for more than it says ({changed}): {why}", "correct it at the source, or deny the users")
+    return wider
+
+
+def _widened(row: dict[str, str]) -> dict[str, str]:
+    """The fields of a deny that lockkeeper does not take, with values that deny more."""
+    found: dict[str, str] = {}
+    if operation_of(row["operation"]) is None:
+        found["operation"] = ALL
+    if not _is_user(row) or principal_fault(row["principal"]) or fault(row["principal"]):
+        found["principal"] = ANYONE
+    if fault(row["host"]) or not row["host"]:
+        found["host"] = WILDCARD
+    if fault(row["name"]) or (row["pattern_type"] == "PREFIXED" and len(row["name"]) > MAX_PREFIX):
+        prefix = _prefix_without_fault(row["name"])
+        found |= {"pattern_type": "PREFIXED", "name": prefix} if prefix else {"pattern_type": "LITERAL", "name": "*"}
+    return found
+
+
+def _is_user(row: dict[str, str]) -> bool:
+    """Whether the principal is of the one type that plain Kafka has; others are of plugins, such as groups of LDAP."""
+    return row["principal"].startswith(f"{USER}:")
+
+
+def _prefix_without_fault(name: str) -> str:
+    """The longest beginning of a name that lockkeeper takes."""
+    return next((name[:end] for end in range(min(len(name), MAX_PREFIX), 0, -1) if not fault(name[:end])), "")
 
 
 def _refusal(row: dict[str, str]) -> tuple[str, ...]:

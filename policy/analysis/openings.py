@@ -1,0 +1,33 @@
+"""What changes of facts open, as their systems say, and in words."""
+
+from collections.abc import Iterable, Sequence
+
+from policy.core.facts import Facts
+from policy.core.model import Unanswerable
+from policy.systems.kit.fact_changes import ComparesFacts, FactChange, Opening
+from policy.systems.kit.system import System
+
+ANYTHING = (Opening(),)
+
+
+def openings(system: System, change: FactChange, facts: Facts) -> Sequence[Opening]:
+    """What a change of facts opens; where that is not known, anything. ``facts``: after the change."""
+    if not isinstance(system, ComparesFacts) or not _is_timeless(change):
+        return ANYTHING
+    try:
+        return sorted(set(system.opened_by(change, facts)))
+    except Unanswerable:
+        return ANYTHING
+
+
+def opening_text(one: Opening, change: FactChange) -> str:
+    """In words, for differences and alerts."""
+    if not one.lifts:
+        return f"what is known of {change.kind} {change.name}"
+    on = f" on {one.resource}" if one.resource else ""
+    return f"{one.who} is no longer denied {one.action}{on}: {one.lifts}"
+
+
+def _is_timeless(change: FactChange) -> bool:
+    facts: Iterable[bool] = (fact.timeless for fact in (*change.before, *change.after))
+    return all(facts) and len(change.before) < 2 and len(change.after) < 2

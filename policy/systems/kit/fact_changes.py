@@ -1,0 +1,81 @@
+"""What a change of facts opens: access that comes without any grant, where something that is known restricted it.
+
+A system says so by `ComparesFacts`. Where it does not, any change of a fact may open anything to anyone: what a fact
+does is known to evaluation alone, and a change that is reported for nothing is better than one that passes in silence.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from policy.core.facts import Facts
+from policy.core.model import Fact
+from policy.systems.kit.privileged import Severity
+
+
+class FactChange(msgspec.Struct, frozen=True):
+    """The facts of one thing before and after a change: several where a document has versions, each with its moment.
+
+    ``document``: its ``system/kind/name``, of the first of them.
+    """
+
+    kind: str
+    name: str
+    before: tuple[Fact, ...]
+    after: tuple[Fact, ...]
+
+    @property
+    def document(self) -> str:
+        """The document that says it."""
+        return next((str(fact.statement_id.document) for fact in (*self.after, *self.before) if fact.statement_id), "")
+
+    @property
+    def bodies(self) -> tuple[Any | None, Any | None]:
+        """What is known before and after; None: nothing. Of things that count at every moment."""
+        before, after = (facts[0].body if facts else None for facts in (self.before, self.after))
+        return before, after
+
+
+class Opening(msgspec.Struct, frozen=True, order=True):
+    """Access that a change of facts opens: ``who`` may do ``action`` on ``resource``; ``*`` for what is not known.
+
+    ``lifts``: the restriction that is gone, which alerts report with this ``severity``; "" where there was none.
+    """
+
+    action: str = "*"
+    resource: str = ""
+    who: str = "*"
+    lifts: str = ""
+    severity: Severity = "medium"
+
+
+@runtime_checkable
+class ComparesFacts(Protocol):
+    """A system that knows what a change of its facts opens."""
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterable[Opening]:
+        """What it opens beside what grants say; nothing: nothing. ``facts``: of the policy set after the change.
+
+        Is asked of facts alone that count at every moment. May raise Unanswerable: then it is not known.
+        """
+
+
+def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[str] = ()) -> Iterator[FactChange]:
+    """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere."""
+    old, new = _by_name(before), _by_name(after)
+    for kind, name in sorted(old.keys() | new.keys()):
+        facts = old.get((kind, name), ()), new.get((kind, name), ())
+        if kind not in apart and _said(facts[0]) != _said(facts[1]):
+            yield FactChange(kind, name, *facts)
+
+
+def _by_name(facts: Iterable[Fact]) -> dict[tuple[str, str], tuple[Fact, ...]]:
+    found: dict[tuple[str, str], tuple[Fact, ...]] = {}
+    for fact in facts:
+        found[fact.kind, fact.name] = (*found.get((fact.kind, fact.name), ()), fact)
+    return found
+
+
+def _said(facts: Iterable[Fact]) -> list[tuple[Any, ...]]:
+    return [(fact.body, fact.keys, fact.window, fact.not_before) for fact in facts]
