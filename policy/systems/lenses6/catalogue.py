@@ -65,11 +65,16 @@ def action_warnings(pattern: str) -> Iterator[str]:
     service, _, operation = pattern.partition(":")
     known: dict[str, str] | None = catalogue()["operations"].get(service)
     if known is None:
-        near = nearest(service_of_resource(service), catalogue()["operations"], most=1)
-        yield f"action {pattern}: the catalogue has no service {service}{near}"
+        yield f"action {pattern}: the catalogue has no service {service}{_service_meant(service)}"
     elif not _types_of(known, operation):
         near = _elsewhere(operation) or nearest(operation, known, most=1)
         yield f"action {pattern}: the catalogue has no such operation{near}"
+
+
+def _service_meant(service: str) -> str:
+    """Resources and actions name one service in two ways (L6-Q3); else the nearest name."""
+    services, alias = catalogue()["operations"], service_of_resource(service)
+    return f"; did you mean {alias}?" if alias in services else nearest(service, services, most=1)
 
 
 def _types_of(operations: dict[str, str], pattern: str) -> set[str]:
