@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from policy import Decision as Answer
-from policy import MalformedRequest, decide, parse_request, to_ms, to_text
+from policy import MalformedRequest, decide, decode_json, parse_request, to_ms, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
@@ -91,7 +91,10 @@ class LocalExchange:
             return answered(record, "client-closed", CLOSED)
         if self._unrecorded:
             return answered(record, "not-recorded", self._unrecorded)
-        pending, body = Pending(NEVER_SENT, record, Future()), msgspec.json.decode(record.value)
+        try:
+            pending, body = Pending(NEVER_SENT, record, Future()), decode_json(record.value)
+        except ValueError as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
+            return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
         if self._options.freshness == "full" or (read is not None and _lacks(body, read)):
             with self._lock:

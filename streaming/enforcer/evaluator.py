@@ -13,9 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from policy import MAX_NESTING, Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
+from policy import (
+    MAX_NESTING,
+    Decision,
+    MalformedRequest,
+    Reason,
+    Request,
+    Snapshot,
+    Unanswerable,
+    decode_json,
+    to_text,
+)
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import (
+    MOMENT_QUOTES,
     REQUEST_BYTES,
     Answer,
     Answers,
@@ -205,13 +216,14 @@ class PartitionEvaluator(RecordEvaluator):
         usage, answered, others = usage or Usage(UNLIMITED), list[Answered](), list[tuple[int, Outgoing]]()
         is_text, may_be_prepared = _is_text(records.values), self._may_be_prepared(records)
         values, sizes, times = records.texts, records.sizes.tolist(), records.times.tolist()
+        quotes = records.count(b'"').tolist()
         decided = len(values)
         for number, value in enumerate(values):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
             if may_be_prepared[number]:
-                found = self._answer_prepared(value or b"", is_text, number, times[number])
+                found = self._answer_prepared(value or b"", is_text, number, times[number], quotes[number])
                 if found is not None:
                     answered.append(found)
                     usage.bytes += sizes[number]
@@ -239,8 +251,11 @@ class PartitionEvaluator(RecordEvaluator):
             return -1
         return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
 
-    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int) -> Answered | None:
-        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone."""
+    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int, quotes: int) -> Answered | None:
+        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone.
+
+        `quotes`: how many its value has.
+        """
         try:
             if not is_text:
                 value.decode()
@@ -254,10 +269,14 @@ class PartitionEvaluator(RecordEvaluator):
             if not (is_plain(id_) and is_plain(resource)) or parts.evaluations or parts.options:
                 return None
             found = self._look_up(parts, value, resource, at)
+            if found is None:
+                return None
+            if quotes != found[0].quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(deadline)]:
+                decode_json(value)  # raises where a name stands twice; there may be unknown fields, too
         except Exception as failure:
             self._note(failure)
             return None
-        return None if found is None else (number, id_, resource, at, found[1], found[0].request_text)
+        return number, id_, resource, at, found[1], found[0].request_text
 
     def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[RenderedQuery, RenderedAnswer, bytes] | None:
         """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
