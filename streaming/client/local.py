@@ -166,8 +166,7 @@ class LocalExchange:
     def _evaluated(self, body: dict[str, Any], read: Read, now: int) -> Answer:
         if (behind := _lacks(body, read)) is not None:
             return Answer("error", undecided("", "policies-behind", behind).reasons)
-        deadline = body.get("deadline")
-        if deadline is not None and now > to_ms(deadline):
+        if _is_late(body.get("deadline"), now):
             return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
         most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
         return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
@@ -222,6 +221,14 @@ class LocalExchange:
         self._reports.close(CLOSE_SECONDS)
         if self._recorder is not None:
             self._recorder.close(CLOSE_SECONDS)
+
+
+def _is_late(deadline: Any, now: int) -> bool:
+    """Whether a deadline is over; what is none makes the request malformed, which the decision will say."""
+    try:
+        return deadline is not None and now > to_ms(deadline)
+    except ValueError:
+        return False
 
 
 def _lacks(body: Mapping[str, Any], read: Read) -> str | None:

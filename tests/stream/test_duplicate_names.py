@@ -46,7 +46,7 @@ def _refused(decode: Callable[[bytes], object], text: str) -> bool:
 
 @pytest.mark.parametrize("text", [*doubled(REQUEST)])
 def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
-    """A worker that knows the query of the same request without its duplicate, one that knows nothing, and both paths."""
+    """A worker that knows the query of the request without its duplicate, and one that knows nothing; both paths."""
     knows, knows_nothing = Evaluator(SNAPSHOT, LIMITS), Evaluator(SNAPSHOT, LIMITS)
     for value in (REQUEST, json.dumps(_request(context={"note": {"of": "dana"}}, deadline=AT))):
         _for_partition(knows).decide_all(Records(records_batch([(b"k", value.encode(), None)])))
