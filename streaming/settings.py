@@ -394,10 +394,8 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
     # Else the default topic would be read in place of the one that is named here.
     for system in settings.topics.policies:
         if system not in installed:
-            hint = nearest(system, installed)
-            raise SettingsError(
-                f"{where}: topics.policies.{system}: no such system is installed{hint}; there are {', '.join(installed)}"
-            )
+            known = f"{nearest(system, installed)}; there are {', '.join(installed)}"
+            raise SettingsError(f"{where}: topics.policies.{system}: no such system is installed{known}")
 
 
 def _check_trust(settings: Settings, where: str) -> None:
