@@ -216,14 +216,13 @@ class PartitionEvaluator(RecordEvaluator):
         usage, answered, others = usage or Usage(UNLIMITED), list[Answered](), list[tuple[int, Outgoing]]()
         is_text, may_be_prepared = _is_text(records.values), self._may_be_prepared(records)
         values, sizes, times = records.texts, records.sizes.tolist(), records.times.tolist()
-        quotes = records.count(b'"').tolist()
         decided = len(values)
         for number, value in enumerate(values):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
             if may_be_prepared[number]:
-                found = self._answer_prepared(value or b"", is_text, number, times[number], quotes[number])
+                found = self._answer_prepared(value or b"", is_text, number, times[number])
                 if found is not None:
                     answered.append(found)
                     usage.bytes += sizes[number]
@@ -251,11 +250,8 @@ class PartitionEvaluator(RecordEvaluator):
             return -1
         return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
 
-    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int, quotes: int) -> Answered | None:
-        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone.
-
-        `quotes`: how many its value has.
-        """
+    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int) -> Answered | None:
+        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone."""
         try:
             if not is_text:
                 value.decode()
@@ -271,7 +267,7 @@ class PartitionEvaluator(RecordEvaluator):
             found = self._look_up(parts, value, resource, at)
             if found is None:
                 return None
-            if quotes != found[0].quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(deadline)]:
+            if value.count(b'"') != found[0].quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(deadline)]:
                 decode_json(value)  # raises where a name stands twice; there may be unknown fields, too
         except Exception as failure:
             self._note(failure)
