@@ -30,6 +30,7 @@ from policy.core.request import (
 )
 from policy.core.suggest import nearest
 from policy.core.times import LAST_MS, to_ms, to_text
+from policy.core.unique_names import decode_json
 from policy.evaluation.authorize import answer, decide
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
@@ -95,6 +96,7 @@ __all__ = [
     "check_nesting",
     "compile_documents",
     "decide",
+    "decode_json",
     "decode_request",
     "decode_text",
     "document_files",

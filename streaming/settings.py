@@ -394,6 +394,11 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
             )
         if settings.systems.count(system) > 1:
             raise SettingsError(f"{where}: systems: {system!r} is there twice; leave one out")
+    # Else the default topic would be read in place of the one that is named here.
+    for system in settings.topics.policies:
+        if system not in installed:
+            known = f"{nearest(system, installed)}; there are {', '.join(installed)}"
+            raise SettingsError(f"{where}: topics.policies.{system}: no such system is installed{known}")
 
 
 def _check_trust(settings: Settings, where: str) -> None:

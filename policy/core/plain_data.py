@@ -8,7 +8,6 @@ works on the parser's events and stops at the nesting limit: deeper, libyaml tak
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 import yaml
 
 from policy.core.request import MAX_NESTING, check_nesting
+from policy.core.unique_names import unique_members
 
 Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of documents its events alone are used, never its values
 
@@ -80,7 +80,11 @@ def read_json(text: str) -> Any:
     """
     try:
         value = json.loads(
-            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_decimal, parse_constant=_no_constant
+            text,
+            object_pairs_hook=unique_members,
+            parse_int=_integer,
+            parse_float=_decimal,
+            parse_constant=_no_constant,
         )
         _check(value)
     except json.JSONDecodeError as error:
@@ -89,15 +93,6 @@ def read_json(text: str) -> Any:
         raise Unreadable(f"nested deeper than {MAX_NESTING}") from None
     except ValueError as error:
         raise Unreadable(str(error)) from None
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        times = Counter(name for name, _ in pairs)  # in the order of the text; the first of them is named
-        twice = next(name for name, count in times.items() if count > 1)
-        raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
     return value
 
 

@@ -4,13 +4,13 @@ A request is checked once, here; translators receive it typed. ``time`` and ``de
 the epoch. Unknown fields are ignored and play no part in the decision.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from policy.core.times import to_ms
+from policy.core.unique_names import decode_json
 
 MAX_NESTING = 32
 MAX_EVALUATIONS = 1000
@@ -96,30 +96,11 @@ class _Envelope(msgspec.Struct):
     options: _Options = _Options()
 
 
-class _Parts(msgspec.Struct):
-    """The envelope with its parts undecoded."""
-
-    id: str
-    system: str
-    subject: msgspec.Raw = msgspec.Raw(b"null")
-    action: msgspec.Raw = msgspec.Raw(b"null")
-    resource: msgspec.Raw = msgspec.Raw(b"null")
-    context: msgspec.Raw = msgspec.Raw(b"{}")
-    time: str | int | None = None
-    deadline: str | int | None = None
-    evaluations: msgspec.Raw = msgspec.Raw(b"[]")
-    options: msgspec.Raw = msgspec.Raw(b"{}")
-
-
 class _Item(msgspec.Struct):
     subject: Subject | None = None
     action: Action | None = None
     resource: Resource | None = None
     context: dict[str, Any] | None = None
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_PARTS = msgspec.json.Decoder(_Parts)
 
 
 def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
@@ -145,29 +126,12 @@ def parse_flat_request(value: Mapping[str, Any], max_claimed_groups: int) -> Req
 def decode_request(data: bytes, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
     """The request in ``data`` (JSON, UTF-8), as `parse_request` would return it; raises MalformedRequest."""
     try:
+        value = decode_json(data)
         if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
-            check_nesting(msgspec.json.decode(data))
-        return _typed(_decode_envelope(data), max_claimed_groups)
+            check_nesting(value)
+        return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
-
-
-def _decode_envelope(data: bytes) -> _Envelope:
-    """Of a part that is there twice the last counts, also where an earlier one is of another type.
-
-    The stream decides so, too: it decodes the parts apart from the envelope.
-    """
-    try:
-        return _ENVELOPE.decode(data)
-    except msgspec.ValidationError:
-        with contextlib.suppress(msgspec.ValidationError):
-            parts = msgspec.structs.asdict(_PARTS.decode(data))
-            plain = {
-                name: msgspec.json.decode(part) if isinstance(part, msgspec.Raw) else part
-                for name, part in parts.items()
-            }
-            return msgspec.convert(plain, _Envelope)
-        raise
 
 
 def _typed(envelope: "_Envelope", most: int) -> Request | Batch:

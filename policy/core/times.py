@@ -9,6 +9,7 @@ import msgspec
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last moment RFC 3339 can write
 MILLISECOND = timedelta(milliseconds=1)
+LIKE_SECONDS = range(10**9, 10**11 + 1)  # as ms from January 1970 to March 1973, as seconds from 2001 to 5138
 RFC_3339 = re.compile(  # its date-time: ISO 8601, of which `datetime` reads far more, has many other forms
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:[.][0-9]+)?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
@@ -65,15 +66,23 @@ def window_between(start: int | None, end: int | None) -> Window:
 def to_ms(value: object) -> int:
     """Milliseconds since the epoch from RFC 3339 text with a zone, or from a whole number of ms.
 
-    Raises ValueError naming what was wrong.
+    Raises ValueError naming what was wrong; also for a number that is a moment of our time in seconds, as by it a deny
+    would have ended in 1970.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{value!r} is not a moment: write RFC 3339 such as 2026-11-21T10:00:00Z, or ms")
-    if isinstance(value, int):
-        if not 0 <= value <= LAST_MS:
-            raise ValueError(f"{value} ms is not between 1970 and 9999")
-        return value
-    return to_ms((_parse(value) - EPOCH) // MILLISECOND)
+    if isinstance(value, str):
+        return _checked((_parse(value) - EPOCH) // MILLISECOND)
+    if value in LIKE_SECONDS:
+        readings = f"{to_text(value)} in milliseconds, {to_text(value * 1000)} in seconds"
+        raise ValueError(f"{value} may be {readings}: write milliseconds ({value * 1000}?) or RFC 3339")
+    return _checked(value)
+
+
+def _checked(moment: int) -> int:
+    if not 0 <= moment <= LAST_MS:
+        raise ValueError(f"{moment} ms is not between 1970 and 9999")
+    return moment
 
 
 def _parse(text: str) -> datetime:

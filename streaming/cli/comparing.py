@@ -220,17 +220,20 @@ def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:
     """
     import msgspec
 
+    from policy import decode_json
     from streaming.kafka.committed import newest_requests
 
     reach(settings, *settings.topics.requests)
     for at, value in newest_requests(settings, count):
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-            yield msgspec.json.decode(value, type=dict[str, Any]) | {"time": at}
+        with contextlib.suppress(ValueError, RecursionError):
+            yield msgspec.convert(decode_json(value), dict[str, Any]) | {"time": at}
 
 
 def _requests(path: Path | None) -> list[dict[str, Any]]:
     """The requests of a file of JSON lines. Raises Failure for a line that is no JSON object."""
     import msgspec
+
+    from policy import decode_json
 
     if path is None:
         return []
@@ -242,7 +245,7 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except (msgspec.MsgspecError, RecursionError) as error:
+                found.append(msgspec.convert(decode_json(line), dict[str, Any]))
+            except (ValueError, RecursionError) as error:
                 raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
     return found

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from policy import Decision as Answer
-from policy import MalformedRequest, decide, parse_request, to_ms, to_text
+from policy import MalformedRequest, decide, decode_json, parse_request, to_ms, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
@@ -91,7 +91,10 @@ class LocalExchange:
             return answered(record, "client-closed", CLOSED)
         if self._unrecorded:
             return answered(record, "not-recorded", self._unrecorded)
-        pending, body = Pending(NEVER_SENT, record, Future()), msgspec.json.decode(record.value)
+        try:
+            pending, body = Pending(NEVER_SENT, record, Future()), decode_json(record.value)
+        except ValueError as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
+            return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
         if self._options.freshness == "full" or (read is not None and _lacks(body, read)):
             with self._lock:
@@ -163,8 +166,7 @@ class LocalExchange:
     def _evaluated(self, body: dict[str, Any], read: Read, now: int) -> Answer:
         if (behind := _lacks(body, read)) is not None:
             return Answer("error", undecided("", "policies-behind", behind).reasons)
-        deadline = body.get("deadline")
-        if deadline is not None and now > to_ms(deadline):
+        if _is_late(body.get("deadline"), now):
             return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
         most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
         return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
@@ -219,6 +221,14 @@ class LocalExchange:
         self._reports.close(CLOSE_SECONDS)
         if self._recorder is not None:
             self._recorder.close(CLOSE_SECONDS)
+
+
+def _is_late(deadline: Any, now: int) -> bool:
+    """Whether a deadline is over; what is none makes the request malformed, which the decision will say."""
+    try:
+        return deadline is not None and now > to_ms(deadline)
+    except ValueError:
+        return False
 
 
 def _lacks(body: Mapping[str, Any], read: Read) -> str | None:

@@ -126,6 +126,7 @@ class RenderedQuery(CachedQuery):
 
     `for_every_id`: see `PreparedQuery`. `only`: its answer where that does not depend on the resource's id. `answers`:
     else by state, and by the grant that determines them. `request_text`: what its decisions repeat of the request.
+    `quotes`: of a request in which nothing else stands, see `quotes_of`.
     """
 
     __slots__ = (
@@ -140,16 +141,24 @@ class RenderedQuery(CachedQuery):
         "first",
         "for_every_id",
         "only",
+        "quotes",
         "request_text",
         "states",
     )
 
     def __init__(
-        self, answers: "Answers", request: Request, snapshot: Snapshot, first: int, repeats_id: bool = False
+        self,
+        answers: "Answers",
+        request: Request,
+        snapshot: Snapshot,
+        first: int,
+        repeats_id: bool = False,
+        quotes: int = 0,
     ) -> None:
         prepared = PreparedQuery(snapshot, request, answers.trust, repeats_id)
         name, text = answers.interned_system(request.system)
         super().__init__(name, prepared.reads)
+        self.quotes = quotes
         self.first = first if prepared.since is None else max(prepared.since, first)
         self.end = LAST if prepared.until is None else prepared.until
         self.for_every_id = prepared.for_every_id
@@ -269,7 +278,8 @@ class Answers:
         if len(key) + len(resource) > KEY_BYTES:
             return None
         assert request.time is not None
-        query = RenderedQuery(self, request, *self.snapshot_at(request.time), repeats_id(parts, resource))
+        snapshot, first = self.snapshot_at(request.time)
+        query = RenderedQuery(self, request, snapshot, first, repeats_id(parts, resource), quotes_of(parts))
         if not query.for_every_id:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
@@ -303,6 +313,26 @@ def repeats_id(parts: QueryParts, resource: bytes) -> bool:
     """Whether the properties have the resource's id once, as JSON has it. Without escapes texts stand as they are."""
     properties = bytes(parts.resource.properties)
     return properties.count(resource) == 1 and b"\\" not in properties
+
+
+MOMENT_QUOTES = {type(None): 0, int: 2, str: 4}
+"""Of a member `time` or `deadline`, by its type; 0 where it is left out."""
+
+_NAME_QUOTES = 2
+
+
+def quotes_of(parts: QueryParts) -> int:
+    """The quotes of a request in which each of these parts stands once and nothing else, its moments left out.
+
+    A text with another member, known or not, has those of its name, too. So a request with just as many has no name
+    twice among the members that are decoded (RFC 8259 leaves open which would count). The bytes of a part are checked
+    when the query is prepared, by whose key they are the same from then on.
+    """
+    resource = parts.resource
+    needed = (parts.id, parts.system, parts.subject, parts.action, resource.type, resource.id)
+    optional = [part for part in (resource.properties, parts.context) if part]
+    names = len(needed) + 1 + len(optional)  # one of them is `resource`
+    return _NAME_QUOTES * names + sum(bytes(part).count(b'"') for part in (*needed, *optional))
 
 
 def has_many_parts(parts: QueryParts, value: bytes) -> bool:

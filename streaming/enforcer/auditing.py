@@ -10,9 +10,28 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from policy import NO_LONGER_KNOWN, SINCE_EVER, Decision, FactOverlay, Reason, Request, Snapshot, answer, to_ms
+from policy import (
+    NO_LONGER_KNOWN,
+    SINCE_EVER,
+    Decision,
+    FactOverlay,
+    Reason,
+    Request,
+    Snapshot,
+    answer,
+    decode_json,
+    to_ms,
+)
 from policy.evaluation import Lookup
-from streaming.enforcer.answers import FIRST, Answers, QueryParts, RenderedQuery, has_many_parts, is_plain
+from streaming.enforcer.answers import (
+    FIRST,
+    MOMENT_QUOTES,
+    Answers,
+    QueryParts,
+    RenderedQuery,
+    has_many_parts,
+    is_plain,
+)
 from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
@@ -35,6 +54,7 @@ from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
 NULL = b"null"
+OUTCOME_QUOTES = 4
 
 log = structlog.get_logger()
 _encode = msgspec.json.encode
@@ -66,6 +86,12 @@ class VerdictAnswer(msgspec.Struct):
     outcome: VerdictOutcome
     reasons: tuple[Reason, ...]
     policy_version: str
+
+
+def _quotes_beside(parts: EventParts) -> int:
+    """The quotes of what an event of an access has and a request has not, see `quotes_of`."""
+    decision = bytes(parts.decision_id)
+    return OUTCOME_QUOTES + (2 + decision.count(b'"') if decision else 0)
 
 
 def _form(version: str) -> Form:
@@ -199,6 +225,8 @@ class AuditEvaluator:
         answer = query.answer_for(resource) if query else None
         if query is None or answer is None or answer.is_large:
             return None
+        if value.count(b'"') != query.quotes + MOMENT_QUOTES[type(parts.time)] + _quotes_beside(parts):
+            decode_json(value)  # raises where a name stands twice
         resource, request = resource[1:-1], query.request_text
         encoded = b'%b%d","event_id":%b,%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
             *(self._head, offset, id_, resource.join(request.pieces)),

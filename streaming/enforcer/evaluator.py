@@ -13,9 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from policy import MAX_NESTING, Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
+from policy import (
+    MAX_NESTING,
+    Decision,
+    MalformedRequest,
+    Reason,
+    Request,
+    Snapshot,
+    Unanswerable,
+    decode_json,
+    to_text,
+)
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import (
+    MOMENT_QUOTES,
     REQUEST_BYTES,
     Answer,
     Answers,
@@ -254,10 +265,14 @@ class PartitionEvaluator(RecordEvaluator):
             if not (is_plain(id_) and is_plain(resource)) or parts.evaluations or parts.options:
                 return None
             found = self._look_up(parts, value, resource, at)
+            if found is None:
+                return None
+            if value.count(b'"') != found[0].quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(deadline)]:
+                decode_json(value)  # raises where a name stands twice; there may be unknown fields, too
         except Exception as failure:
             self._note(failure)
             return None
-        return None if found is None else (number, id_, resource, at, found[1], found[0].request_text)
+        return number, id_, resource, at, found[1], found[0].request_text
 
     def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[RenderedQuery, RenderedAnswer, bytes] | None:
         """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""

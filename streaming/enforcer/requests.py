@@ -19,6 +19,7 @@ from policy import (
     Snapshot,
     Subject,
     answer,
+    decode_json,
     decode_request,
     parse_request,
     to_ms,
@@ -54,7 +55,7 @@ _decode = msgspec.json.Decoder(Envelope).decode
 def open_envelope(value: bytes) -> Envelope:
     """The envelope of a request in JSON; raises MalformedRequest."""
     try:
-        value.decode()  # no decoder checks that undecoded fields are UTF-8
+        decode_json(value)  # what is left undecoded is checked here: that it is UTF-8, and that no name stands twice
         envelope = _decode(value)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
@@ -207,7 +208,7 @@ def _parse(line: bytes, limits: Limits) -> Request | Batch:
     if len(line) > limits.record_in:
         raise MalformedRequest(f"not a request: {len(line)} bytes; at most {limits.record_in}")
     try:
-        value = msgspec.json.decode(line)
+        value = decode_json(line)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
     if not isinstance(value, Mapping):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import Action, MalformedRequest, Outcome, Reason, Resource, Subject, check_nesting, to_ms
+from policy import Action, MalformedRequest, Outcome, Reason, Resource, Subject, check_nesting, decode_json, to_ms
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.settings import Limits
 
@@ -37,9 +37,9 @@ def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: R
         raise MalformedRequest(f"not an audit event: {size} bytes; at most {limits.record_in}")
     try:
         value = reader.transcode("audit-event", value) if is_avro(value) else value
-        plain = msgspec.json.decode(value)
+        plain = decode_json(value)
         check_nesting(plain)
-        event = msgspec.convert(plain, AuditEvent)  # of a part that is there twice the last counts, as in requests
+        event = msgspec.convert(plain, AuditEvent)
         _check(event)
     except (ValueError, RecursionError, Undecodable) as error:
         raise MalformedRequest(f"not an audit event: {error}") from error

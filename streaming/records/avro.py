@@ -15,6 +15,7 @@ import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from policy import to_ms, to_text
+from streaming.records.avro_moments import PER_MS, WRITTEN, NoMoment, with_written_units
 from streaming.records.formats import Formats
 from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
 from streaming.settings import Encoding
@@ -152,19 +153,35 @@ def _has(kind: Kind, release: str) -> bool:
 def _written_decoder(kind: Kind, texts: tuple[str, ...]) -> Decode:
     """By a schema from the registry; raises Undecodable."""
     try:
-        return _decoder(kind, parse_written(texts, avro_schema(kind)["name"]))
+        contract, named = avro_schema(kind), dict[str, AvroSchema]()
+        writer = parse_written(texts, contract["name"], named=named)
+        return _decoder(kind, writer, _with_units(contract, writer, named))
     except Unreadable as error:
         raise Undecodable(f"the Avro schema cannot be read by: {error}") from error
 
 
 def check_written(kinds: Iterable[Kind], texts: tuple[str, ...]) -> None:
     """Raise Unreadable unless a schema from the registry is one of these kinds of records."""
-    parse_written(texts, *(avro_schema(kind)["name"] for kind in kinds))
+    contracts, named = {(contract := avro_schema(kind))["name"]: contract for kind in kinds}, dict[str, AvroSchema]()
+    writer = parse_written(texts, *contracts, named=named)
+    _with_units(contracts[writer["name"].rpartition(".")[2]], writer, named)
 
 
-def _decoder(kind: Kind, writer: AvroSchema) -> Decode:
-    """Reads by the schema in force what was written by another, as Avro's schema resolution has it."""
-    own, convert = _own_schema(kind), to_json(avro_schema(kind))
+def _with_units(contract: AvroSchema, writer: AvroSchema, named: Mapping[str, AvroSchema]) -> AvroSchema:
+    """The contract with the units of the writer's moments. Raises Unreadable."""
+    try:
+        schema: AvroSchema = with_written_units(contract, writer, named)
+    except NoMoment as error:
+        raise Unreadable(str(error)) from error
+    return schema
+
+
+def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None) -> Decode:
+    """Reads by the schema in force what was written by another, as Avro's schema resolution has it.
+
+    `contract`: the schema in force with the units of the writer's moments; None: they are its own.
+    """
+    own, convert = _own_schema(kind), to_json(contract or avro_schema(kind))
     reader = None if to_parsing_canonical_form(writer) == to_parsing_canonical_form(own) else own
     assert convert is not None, "every kind is a record"
 
@@ -220,8 +237,8 @@ class _Conversions:
             return self._unless_null(self.of(other), other)
         if schema.get("logicalType") == "json":
             return self._text
-        if schema.get("logicalType") == "timestamp-millis":
-            return self._moment
+        if (per_ms := PER_MS.get(schema.get("logicalType", ""))) is not None:
+            return self._moment if per_ms == 1 else lambda value: self._moment(value // per_ms)
         return self._composite(schema)
 
     def _composite(self, schema: Mapping[str, Any]) -> Convert:
@@ -335,12 +352,13 @@ class Unreadable(Exception):
     """A schema is none, or none to read by; the message says why."""
 
 
-def parse_written(texts: Sequence[str], *readers: str) -> AvroSchema:
+def parse_written(texts: Sequence[str], *readers: str, named: dict[str, AvroSchema] | None = None) -> AvroSchema:
     """The last of the texts as a writer's schema of a record; the ones before define types that it names.
 
-    Raises Unreadable, also when the record is not called like one of the `readers`, in whatever namespace.
+    Raises Unreadable, also when the record is not called like one of the `readers`, in whatever namespace. `named`:
+    takes the named types.
     """
-    named: dict[str, AvroSchema] = {}
+    named = {} if named is None else named
     try:
         *_, schema = (fastavro.parse_schema(bare(json.loads(text)), named) for text in texts)
         if not isinstance(schema, dict) or schema["type"] != "record":
@@ -356,12 +374,13 @@ def parse_written(texts: Sequence[str], *readers: str) -> AvroSchema:
 
 
 def bare(schema: Any) -> Any:
-    """A schema without logical types: the plain values are what is wanted, and quicker to read."""
+    """A schema whose logical types have another name: the plain values are what is wanted, and quicker to read."""
     if isinstance(schema, list):
         return [bare(part) for part in schema]
     if isinstance(schema, dict):
-        kept = {name: part for name, part in schema.items() if name != "logicalType"}
-        return {name: part if name == "default" else bare(part) for name, part in kept.items()}
+        kept = {name: part for name, part in schema.items() if name not in ("logicalType", WRITTEN)}
+        logical = {WRITTEN: schema["logicalType"]} if "logicalType" in schema else {}
+        return {name: part if name == "default" else bare(part) for name, part in kept.items()} | logical
     return schema
 
 

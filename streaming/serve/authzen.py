@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import Decision, MalformedRequest, Reason, Snapshot, decide, parse_request, to_text
+from policy import Decision, MalformedRequest, Reason, Snapshot, decide, decode_json, parse_request, to_text
 from streaming.enforcer.requests import Offsets, staleness
 from streaming.settings import Limits
 
@@ -85,7 +85,7 @@ def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Evalu
 def parse_object(body: bytes) -> dict[str, Any]:
     """A JSON object. Raises BadRequest."""
     try:
-        value = msgspec.json.decode(body)
+        value = decode_json(body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"not JSON: {error}") from None
     if not isinstance(value, dict):

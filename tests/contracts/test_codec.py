@@ -17,6 +17,7 @@ from streaming.records.avro import (
     Undecodable,
     Unreadable,
     Writer,
+    check_written,
     is_avro,
     parse_written,
     print_of,
@@ -235,3 +236,105 @@ def test_a_schema_that_is_none_is_refused(text: str) -> None:
 def test_a_schema_of_another_record_is_refused_and_named() -> None:
     with pytest.raises(Unreadable, match="a record Decision, not AccessRequest or AuditEvent"):
         parse_written((json.dumps(avro_schema("decision")),), "AccessRequest", "AuditEvent")
+
+
+def _moments_as(type_: Any) -> AvroSchema:
+    return _changed(lambda fields: fields.update(time={"name": "time", "type": type_}))
+
+
+@pytest.mark.parametrize(
+    ("type_", "written"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, AT),
+        ({"type": "long", "logicalType": "timestamp-micros"}, AT * 1_000 + 999),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, AT * 1_000_000 + 999_999),
+        (["null", {"type": "long", "logicalType": "timestamp-micros"}], AT * 1_000),
+        ("long", AT),
+    ],
+)
+def test_a_moment_has_the_unit_that_its_writer_says(type_: Any, written: int) -> None:
+    """The numbers as they stand in the record, whatever the library makes of them."""
+    schema = _moments_as(type_)
+    value = _written(parse_written((json.dumps(schema),), "AccessRequest"), _datum(time=written))
+    assert _read(value, schema)["time"] == "2026-11-18T11:06:40.123Z"
+
+
+@pytest.mark.parametrize(
+    ("base", "logical"),
+    [
+        ("int", "date"),
+        ("int", "time-millis"),
+        ("long", "time-micros"),
+        ("long", "local-timestamp-millis"),
+        ("long", "local-timestamp-micros"),
+        ("bytes", "decimal"),
+        ("long", "seconds"),
+    ],
+)
+def test_what_is_no_moment_by_its_writers_schema_is_refused(base: str, logical: str) -> None:
+    """In a union, too; and where the job learns a schema, it notes why no record of it can be read."""
+    for type_ in (part := {"type": base, "logicalType": logical}, ["null", part]):
+        schema = _moments_as(type_)
+        with pytest.raises(Unreadable, match=f"field time has the logical type {logical}, which is no moment"):
+            check_written(["audit-event", "request"], (json.dumps(schema),))
+        with pytest.raises(Undecodable, match=f"logical type {logical}, which is no moment"):
+            _read(CONFLUENT + SCHEMA_ID.to_bytes(4), schema)
+
+
+def test_units_that_differ_within_a_field_are_refused() -> None:
+    schema = _moments_as(["int", {"type": "long", "logicalType": "timestamp-micros"}])
+    with pytest.raises(Unreadable, match="field time has moments in several units"):
+        check_written(["request"], (json.dumps(schema),))
+
+
+def test_the_unit_of_a_nested_moment_and_of_a_type_of_its_own_counts() -> None:
+    answered = next(field for field in avro_schema("request")["fields"] if field["name"] == "answered")["type"][1]
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [{**field, "type": micros} if field["name"] == "time" else field for field in answered["fields"]]
+    own = {**answered, "fields": fields, "namespace": "lockkeeper.v1"}
+    schema = _changed(lambda changed: changed["answered"].update(type=["null", "lockkeeper.v1.Answered"]))
+    texts = (json.dumps(own), json.dumps(schema))
+    freshness = {"kind": "full", "age_ms": 1, "max_ms": 1}
+    answer = {"by": "a", "time": AT * 1000, "decision": False, "outcome": "deny", "policy_version": "v"}
+    datum = _datum(answered={**answer, "policy_offsets": {}, "facts_offset": 1, "freshness": freshness})
+    reader = Reader(Formats(registry=True, known={SCHEMA_ID: texts}))
+    read = json.loads(reader.transcode("request", _written(parse_written(texts, "AccessRequest"), datum)))
+    assert read["answered"]["time"] == "2026-11-18T11:06:40.123Z"
+
+
+def test_a_number_in_seconds_is_refused_in_avro_too() -> None:
+    with pytest.raises(Undecodable, match=r"1798711200 may be .* in seconds"):
+        _read(_written(avro_schema("request"), _datum(time=1_798_711_200)), avro_schema("request"))
+
+
+@pytest.mark.parametrize("kind", ["request", "audit-event", "decision", "alert", "change", "policy-document"])
+def test_no_named_type_with_a_moment_is_used_twice(kind: Any) -> None:
+    """Else the unit of its first use would be that of all."""
+
+    def names(schema: Any) -> Any:
+        if isinstance(schema, str):
+            yield schema
+        elif isinstance(schema, list):
+            for part in schema:
+                yield from names(part)
+        else:
+            for part in ("items", "values"):
+                yield from names(schema.get(part, []))
+            for field in schema.get("fields", ()):
+                yield from names(field["type"])
+
+    schema = avro_schema(kind)
+    text, again = json.dumps(schema), set(names(schema))
+    for definition in _definitions(schema):
+        assert definition["name"] not in again or "timestamp" not in json.dumps(definition), text
+
+
+def _definitions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _definitions(part)
+    elif isinstance(schema, dict):
+        if "name" in schema and "type" in schema and schema["type"] in ("record", "enum", "fixed"):
+            yield schema
+        for part in ("type", "items", "values", "fields"):
+            yield from _definitions(schema.get(part, []))

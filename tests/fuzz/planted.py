@@ -1,7 +1,9 @@
 """Bugs to plant, one at a time, and the most inputs within which the fuzzer has to report each."""
 
 import importlib
+import marshal
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -92,7 +94,7 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
             raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
         return dict(pairs)
 
-    patch.setattr(policy.core.plain_data, "_object", object_of)
+    patch.setattr(policy.core.plain_data, "unique_members", object_of)
 
 
 def _secret_shown(patch: Patch) -> None:
@@ -158,6 +160,30 @@ def _deadline_ignored(patch: Patch) -> None:
     patch.setattr(importlib.import_module("policy.evaluation.authorize"), "_check_deadline", lambda *_: None)
 
 
+def _context_left_out_of_keys(patch: Patch) -> None:
+    """Of the queries that a worker and the audit events keep."""
+    key = streaming.enforcer.answers._key
+
+    def key_without_context(parts: Any, resource: bytes) -> bytes:
+        context, parts.context = parts.context, msgspec.Raw()
+        try:
+            return key(parts, resource)
+        finally:
+            parts.context = context
+
+    patch.setattr(streaming.enforcer.answers, "_key", key_without_context)
+
+
+def _context_left_out_of_plain_keys(patch: Patch) -> None:
+    """The same in `policy.decide`, the server and the client."""
+    context = 3  # of the parts of a key
+
+    def dumps(parts: Any, version: int) -> bytes:
+        return marshal.dumps((*parts[:context], *parts[context + 1 :]), version)
+
+    patch.setattr(importlib.import_module("policy.evaluation.authorize"), "marshal", SimpleNamespace(dumps=dumps))
+
+
 def _crash_while_a_document_is_refused(patch: Patch) -> None:
     def read_json(text: str) -> Any:
         return msgspec.json.decode(text)
@@ -185,5 +211,7 @@ PLANTS = (
         "the time of a login counts on every topic", "derived-facts", ("wrong", "fact"), 300, _times_of_logins_trusted
     ),
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
+    Plant("a key leaves the context out", "pairs", ("wrong", ""), 8000, _context_left_out_of_keys),
+    Plant("a key of plain data leaves it out", "pairs", ("wrong", ""), 8000, _context_left_out_of_plain_keys),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
 )

@@ -121,3 +121,20 @@ def test_what_is_neither_text_nor_a_whole_number_is_no_moment(value: object) -> 
 @pytest.mark.parametrize("moment", [0, 1, 999, TEN, NEW_YEAR, LAST_MS])
 def test_what_is_written_is_read_back(moment: int) -> None:
     assert to_ms(to_text(moment)) == moment
+
+
+@pytest.mark.parametrize("number", [10**9, 1_798_711_200, 10**11])
+def test_a_number_that_is_our_time_in_seconds_is_refused_with_both_readings(number: int) -> None:
+    """Taken as ms, a deny with such an end was over in January 1970."""
+    both = f"{to_text(number)} in milliseconds, {to_text(1000 * number)} in seconds"
+    with pytest.raises(ValueError, match=f"{number} may be {both}"):
+        to_ms(number)
+
+
+@pytest.mark.parametrize("number", [0, 1, 10**9 - 1, 10**11 + 1, 1_798_711_200_000, LAST_MS])
+def test_other_numbers_are_milliseconds(number: int) -> None:
+    assert to_ms(number) == number
+
+
+def test_text_says_what_it_means() -> None:
+    assert to_ms("1971-01-01T00:00:00Z") == 365 * 86_400_000

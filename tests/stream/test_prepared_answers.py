@@ -190,7 +190,7 @@ REPEATING = (
     ("orders", '{"connection":"kafka","dataset":"\\u006frders"}'),  # another way of writing it
     ("kafka", '{"connection":"kafka","dataset":"\\u006bafka"}'),
     ("secret", '{"connection":"secret","dataset":"\\u006bafka"}'),
-    ("orders", '{"connection":"kafka","dataset":"orders","dataset":"secret"}'),  # the last one counts
+    ("orders", '{"connection":"kafka","dataset":"orders","dataset":"secret"}'),  # refused
     ("orders", '{"connection":"kafka","dataset":"secret","dataset":"orders"}'),
     ("secret", '{"connection":"kafka","dataset":"orders","dataset":"secret"}'),
     ("dataset", '{"connection":"kafka","dataset":"orders"}'),

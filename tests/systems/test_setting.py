@@ -65,6 +65,10 @@ def test_an_environment_variable_sets_it() -> None:
         ({"systems": []}, "systems: must name at least one of cdap"),
         ({"systems": ["cdap", "cdap"]}, "systems: 'cdap' is there twice"),
         ({"topics": {"systems": ["cdap"]}}, "topics.systems: is no setting; `systems` says"),
+        (
+            {"topics": {"policies": {"lense6": "iam"}}},
+            r"topics.policies.lense6: no such system.*lenses6.*; there are cdap",
+        ),
     ],
 )
 def test_a_wrong_one_is_refused(given: dict[str, Any], why: str) -> None:

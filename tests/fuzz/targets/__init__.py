@@ -9,11 +9,12 @@ from tests.fuzz.targets.documents import Documents, HistoryRecords
 from tests.fuzz.targets.letters import DeadLetters
 from tests.fuzz.targets.memory import Memory
 from tests.fuzz.targets.names import Names, Patterns
+from tests.fuzz.targets.pairs import Pairs
 from tests.fuzz.targets.requests import Requests
 from tests.fuzz.targets.texts import Texts
 
 TARGETS: tuple[Make, ...] = (
     *(Requests, Decisions, AuditEvents, MonitorRecords, DeadLetters, Documents, HistoryRecords, Texts, Patterns, Names),
-    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory),
+    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory, Pairs),
 )
 """Each is made with the seed of the run."""

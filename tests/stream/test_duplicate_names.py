@@ -1,0 +1,116 @@
+"""A name that stands twice in a JSON object: a gateway may read the first, so nothing is decided, wherever it comes."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from policy import MalformedRequest, decode_request
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
+from streaming.enforcer.requests import decide_lines
+from streaming.enforcer.source import Records
+from streaming.records.audit import read_event
+from streaming.records.avro import Reader, Writer
+from streaming.records.formats import JSON_ALONE
+from streaming.records.packing import DECISIONS
+from streaming.serve.authzen import BadRequest, Rules, parse_evaluation, parse_evaluations
+from streaming.settings import DEFAULT_TRUST, Limits
+from tests.stream.arrow import AT, records_batch
+from tests.stream.test_prepared_answers import SNAPSHOT, _for_partition, _request
+
+LIMITS = Limits()
+REQUEST = json.dumps(_request(context={"note": {"of": "dana"}}, deadline=AT + 1000, trace={"a": 1}))
+EVENT = json.dumps({**json.loads(REQUEST), "outcome": "success", "time": AT, "decision_id": "d-1"})
+ITEMS = json.dumps(_request(evaluations=[{"subject": {"type": "user", "id": "user:eve"}}]))
+
+
+def doubled(text: str) -> Iterator[str]:
+    """The text with one of its members once more before it: another value, in other spellings of its name."""
+    for name in ("id", "system", "subject", "action", "resource", "context", "deadline", "trace", "type", "note", "a"):
+        before, quoted, after = text.partition(f'"{name}": ')
+        if quoted:
+            escaped = f"\\u{ord(name[0]):04x}{name[1:]}"
+            for spelled in (name, escaped):
+                yield f'{before}"{spelled}": "other", {quoted}{after}'
+                yield f'{before}"{spelled}":1,{quoted}{after}'
+
+
+def _refused(decode: Callable[[bytes], object], text: str) -> bool:
+    try:
+        decode(text.encode())
+    except (MalformedRequest, BadRequest) as error:
+        return "duplicate key" in str(error)
+    return False
+
+
+@pytest.mark.parametrize("text", [*doubled(REQUEST)])
+def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
+    """A worker that knows the query of the request without its duplicate, and one that knows nothing; both paths."""
+    knows, knows_nothing = Evaluator(SNAPSHOT, LIMITS), Evaluator(SNAPSHOT, LIMITS)
+    for value in (REQUEST, json.dumps(_request(context={"note": {"of": "dana"}}, deadline=AT))):
+        _for_partition(knows).decide_all(Records(records_batch([(b"k", value.encode(), None)])))
+    for evaluator in (knows, knows_nothing):
+        made = _for_partition(evaluator).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
+        assert list(made.decisions()) == []
+        number, _, _, headers = _for_partition(evaluator).decide(b"k", text.encode(), None, 0, AT)
+        assert number != DECISIONS
+        assert b"duplicate key" in dict(headers or ())["__connect.errors.exception.message"]
+
+
+@pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
+def test_a_request_without_duplicates_takes_the_fast_path(
+    spaces: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request is read whole only to look for names, however it is written, and whether it has moments or not."""
+    evaluator, read = Evaluator(SNAPSHOT, LIMITS), list[bytes]()
+    monkeypatch.setattr("streaming.enforcer.evaluator.decode_json", read.append)
+    for beside in ({}, {"deadline": AT + 1000}, {"time": AT, "deadline": "2030-01-01T00:00:00Z"}):
+        more = {"context": {}, **beside}
+        values = [json.dumps(_request(f"r-{n}", **more), separators=spaces).encode() for n in range(3)]
+        made = _for_partition(evaluator).decide_all(Records(records_batch((None, value, None) for value in values)))
+        assert len(made.columnar[0].keys) == 3
+    assert read == []
+
+
+def test_a_duplicate_in_an_unknown_field_is_refused_beside_a_known_query() -> None:
+    evaluator = Evaluator(SNAPSHOT, LIMITS)
+    sent = [json.dumps(_request(trace={"a": {"b": 1}})), json.dumps(_request(trace={"a": {"b": 1}}))]
+    sent.append(sent[0].replace('"b": 1', '"b": 1, "b": 2'))
+    made = _for_partition(evaluator).decide_all(Records(records_batch((None, text.encode(), None) for text in sent)))
+    assert len(made.columnar[0].keys) == 2
+    assert [record[0] == DECISIONS for record in made.others] == [False]
+
+
+@pytest.mark.parametrize("text", [*doubled(EVENT), EVENT.replace('"outcome": ', '"outcome": "failure", "outcome": ')])
+def test_an_audit_event_gets_no_verdict(text: str) -> None:
+    answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 100)
+    evaluator = AuditEvaluator(AuditSource("audit", 0, "t", DEFAULT_TRUST, 0, 1), lambda _: answers, LIMITS)
+    assert evaluator.evaluate(None, EVENT.encode(), None, 0, AT)[0] == 0
+    number, _, _, headers = evaluator.evaluate(None, text.encode(), None, 1, AT)
+    assert number == 1
+    assert b"duplicate key" in dict(headers or ())["__connect.errors.exception.message"]
+    with pytest.raises(MalformedRequest, match="duplicate key"):
+        read_event(text.encode(), None, LIMITS, Reader(JSON_ALONE))
+
+
+@pytest.mark.parametrize("text", [*doubled(REQUEST), *doubled(ITEMS)])
+def test_no_server_library_or_command_takes_it(text: str) -> None:
+    rules = Rules(("lenses6",))
+    assert _refused(decode_request, text)
+    assert _refused(lambda body: parse_evaluation(body, "r-1", "lenses6", rules), text)
+    assert _refused(lambda body: parse_evaluations(body, "r-1", "lenses6", rules), text)
+    [line] = decide_lines(SNAPSHOT, [text.encode()], DEFAULT_TRUST)
+    assert "duplicate key" in line["error"]
+
+
+def test_json_within_avro_is_read_as_strictly() -> None:
+    value = Writer("request", "avro-single-object").encode(json.dumps(_request(context={"note": 1})).encode())
+    twice = value.replace(b'\x14{"note":1}', b'\x26{"note":1,"note":2}')
+    assert twice != value
+    source = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1)
+    partition = Evaluator(SNAPSHOT, LIMITS).for_partition(source, EvaluationContext("", {}, 7, {}, AT))
+    assert partition.decide(None, value, None, 0, AT)[0] == DECISIONS
+    number, _, _, headers = partition.decide(None, twice, None, 0, AT)
+    assert number != DECISIONS
+    assert b"duplicate key 'note'" in dict(headers or ())["__connect.errors.exception.message"]
