@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -91,7 +92,6 @@ class Protocol(HttpToolsProtocol):
             self._open(transport)
         else:
             # Not by `create_server`: a connection would count once its handshake is done, which may be never.
-            transport.pause_reading()
             self._handshake = self.loop.create_task(self._start_tls(transport, self.tls))
 
     def _turn_away(self, transport: asyncio.Transport) -> None:
@@ -103,27 +103,34 @@ class Protocol(HttpToolsProtocol):
             self.abort()
 
     async def _start_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+        handshake = self.loop.start_tls(
+            transport,
+            self,
+            context,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=CLOSING_SECONDS,
+        )
+        starting = self.loop.create_task(handshake)
+        await asyncio.sleep(0)  # it takes the transport
+        await asyncio.sleep(0)  # and connects its protocol
+        early, self._rest = self._rest, b""
         try:
-            secure = await self.loop.start_tls(
-                transport,
-                self,
-                context,
-                server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                ssl_shutdown_timeout=CLOSING_SECONDS,
-            )
-        except (OSError, asyncio.CancelledError):  # SSLError is one: what a client did wrong is no news
+            # uvloop reads whether or not `connection_made` has paused it, so the first bytes may have come here.
+            _feed_buffer(transport.get_protocol(), early)
+            secure = await starting
+        except (OSError, RuntimeError, asyncio.CancelledError):  # SSLError is an OSError: clients' faults are no news
             secure = None
         if secure is None or self.phase == CLOSING:
+            starting.cancel()
             self.load.remove(self)
             transport.abort()
             return
         self._secure = secure
         self._enter(REQUEST)
         self._open(secure)
-        early, self._rest = self._rest, b""
-        if early:
-            self._feed(early)
+        early, self._rest = self._rest, b""  # this task is resumed after the first bytes have come
+        self._feed(early)
 
     def _open(self, transport: asyncio.Transport) -> None:
         transport.set_write_buffer_limits(UNREAD_BYTES)
@@ -153,7 +160,7 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.flow is None or self._rest:
             if self.phase != CLOSING:
-                self._rest += data  # once at most: reading is paused, or the handshake has only just ended
+                self._rest += data  # once at most: reading is paused then
         else:
             self._feed(data)
 
@@ -346,6 +353,16 @@ class Protocol(HttpToolsProtocol):
         if self.flow is not None:
             self._disconnect()
             super().connection_lost(exc)
+
+
+def _feed_buffer(receiver: Any, data: bytes) -> None:
+    """Give bytes to an `asyncio.BufferedProtocol`."""
+    while data:
+        buffer = receiver.get_buffer(len(data))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        receiver.buffer_updated(size)
+        data = data[size:]
 
 
 def network_of(peer: object) -> str:

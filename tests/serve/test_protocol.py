@@ -1,9 +1,11 @@
 """HTTP as bytes: what a client without credentials may hold of the server, in which order, and for how long."""
 
 import contextlib
+import hashlib
 import json
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from streaming.authentication_settings import TlsSettings
 from streaming.serve import connections, protocol
+from streaming.serve.admission import Admission
 from streaming.serve.connections import Connections
 from tests.serve.local_server import (
     ASKED,
@@ -27,6 +30,7 @@ from tests.serve.local_server import (
     statuses,
 )
 from tests.stream.certificates import Authority
+from tests.stream.world import SYSTEM
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -145,7 +149,7 @@ def test_a_body_that_ends_too_early_is_no_request(server: LocalServer) -> None:
     ],
     ids=["nothing", "a line", "half a line", "half a body", "half a trailer", "no body"],
 )
-def test_a_request_has_to_be_sent_in_time(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+def test_a_request_has_to_be_sent_in_time(sent: bytes) -> None:
     with local_server(request_seconds=0.5) as server:
         found = server.send(sent)
         assert statuses(found) in ([], [200] if WELL_KNOWN in sent else [])
@@ -178,7 +182,7 @@ def test_responses_that_are_not_read_end_the_connection_and_hold_little(monkeypa
         assert most <= protocol.PIPELINED + protocol.SLICE // 16 + 32
 
 
-def test_half_a_response_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_response_is_not_waited_for_for_ever() -> None:
     """The last response, on a connection that is being closed, is also one that a client may not read."""
     with local_server(request_seconds=1.0) as server, server.connect() as one:
         evaluations = json.dumps({**ASKED, "evaluations": [{}] * 1000}).encode()
@@ -258,7 +262,6 @@ def test_without_room_for_long_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_loop_that_does_not_answer_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.serve.metrics.SILENT_SECONDS", 0.1)
-    import threading
 
     ends = threading.Event()
     with local_server() as server:
@@ -277,7 +280,7 @@ def test_handshakes_count_as_connections_and_make_room(tmp_path: Path, monkeypat
     with local_server(tls=tls, max_connections=20) as server, contextlib.ExitStack() as stack:
 
         def answers() -> bool:
-            with contextlib.suppress(OSError), server.connect() as raw:
+            with server.connect() as raw:
                 raw.settimeout(5)
                 with context.wrap_socket(raw, server_hostname="127.0.0.1") as one:
                     one.sendall(request(LAST))
@@ -327,3 +330,40 @@ def test_fewer_connections_where_files_are_few(monkeypatch: pytest.MonkeyPatch) 
 def test_closing_connections_are_bounded() -> None:
     load = Connections(8, 10.0)
     assert [load.close(object(), "refused") for _ in range(5)] == [True, True, True, True, False]  # type: ignore[arg-type]
+
+
+def test_one_callers_unfinished_bodies_do_not_shut_out_others(tmp_path: Path) -> None:
+    """It may have three quarters of the requests that are answered at once."""
+    tokens = {name: f"{name}-" + "a1" * 20 for name in ("greedy", "modest")}
+    hashes = {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
+    file = tmp_path / "callers.yaml"
+    file.write_text(json.dumps({"callers": {n: {"systems": [SYSTEM], "tokens": [h]} for n, h in hashes.items()}}))
+    greedy, modest = (b"authorization: Bearer %s\r\n" % tokens[name].encode() for name in tokens)
+    with (
+        local_server(callers=str(file), max_requests=16, request_seconds=3600.0) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        bodies = [stack.enter_context(server.connect()) for _ in range(20)]
+        for one in bodies:
+            one.sendall(request(greedy)[:-1])
+        wait_until(lambda: len(server.connections.open) == 12, "the rest is refused")
+        assert statuses(server.send(request(modest, LAST))) == [200]
+        refused = server.send(request(greedy, LAST))
+        assert statuses(refused) == [503]
+        assert b"\r\nretry-after: 1\r\n" in refused
+        assert statuses(server.send(request(LAST))) == [401]
+
+
+def test_however_many_callers_there_are_a_new_one_has_room() -> None:
+    admission = Admission(100)
+    for caller in "abcde":
+        count = 0
+        while (admission.begin() or True) and admission.has_room() and admission.admit(caller):
+            count += 1
+        assert count > 0
+        admission.end(None)
+    admission.begin()
+    assert (admission.has_room(), admission.admit("f")) == (True, True)
+    alone = Admission(1)
+    alone.begin()
+    assert (alone.has_room(), alone.admit("a")) == (True, True)
