@@ -230,9 +230,10 @@ class Protocol(HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """A client that will send nothing more may still read: it gets the responses to what it has sent."""
-        if self.phase != ANSWER or self._secure is not None or self._receiving:
+        if self._secure is not None or self._active is None or self._active.more_body:
             return False  # the transport closes
         self._half_closed = True
+        self._drop_incomplete()
         return True
 
     # What goes to the client.
@@ -266,21 +267,21 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The last response, after those to requests that came before."""
         body = authzen.message(msg)
-        response, cut = BAD_REQUEST + CLOSE % (len(body), body), self._cut_off()
-        if cut is not None and cut is not self._active and self.pipeline:
-            self.pipeline.popleft()  # the newest
+        response, active = BAD_REQUEST + CLOSE % (len(body), body), self._active
+        self._drop_incomplete()
         self._stopped = True
-        if self._active is not None and self._active is not cut:
+        if active is not None and not active.more_body:
             self._farewell = response
             return
-        if cut is None or not cut.response_started:
+        if active is None or not active.response_started:
             self._disconnect()
             self.transport.write(response)
         self._close("malformed", lingers=True)
 
-    def _cut_off(self) -> RequestResponseCycle | None:
-        """The request whose body is incomplete."""
-        return self.cycle if self._receiving and not self._heading and self.cycle is not None else None
+    def _drop_incomplete(self) -> None:
+        """Forget the newest of the requests that wait, if the rest of its body will not come."""
+        if self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()
 
     def _stop(self) -> None:
         """Parse nothing more; close after what is under way."""
@@ -321,7 +322,7 @@ class Protocol(HttpToolsProtocol):
         """
         if self.phase == CLOSING:
             return
-        lingers = self._active is not None if lingers is None else lingers
+        lingers = (self._active is not None if lingers is None else lingers) and not self._half_closed
         self._rest = b""
         self._enter(CLOSING)
         self._disconnect()

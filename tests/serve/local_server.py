@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from policy import compile_documents
@@ -42,27 +42,35 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n", head: bytes = HEAD) -> by
     return head + b"transfer-encoding: chunked\r\n\r\n" + parts + end
 
 
-class LocalServer:
-    """An application and the server of it. `held`: evaluations wait until it is set."""
+class Parts:
+    """An application with policies of its own, without a server."""
 
-    def __init__(self, closed: Callable[[str], None], **serve: Any) -> None:
+    def __init__(self, connections: Connections, **serve: Any) -> None:
         self.settings = Settings(serve=ServeSettings(port=0, **{**DEFAULTS, **serve}))
-        health = ServeHealth(DAY)
-        self.metrics = ServeMetrics(self.settings.systems, health)
-        self.connections = Connections(self.settings.serve.max_connections, self.settings.serve.request_seconds, closed)
-        self.socket = bind("127.0.0.1", 0)
-        self.port: int = self.socket.getsockname()[1]
+        self.health = ServeHealth(DAY)
+        self.metrics = ServeMetrics(self.settings.systems, self.health)
         authentication = Authentication(self.settings)
         self.app = Application(
-            self.settings, self.metrics, authentication, lambda: None, lambda: 0, connections=self.connections
+            self.settings, self.metrics, authentication, lambda: None, lambda: 0, connections=connections
         )
-        tls = self.settings.serve.tls
-        self.http = HttpServer(self.app, self.socket, self.connections, Tls(tls).context if tls.certificate else None)
-        health.watches(self.http.silent, self.connections.refusals, self.app.refusals)
-        health.policies_read()
-        self.health = health
+        self.app.url = "http://localhost"
         snapshot = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
         self.app.take(Read(snapshot, time.monotonic(), {}, -1, {}))
+        self.health.policies_read()
+
+
+class LocalServer:
+    """A server of an application."""
+
+    def __init__(self, **serve: Any) -> None:
+        chosen = ServeSettings(**serve)
+        self.connections = Connections(chosen.max_connections, chosen.request_seconds)
+        parts = Parts(self.connections, **serve)
+        self.app, self.health, tls = parts.app, parts.health, chosen.tls
+        self.socket = bind("127.0.0.1", 0)
+        self.port: int = self.socket.getsockname()[1]
+        self.http = HttpServer(self.app, self.socket, self.connections, Tls(tls).context if tls.certificate else None)
+        self.health.watches(self.http.silent, self.connections.refusals, self.app.refusals)
 
     def connect(self) -> socket.socket:
         """A connection that is there before this returns."""
@@ -91,7 +99,7 @@ DEFAULTS = {"default_system": SYSTEM, "record": "none", "max_staleness_seconds":
 @contextlib.contextmanager
 def local_server(**serve: Any) -> Iterator[LocalServer]:
     """A server that answers."""
-    server = LocalServer(lambda _reason: None, **serve)
+    server = LocalServer(**serve)
     thread = threading.Thread(target=server.http.run, daemon=True)
     thread.start()
     try:

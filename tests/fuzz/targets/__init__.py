@@ -5,6 +5,7 @@ from tests.fuzz.targets.audit import AuditEvents, MonitorRecords
 from tests.fuzz.targets.configuration import Importers, PolicyFiles, SettingsFiles
 from tests.fuzz.targets.decisions import Decisions
 from tests.fuzz.targets.documents import Documents, HistoryRecords
+from tests.fuzz.targets.http import Http
 from tests.fuzz.targets.letters import DeadLetters
 from tests.fuzz.targets.memory import Memory
 from tests.fuzz.targets.names import Names, Patterns
@@ -13,6 +14,6 @@ from tests.fuzz.targets.texts import Texts
 
 TARGETS: tuple[Make, ...] = (
     *(Requests, Decisions, AuditEvents, MonitorRecords, DeadLetters, Documents, HistoryRecords, Texts, Patterns, Names),
-    *(SettingsFiles, PolicyFiles, Importers, Memory),
+    *(SettingsFiles, PolicyFiles, Importers, Memory, Http),
 )
 """Each is made with the seed of the run."""
