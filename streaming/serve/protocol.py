@@ -119,12 +119,15 @@ class Protocol(HttpToolsProtocol):
             # uvloop reads whether or not `connection_made` has paused it, so the first bytes may have come here.
             _feed_buffer(transport.get_protocol(), early)
             secure = await starting
-        except (OSError, RuntimeError, asyncio.CancelledError):  # SSLError is an OSError: clients' faults are no news
+        except (Exception, asyncio.CancelledError):  # what a client does wrong is no news, whatever it is
             secure = None
         if secure is None or self.phase == CLOSING:
             starting.cancel()
+            if self.phase != CLOSING:
+                self.load.close(self, "handshake")
             self.load.remove(self)
-            transport.abort()
+            self._enter(CLOSING)
+            transport.close()  # after the alert that says why
             return
         self._secure = secure
         self._enter(REQUEST)
@@ -347,7 +350,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.phase != CLOSING:
-            self.load.on_closed("client")
+            self.load.on_closed("client" if self.flow is not None else "handshake")
         self.load.remove(self)
         self._enter(CLOSING)
         self._rest = b""
