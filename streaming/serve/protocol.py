@@ -76,7 +76,7 @@ class Protocol(HttpToolsProtocol):
     _secure: asyncio.Transport | None = None
     _handshake: asyncio.Task[None] | None = None
     _peer: Peer | None = None
-    _size, _framing, _body_left = 0, 0, 0
+    _size, _framing, _body_size = 0, 0, 0
     _heading, _receiving, _stopped, _half_closed = True, False, False, False
     _rest = b""
     _farewell: bytes | None = None
@@ -175,7 +175,7 @@ class Protocol(HttpToolsProtocol):
                 self._rest, self.flow.held = data[at:], True
                 self.flow.pause_reading()
                 return
-            step = max(SLICE, self._body_left)
+            step = SLICE if len(data) - at <= SLICE else max(SLICE, self._body_left())
             self._parse(data[at : at + step])
             at += step
 
@@ -198,6 +198,13 @@ class Protocol(HttpToolsProtocol):
         elif not self._heading and self._framing > FRAMING_BYTES:
             self.send_400_response("the chunks' extensions or trailers are too large")
 
+    def _body_left(self) -> int:
+        """How many bytes are missing of a body whose length was said: there is no request in them."""
+        if self._heading:
+            return 0
+        length = next((value for name, value in self.headers if name == b"content-length"), b"")
+        return int(length) - self._body_size if length.isdigit() and len(length) < 16 else 0
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[PEER] = self._peer  # type: ignore[literal-required]
@@ -213,20 +220,18 @@ class Protocol(HttpToolsProtocol):
                 raise ValueError("too many headers")  # ends the parser
 
     def on_headers_complete(self) -> None:
-        self._heading, self._framing = False, 0
-        length = next((value for name, value in self.headers if name == b"content-length"), b"")
-        self._body_left = int(length) if length.isdigit() and len(length) < 16 else 0
+        self._heading, self._framing, self._body_size = False, 0, 0
         super().on_headers_complete()
         if self._active is None:
             self._active = self.cycle
 
     def on_body(self, body: bytes) -> None:
         self._framing -= len(body) * (1 + FRAMING_OF_A_BYTE)
-        self._body_left = max(self._body_left - len(body), 0)
+        self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._receiving, self._heading, self._size, self._body_left = False, True, 0, 0
+        self._receiving, self._heading, self._size = False, True, 0
         if self.phase == REQUEST:
             self._enter(IDLE if self._active is None else ANSWER)
         super().on_message_complete()
