@@ -95,6 +95,32 @@ def test_what_is_within_the_bounds_is_answered(server: LocalServer, sent: bytes)
     assert statuses(server.send(sent[:half], sent[half:])) == [200]
 
 
+PLAIN_HEAD = b"POST %s HTTP/1.1\r\nhost: localhost\r\n" % PATH
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"content-type: application/json; charset=utf-8\r\n", 200),
+        (b"Content-Type: Application/JSON\r\ncontent-encoding: identity\r\n", 200),
+        (b"", 400),
+        (b"content-type: text/plain\r\n", 400),
+        (b"content-type: application/x-www-form-urlencoded\r\n", 400),
+        (b"content-type: application/json\r\ncontent-type: text/plain\r\n", 400),
+        (b"content-type: text/plain\r\ncontent-type: application/json\r\n", 400),
+        (b"content-type: application/json\r\ncontent-encoding: gzip\r\n", 415),
+        (b"content-type: application/json\r\nContent-Encoding: BR\r\n", 415),
+        (b"content-encoding: gzip\r\ncontent-encoding: identity\r\ncontent-type: application/json\r\n", 415),
+        (b"content-type: application/json\r\ncontent-encoding: gzip, identity\r\n", 415),
+    ],
+)
+def test_the_content_type_and_coding_of_a_body(server: LocalServer, headers: bytes, status: int) -> None:
+    """400 and 415, as the certification of AuthZEN asks."""
+    found = server.send(request(headers, LAST, head=PLAIN_HEAD))
+    assert statuses(found) == [status]
+    assert (b"\r\naccept-encoding: identity\r\n" in found) == (status == 415)
+
+
 def test_a_trailer_is_no_header(server: LocalServer) -> None:
     """What is in front of the server has not looked at it: here a second host would be refused."""
     sent = chunked(BODY, end=b"0\r\nhost: evil.example\r\nx-request-id: abc\r\n\r\n", head=HEAD + LAST)
@@ -246,6 +272,19 @@ def test_a_flood_from_one_address_does_not_end_the_connections_of_others(monkeyp
         wait_until(lambda: len(server.connections.open) > 10, "there is a flood")
         other.sendall(request(LAST))
         assert statuses(received(other)) == [200]
+
+
+def test_connections_between_two_requests_make_room_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PRESSED_SECONDS", 0.0)
+    with local_server(max_connections=20, request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+        idle = stack.enter_context(server.connect())
+        idle.sendall(request())
+        idle.recv(65536)
+        for _ in range(60):
+            stack.enter_context(server.connect())
+        wait_until(server.answers, "there is room", 10)
+        idle.sendall(request(LAST))
+        assert received(idle).endswith(b"}}")
 
 
 def test_unfinished_bodies_make_room_for_other_requests() -> None:
