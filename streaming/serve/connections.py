@@ -5,6 +5,7 @@ which the server waits for its client. When there are too many, the ones that ha
 """
 
 import asyncio
+import ipaddress
 import resource
 import time
 from collections import Counter
@@ -205,3 +206,14 @@ def room_for(most: int) -> int:
             files=limit,
         )
     return min(room, most)
+
+
+def network_of(peer: object) -> str:
+    """Whose share a connection counts for: the address, of IPv6 its /64, which is one customer's (RFC 6177)."""
+    if not isinstance(peer, tuple):
+        return ""
+    host = str(peer[0]).partition("%")[0]
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host)
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((address, 64), strict=False))

@@ -7,10 +7,8 @@ parser in Python has a fraction of the throughput.
 
 import asyncio
 import contextlib
-import ipaddress
 import ssl
 from collections.abc import Callable
-from typing import Any
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -21,14 +19,13 @@ from streaming.serve.access_log import CALLER
 from streaming.serve.connections import (
     ANSWER,
     CLOSING,
-    CLOSING_SECONDS,
     HANDSHAKE,
-    HANDSHAKE_SECONDS,
     IDLE,
     REQUEST,
     Connections,
+    network_of,
 )
-from streaming.serve.tls import PEER, Peer, peer_of
+from streaming.serve.tls import PEER, Peer, peer_of, start_tls
 
 HEADER_BYTES = 64 << 10
 HEADERS = 256  # a header of 4 bytes takes some 200 here
@@ -78,7 +75,7 @@ class Protocol(HttpToolsProtocol):
     _peer: Peer | None = None
     _size, _framing, _body_size = 0, 0, 0
     _heading, _receiving, _stopped, _half_closed = True, False, False, False
-    _rest = b""
+    _rest, _rest_at = b"", 0  # not cut at each request: that would copy it as often
     _farewell: bytes | None = None
     _active: RequestResponseCycle | None = None
 
@@ -103,26 +100,8 @@ class Protocol(HttpToolsProtocol):
             self.abort()
 
     async def _start_tls(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
-        handshake = self.loop.start_tls(
-            transport,
-            self,
-            context,
-            server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-            ssl_shutdown_timeout=CLOSING_SECONDS,
-        )
-        starting = self.loop.create_task(handshake)
-        await asyncio.sleep(0)  # it takes the transport
-        await asyncio.sleep(0)  # and connects its protocol
-        early, self._rest = self._rest, b""
-        try:
-            # uvloop reads whether or not `connection_made` has paused it, so the first bytes may have come here.
-            _feed_buffer(transport.get_protocol(), early)
-            secure = await starting
-        except (Exception, asyncio.CancelledError):  # what a client does wrong is no news, whatever it is
-            secure = None
+        secure = await start_tls(transport, self, context, self._take_rest)
         if secure is None or self.phase == CLOSING:
-            starting.cancel()
             if self.phase != CLOSING:
                 self.load.close(self, "handshake")
             self.load.remove(self)
@@ -132,8 +111,11 @@ class Protocol(HttpToolsProtocol):
         self._secure = secure
         self._enter(REQUEST)
         self._open(secure)
-        early, self._rest = self._rest, b""  # this task is resumed after the first bytes have come
-        self._feed(early)
+        self._feed(self._take_rest())  # this task is resumed after the first bytes have come
+
+    def _take_rest(self) -> bytes:
+        rest, self._rest = self._rest, b""
+        return rest
 
     def _open(self, transport: asyncio.Transport) -> None:
         transport.set_write_buffer_limits(UNREAD_BYTES)
@@ -167,12 +149,11 @@ class Protocol(HttpToolsProtocol):
         else:
             self._feed(data)
 
-    def _feed(self, data: bytes) -> None:
-        """Parse as much as may wait for its turn; the rest waits as bytes."""
-        at = 0
+    def _feed(self, data: bytes, at: int = 0) -> None:
+        """Parse as much as may wait for its turn; the rest waits as bytes. `at`: the first one that is not parsed."""
         while at < len(data) and not self._stopped and self.phase != CLOSING:
             if len(self.pipeline) >= PIPELINED:
-                self._rest, self.flow.held = data[at:], True
+                self._rest, self._rest_at, self.flow.held = data, at, True
                 self.flow.pause_reading()
                 return
             step = SLICE if len(data) - at <= SLICE else max(SLICE, self._body_left())
@@ -268,8 +249,8 @@ class Protocol(HttpToolsProtocol):
 
     def _read_on(self) -> None:
         if self.flow.held:
-            rest, self._rest, self.flow.held = self._rest, b"", False
-            self._feed(rest)
+            self.flow.held = False
+            self._feed(self._take_rest(), self._rest_at)
         self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
@@ -362,27 +343,6 @@ class Protocol(HttpToolsProtocol):
         if self.flow is not None:
             self._disconnect()
             super().connection_lost(exc)
-
-
-def _feed_buffer(receiver: Any, data: bytes) -> None:
-    """Give bytes to an `asyncio.BufferedProtocol`."""
-    while data:
-        buffer = receiver.get_buffer(len(data))
-        size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]
-        receiver.buffer_updated(size)
-        data = data[size:]
-
-
-def network_of(peer: object) -> str:
-    """Whose share a connection counts for: the address, of IPv6 its /64, which is one customer's (RFC 6177)."""
-    if not isinstance(peer, tuple):
-        return ""
-    host = str(peer[0]).partition("%")[0]
-    if ":" not in host:
-        return host
-    address = ipaddress.IPv6Address(host)
-    return str(address.ipv4_mapped or ipaddress.IPv6Network((address, 64), strict=False))
 
 
 def protocol(load: Connections, tls: ssl.SSLContext | None = None) -> type[Protocol]:

@@ -44,6 +44,7 @@ log = structlog.get_logger()
 
 ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
+KERNEL_BUFFER = 128 << 10  # bytes, of each direction; Linux doubles it
 SEARCHES = 4  # at once; the fifth is refused
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
@@ -473,6 +474,10 @@ def bind(address: str, port: int) -> socket.socket:
     found = socket.socket(family)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of each connection: the kernel would hold up to 4 MiB of responses that nobody reads, and 6 MiB of requests
+        # that wait (`tcp_wmem`, `tcp_rmem`).
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            found.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BUFFER)
         found.bind((address, port))
     except OSError as error:
         found.close()

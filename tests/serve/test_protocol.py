@@ -350,7 +350,7 @@ def test_handshakes_count_as_connections_and_make_room(tmp_path: Path, monkeypat
 
 def test_the_share_of_a_network_is_that_of_an_address_or_of_a_customer() -> None:
     shares = {
-        host: protocol.network_of((host, 1, 0, 0))
+        host: connections.network_of((host, 1, 0, 0))
         for host in (
             "192.0.2.1",
             "::ffff:192.0.2.1",
@@ -362,7 +362,7 @@ def test_the_share_of_a_network_is_that_of_an_address_or_of_a_customer() -> None
     }
     assert shares["192.0.2.1"] == shares["::ffff:192.0.2.1"]
     assert shares["2001:db8::1"] == shares["2001:db8::ffff:0:0:1"] != shares["2001:db8:0:1::1"]
-    assert protocol.network_of("/run/socket") == protocol.network_of(None) == ""
+    assert connections.network_of("/run/socket") == connections.network_of(None) == ""
 
 
 def test_fewer_connections_where_files_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
