@@ -112,13 +112,11 @@ class Connections:
         return True
 
     def close(self, connection: Connection, reason: str) -> bool:
-        """It is being closed. False: too many are already; end it at once."""
+        """It is being closed. False: too many are already, so it must not wait for its client."""
         self.open.pop(connection, None)
         self.on_closed(reason)
-        if len(self.closing) > self.most // CLOSING_SHARE + 1:
-            return False
         self.closing[connection] = None
-        return True
+        return len(self.closing) <= self.most // CLOSING_SHARE + 2
 
     def remove(self, connection: Connection) -> None:
         """It is closed."""

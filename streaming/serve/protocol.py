@@ -315,10 +315,10 @@ class Protocol(HttpToolsProtocol):
         self._rest = b""
         self._enter(CLOSING)
         self._disconnect()
-        counted = self.load.close(self, reason or "closed")
-        if not counted or self._plain is None:
-            self.abort()
-        elif self._secure is not None or not lingers:
+        may_linger = self.load.close(self, reason or "closed")
+        if self._plain is None:
+            self.load.remove(self)
+        elif self._secure is not None or not lingers or not may_linger:
             (self._secure or self._plain).close()
         else:
             if self.flow is not None:
