@@ -1,6 +1,8 @@
 """The settings of who may ask `lockkeeper serve`: TLS, client certificates, bearer tokens. Plain data."""
 
+import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -8,6 +10,12 @@ Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256
 """Signatures by an asymmetric key alone: with HS256, each service that can verify a token can also issue one."""
 
 MAX_LEEWAY_SECONDS = 300
+LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})  # as written: `localhost.` is what a name server says
+PLAIN_URL = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?(/[a-z0-9/._~!$&'()*+,;=:@%-]*)?(\?[a-z0-9/._~!$&'()*+,;=:@%?-]*)?",
+    re.IGNORECASE | re.ASCII,
+)
+"""RFC 3986 without a user (`http://localhost:80@evil.example/`), a fragment, spaces and backslashes."""
 
 
 class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,10 +61,27 @@ def jwt_problem(jwt: JwtSettings) -> str | None:
     missing = [name for name, value in given.items() if not value]
     if missing and len(missing) < len(given):
         return f"serve.jwt: issuer, audience and jwks go together; {' and '.join(missing)} is not set"
-    scheme, separator, rest = jwt.jwks.partition("://")
-    if not separator or scheme == "https":
-        return None
-    host = rest.partition("/")[0].rpartition(":")[0] or rest.partition("/")[0]
-    if scheme == "http" and host in ("127.0.0.1", "[::1]", "localhost"):
-        return None
-    return "serve.jwt.jwks: must be a file or an https URL: with other keys, anybody could sign tokens"
+    if jwt.jwks and is_url(jwt.jwks) and not is_trustworthy(jwt.jwks):
+        return (
+            "serve.jwt.jwks: must be a file or an https URL, without a user: with other keys, anybody could sign tokens"
+        )
+    return None
+
+
+def is_url(source: str) -> bool:
+    """Whether it is a URL, of any scheme, rather than a file."""
+    return "://" in source
+
+
+def is_trustworthy(url: str) -> bool:
+    """Whether it is of https, or of this machine, whatever reads it: parsers differ about URLs of other forms."""
+    if not PLAIN_URL.fullmatch(url):
+        return False
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    if not parts.hostname or port == 0:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOCAL_HOSTS)

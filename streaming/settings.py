@@ -74,8 +74,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
     claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
-    readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
-    how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
+    readings. `request_seconds`: for a request to be sent, and for its response to be read. `max_requests`: that are
+    answered at once. `drain_seconds`: how long it goes on answering, while it is not ready, once it is asked to stop.
+    `access_log`: a line per response.
     `record`: which answers are recorded, `durable`: and given once Kafka has them; `record_systems`: by system.
     `record_topic`: "": the first of `topics.answered`. `record_queue`: how many wait for Kafka; beyond, by
     `record_full`, the answer is an error or is given and counted as lost. `name`: in records; "": of the machine.

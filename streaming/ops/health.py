@@ -114,6 +114,7 @@ class Health:
 
 
 OFF = 0
+SCRAPES = 32  # at once
 ANSWER_SECONDS = 10.0  # for a request to be sent: slow ones must not pile up
 
 Respond = Callable[[str, list[tuple[str, str]]], Any]
@@ -127,7 +128,32 @@ class _Handler(WSGIRequestHandler):
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """Each request has a thread, and unknown clients may connect: the oldest one makes room for a new one."""
+
     daemon_threads = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._open: dict[socket.socket, None] = {}
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """See `socketserver.BaseServer`."""
+        if len(self._open) >= SCRAPES:
+            oldest = next(iter(list(self._open)), None)
+            if oldest is not None:
+                self._open.pop(oldest, None)
+                with contextlib.suppress(OSError):  # it has just ended
+                    oldest.shutdown(socket.SHUT_RDWR)  # which ends its thread
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """See `socketserver.BaseServer`."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that goes away is no news."""
 
 
 class _ServerV6(_Server):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from streaming.authentication_settings import is_url
 from streaming.serve.authzen import Rules
 from streaming.serve.callers import Caller, Callers, load_callers
 from streaming.serve.files import Changes
@@ -64,7 +65,7 @@ class Authentication:
             self._keys.load()
             self._tokens = Tokens(serve.jwt, self._keys, clock)
         self._changes = Changes([serve.callers] if serve.callers else [])
-        self._key_changes = Changes([serve.jwt.jwks] if serve.jwt.jwks and "://" not in serve.jwt.jwks else [])
+        self._key_changes = Changes([serve.jwt.jwks] if serve.jwt.jwks and not is_url(serve.jwt.jwks) else [])
 
     async def caller(self, scope: Scope) -> Caller:
         """The caller. Raises Unauthorized, and KeysUnavailable while that cannot be determined."""

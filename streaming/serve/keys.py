@@ -1,6 +1,8 @@
 """The public keys of the issuer of tokens: a JWK Set (RFC 7517) from a file or a URL, fetched off the event loop."""
 
 import asyncio
+import contextlib
+import http.client
 import time
 import urllib.request
 from collections.abc import Callable
@@ -9,9 +11,9 @@ from typing import Any
 
 import msgspec
 import structlog
-from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
+from streaming.authentication_settings import is_trustworthy, is_url
 from streaming.settings import SettingsError
 
 log = structlog.get_logger()
@@ -22,7 +24,10 @@ RETRY_SECONDS = 10.0  # between two fetches at least: unknown callers choose the
 FETCH_SECONDS = 5.0
 MAX_BYTES = 1 << 20
 MAX_KEYS = 1000
-MIN_RSA_BITS = 2048
+MIN_RSA_BITS, MAX_RSA_BITS = 2048, 16384  # with a longer one, each signature takes long
+
+MAX_MEMBER = 4096  # characters of a modulus or coordinate
+PUBLIC = ("kty", "kid", "alg", "use", "key_ops", "n", "e", "crv", "x", "y")
 
 TYPES: dict[str, type[Key]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -49,7 +54,7 @@ class IssuerKeys:
         try:
             self._take(read_keys(self._source))
         except (OSError, ValueError) as error:
-            if "://" not in self._source:
+            if not is_url(self._source):
                 raise SettingsError(f"serve.jwt.jwks: {self._source}: {error}") from None
             log.warning("the keys of the issuer cannot be fetched; trying again", error=str(error))
 
@@ -88,7 +93,8 @@ class IssuerKeys:
     async def _fetch(self) -> None:
         task = self._begin()
         if task is not None:
-            await asyncio.shield(task)  # others wait for it too
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(task), FETCH_SECONDS)  # others wait for it too
 
     def _begin(self) -> "asyncio.Task[None] | None":
         """The fetch that is under way, or a new one; None: the last was a moment ago."""
@@ -118,7 +124,7 @@ def _fits(key: Key, algorithm: str) -> bool:
 
 def read_keys(source: str) -> list[Key]:
     """The public signing keys of a JWK Set; others are left out. Raises OSError or ValueError: it is none."""
-    text = _fetch_url(source) if "://" in source else Path(source).read_bytes()
+    text = _fetch_url(source) if is_url(source) else Path(source).read_bytes()
     try:
         given = msgspec.json.decode(text)
     except (ValueError, RecursionError):
@@ -127,21 +133,41 @@ def read_keys(source: str) -> list[Key]:
     if not isinstance(keys, list) or len(keys) > MAX_KEYS:
         raise ValueError(f"not a JWK Set: must be an object with `keys`, at most {MAX_KEYS}")
     found = [key for one in keys if (key := _import(one)) is not None]
+    if len(found) < len(keys):
+        log.info(
+            "keys of the issuer were left out: none for signatures, malformed, or too short",
+            count=len(keys) - len(found),
+        )
     if not found:
         raise ValueError("the JWK Set has no public key for signatures (RSA of 2048 bits or more, EC or OKP)")
     return found
 
 
+class _Use(msgspec.Struct, frozen=True):
+    """What a JWK is for (RFC 7517, 4)."""
+
+    kty: str
+    kid: str | None = None
+    alg: str | None = None
+    use: str = "sig"
+    key_ops: tuple[str, ...] = ("verify",)
+
+
 def _import(given: Any) -> Key | None:
-    if not isinstance(given, dict) or given.get("use", "sig") != "sig" or given.get("kty") not in TYPES:
-        return None
-    if "verify" not in given.get("key_ops", ["verify"]):
-        return None
+    """The key, None where it cannot verify signatures or is malformed: the others of the set still count."""
     try:
-        key = TYPES[given["kty"]].import_key(given)
-        if isinstance(key, RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
+        intent = msgspec.convert(given, _Use)
+        if intent.use != "sig" or "verify" not in intent.key_ops or intent.kty not in TYPES:
             return None
-    except (JoseError, ValueError, TypeError, KeyError):
+        # Without private members: they are not needed, and checking them takes time that the sender chooses.
+        public = {name: given[name] for name in PUBLIC if name in given}
+        if any(len(value) > MAX_MEMBER for value in public.values()):
+            return None
+        key = TYPES[intent.kty].import_key(public)
+        if isinstance(key, RSAKey) and not MIN_RSA_BITS <= key.public_key.key_size <= MAX_RSA_BITS:
+            return None
+        key.as_dict(private=False)
+    except Exception:  # of joserfc and cryptography: each kind of malformed key ends in another kind of error
         return None
     return key
 
@@ -154,9 +180,27 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch_url(url: str) -> bytes:
-    opener = urllib.request.build_opener(_NoRedirect)
-    with opener.open(url, timeout=FETCH_SECONDS) as response:
-        text: bytes = response.read(MAX_BYTES + 1)
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"more than {MAX_BYTES} bytes")
-    return text
+    """Raises OSError or ValueError. A proxy of the environment may carry https alone: it could change plain HTTP."""
+    if not is_trustworthy(url):
+        raise ValueError("must be an https URL")
+    proxies: dict[str, str] | None = {} if url.lower().startswith("http:") else None
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies))
+    end = time.monotonic() + FETCH_SECONDS
+    try:
+        with opener.open(url, timeout=FETCH_SECONDS) as response:
+            return _read_all(response, end)
+    except http.client.HTTPException as error:
+        raise OSError(f"not a response of HTTP: {type(error).__name__}") from None
+
+
+def _read_all(response: Any, end: float) -> bytes:
+    """The body. `end`: by the monotonic clock; a timeout of the socket alone is for each of many small parts."""
+    parts, size = list[bytes](), 0
+    while part := response.read1(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if size > MAX_BYTES:
+            raise ValueError(f"more than {MAX_BYTES} bytes")
+        if time.monotonic() > end:
+            raise TimeoutError(f"it took more than {FETCH_SECONDS:g} s")
+    return b"".join(parts)

@@ -1,6 +1,7 @@
 """What `lockkeeper serve` counts, and whether it is fit to decide."""
 
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -9,13 +10,36 @@ from policy import Decision, all_systems
 from streaming.ops.health import Health
 from streaming.ops.tally import OTHER, Compiled
 from streaming.serve.authzen import Read
+from streaming.serve.connections import Connections, Refusals
 
 if TYPE_CHECKING:
     from streaming.serve.follower import Follower
     from streaming.serve.recording import Recorder
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
+SILENT_SECONDS = 2.0  # of the loop, after which the server is not ready
 OUTCOMES = ("allow", "deny", "error")
+
+
+class ServeHealth(Health):
+    """Whether a server is fit to decide: also whether its loop answers, and has room."""
+
+    def __init__(self, bound: float, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(bound, clock)
+        self._silent: Callable[[], float] = lambda: 0.0
+        self._refusals: tuple[Refusals, ...] = ()
+
+    def watches(self, silent: Callable[[], float], *refusals: Refusals) -> None:
+        """`silent`: for how long the loop has not answered, s; `refusals`: for lack of room."""
+        self._silent, self._refusals = silent, refusals
+
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
+        silent, refusing = self._silent(), max((one.lasting() for one in self._refusals), default=0.0)
+        if silent > SILENT_SECONDS:
+            yield f"the HTTP server has not answered for {silent:.0f} s: it is overloaded"
+        if refusing:
+            yield f"all connections or requests have been refused for {refusing:.0f} s: there are too many"
 
 
 class ServeMetrics:
@@ -41,6 +65,9 @@ class ServeMetrics:
             buckets=BUCKETS,
             registry=registry,
         )
+        self._closed = Counter(
+            "lockkeeper_serve_connections_closed", "Connections that ended, by reason.", ("reason",), registry=registry
+        )
         self._compile = Histogram(
             "lockkeeper_serve_compile_seconds", "Time to compile a snapshot of the policies.", registry=registry
         )
@@ -51,6 +78,15 @@ class ServeMetrics:
             registry=registry,
         )
         age.set_function(lambda: time.monotonic() - self._read_at if self._read_at else 0.0)
+
+    def connected(self, connections: Connections) -> None:
+        """Show how many connections there are."""
+        gauge = Gauge("lockkeeper_serve_connections", "Connections that are open.", registry=self.registry)
+        gauge.set_function(lambda: len(connections.open))
+
+    def connection_closed(self, reason: str) -> None:
+        """Count a connection that ended."""
+        self._closed.labels(reason).inc()
 
     def recording(self, recorder: "Recorder") -> None:
         """Show what is recorded, lost, and waits for Kafka."""

@@ -1,28 +1,23 @@
-"""The HTTP server: AuthZEN's paths over `streaming.serve.authzen`, under the snapshot of a follower.
-
-ASGI by uvicorn. Its loop runs in a thread of its own: signals are the main thread's.
-"""
+"""AuthZEN's paths over `streaming.serve.authzen`, as an ASGI application, under the snapshot of a follower."""
 
 import asyncio
-import contextlib
 import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
-import uvicorn
-import uvloop
 
 from policy import Decision
 from streaming.errors import JobStopped
-from streaming.ops.health import Health, serving
+from streaming.ops.health import serving
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
+from streaming.serve.admission import Admission
 from streaming.serve.authentication import Authentication, KeysUnavailable, Unauthorized
 from streaming.serve.authzen import (
     EVALUATION,
@@ -35,10 +30,11 @@ from streaming.serve.authzen import (
     Rules,
 )
 from streaming.serve.callers import Caller
+from streaming.serve.connections import Connections, room_for
 from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
-from streaming.serve.metrics import ServeMetrics
-from streaming.serve.protocol import protocol
+from streaming.serve.http_server import HttpServer
+from streaming.serve.metrics import ServeHealth, ServeMetrics
 from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
@@ -46,14 +42,13 @@ from streaming.settings import Settings, SettingsError
 
 log = structlog.get_logger()
 
-DRAIN_SECONDS = 5
-IDLE_SECONDS = 75  # of a connection between two requests, as with nginx
-HANDSHAKE_SECONDS = 10.0
 ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
+KERNEL_BUFFER = 128 << 10  # bytes, of each direction; Linux doubles it
 SEARCHES = 4  # at once; the fifth is refused
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
+RETRY = (b"retry-after", b"1")
 BODY_READ = "lockkeeper.body_read"  # of a request's scope
 
 Scope = dict[str, Any]
@@ -87,13 +82,16 @@ class Application:
         access_log: AccessLog | None = None,
         tracing: RequestTracing | None = None,
         recorder: Recorder | None = None,
+        connections: Connections | None = None,
     ) -> None:
         serve = settings.serve
-        self._recorder = recorder
+        self._recorder, self._connections = recorder, connections
+        self._admission = Admission(serve.max_requests)
+        self.refusals = self._admission.refusals
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
         self._access_log, self._tracing, self._routes = access_log, tracing, load_routes(settings)
-        self._under_way, self.draining = 0, False
+        self.draining = False
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
         self.url = serve.url
@@ -129,14 +127,15 @@ class Application:
             return
         began, id_ = time.perf_counter(), _request_id(scope)
         scope[REQUEST_ID] = id_.decode("ascii")
-        self._under_way += 1
+        self._admission.begin()
         try:
             status, body, headers = await self._answer(scope, receive, scope[REQUEST_ID])
         finally:
-            self._under_way -= 1
+            self._admission.end(scope.get(CALLER))
         self._answered(scope, status, time.perf_counter() - began)
         length = (b"content-length", b"%d" % len(body))
         closing = [CLOSE] if self.draining and CLOSE not in headers else []
+        closing += [RETRY] if status == 503 else []
         headers = [(b"content-type", JSON), length, (b"x-request-id", id_), *headers, *closing]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -244,9 +243,13 @@ class Application:
         return await self._identified(scope, system)
 
     async def _identified(self, scope: Scope, system: str) -> Caller:
-        if self._under_way > self._settings.max_requests:
+        if not self._admission.has_room():
+            if self._connections is not None:
+                self._connections.relieve(sending=True)
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
+        if not self._admission.admit(caller.name):
+            raise Refused(503, "too many requests of this caller are under way; try again")
         scope[CALLER] = caller.name
         if system:
             _check_system(caller, system)
@@ -268,8 +271,7 @@ class Application:
         """The body, of bounded size. Raises Refused."""
         most, parts, size = self._most_bytes, list[bytes](), 0
         headers = dict(scope["headers"])
-        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
-            raise Refused(415, "content-type: must be application/json")
+        _check_encoding(scope["headers"])
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             raise Refused(413, f"the body is too large; at most {most} bytes")
@@ -344,35 +346,39 @@ def _check_method(method: str, allowed: str) -> None:
         raise Refused(405, f"this path takes {allowed}", (b"allow", allowed.encode()))
 
 
+def _check_encoding(headers: list[tuple[bytes, bytes]]) -> None:
+    """Raises Refused: 400 for another content type, as AuthZEN's certification asks; 415 for a content coding."""
+    is_json = False
+    for name, value in headers:
+        if name == b"content-type":
+            is_json = value.partition(b";")[0].strip().lower() == JSON
+            if not is_json:
+                break
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise Refused(415, "content-encoding: send the body as it is", (b"accept-encoding", b"identity"))
+    if not is_json:
+        raise Refused(400, "content-type: must be application/json")
+
+
 def _request_id(scope: Scope) -> bytes:
     """The caller's `X-Request-ID`, which the response repeats, or a new one."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
     return given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
 
 
-class _Loop(uvloop.Loop):
-    async def create_server(self, *arguments: Any, **named: Any) -> Any:
-        """Bound the time of TLS handshakes, which uvicorn does not: a connection counts once its handshake is done."""
-        if named.get("ssl") is not None:
-            named["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
-        return await super().create_server(*arguments, **named)
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave them to the main thread."""
-        yield
-
-
 class Server:
     """One process that follows the topics and answers. Raises SettingsError when the address cannot be bound."""
 
-    def __init__(self, settings: Settings, socket_: socket.socket | None = None, health: Health | None = None) -> None:
+    def __init__(
+        self, settings: Settings, socket_: socket.socket | None = None, health: ServeHealth | None = None
+    ) -> None:
         serve = settings.serve
         self._settings, self._stop = settings, threading.Event()
-        health = health or Health(serve.max_staleness_seconds)
+        health = health or ServeHealth(serve.max_staleness_seconds)
         self._metrics = ServeMetrics(settings.systems, health)
+        most = room_for(serve.max_connections)
+        self._connections = Connections(most, serve.request_seconds, self._metrics.connection_closed)
+        self._metrics.connected(self._connections)
         self._follower = Follower(settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled)
         self._authentication = Authentication(settings)
         self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
@@ -390,29 +396,15 @@ class Server:
             self._access_log,
             self._tracing,
             self._recorder,
+            self._connections,
         )
-        config = uvicorn.Config(
-            self._app,
-            host=serve.address,
-            port=serve.port,
-            http=protocol(serve.request_seconds, serve.max_connections),
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=IDLE_SECONDS,
-            timeout_graceful_shutdown=DRAIN_SECONDS,
-            ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
-        )
-        self._server = _Server(config)
+        health.watches(lambda: self._http.silent(), self._connections.refusals, self._app.refusals)
         self._socket = socket_ or bind(serve.address, serve.port)
+        self._http = HttpServer(self._app, self._socket, self._connections, tls.context if tls else None)
         self.port: int = self._socket.getsockname()[1]
         host = f"[{serve.address}]" if ":" in serve.address else serve.address
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._app.url = self._app.url or self.url
-        self._running: asyncio.AbstractEventLoop | None = None
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Answer until `stop` is set, then finish what is under way. `on_ready`: the policies were read first.
@@ -420,7 +412,7 @@ class Server:
         Raises what ended the follower: topics that were re-created, a newer format. Nothing is decided from then on.
         JobStopped: the HTTP server ended.
         """
-        thread = threading.Thread(target=self._serve, name="http", daemon=True)
+        thread = threading.Thread(target=self._http.run, name="http", daemon=True)
         with serving(self._settings.metrics, self._metrics.registry, self._metrics.health):
             thread.start()
             self._follower.start()
@@ -430,7 +422,7 @@ class Server:
                     is_ready = True
                     on_ready()
             self._drain(thread)
-            self._server.should_exit = True
+            self._http.stop()
             thread.join()
             self._app.close()
             self._stop.set()
@@ -443,6 +435,7 @@ class Server:
 
     def _works(self, thread: threading.Thread) -> bool:
         """Whether it goes on; look after what changes beside requests."""
+        self._http.ask()
         self._metrics.looked_at(self._follower)
         self._authentication.reread()
         if self._tls is not None:
@@ -467,26 +460,12 @@ class Server:
         if self._tracing is not None:
             self._tracing.close()
 
-    def _serve(self) -> None:
-        async def serve() -> None:
-            self._running = asyncio.get_running_loop()
-            await self._server.serve([self._socket])
-
-        with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(serve())
-
     def _on_read(self, read: Read) -> None:
         self._metrics.read(read)
-        self._hand_over(read)
+        self._http.call(self._app.take, read)
 
     def _on_failure(self) -> None:
-        self._hand_over(None)
-
-    def _hand_over(self, read: Read | None) -> None:
-        loop = self._running
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._app.take, read)
+        self._http.call(self._app.take, None)
 
 
 def bind(address: str, port: int) -> socket.socket:
@@ -495,6 +474,10 @@ def bind(address: str, port: int) -> socket.socket:
     found = socket.socket(family)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Of each connection: the kernel would hold up to 4 MiB of responses that nobody reads, and 6 MiB of requests
+        # that wait (`tcp_wmem`, `tcp_rmem`).
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            found.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BUFFER)
         found.bind((address, port))
     except OSError as error:
         found.close()

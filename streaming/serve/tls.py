@@ -1,12 +1,15 @@
 """TLS of the server: its certificate, which may be renewed while it runs, and what client certificates say."""
 
+import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import structlog
 
 from streaming.authentication_settings import TlsSettings
+from streaming.serve.connections import CLOSING_SECONDS, HANDSHAKE_SECONDS
 from streaming.serve.files import Changes
 from streaming.settings import SettingsError
 
@@ -89,3 +92,42 @@ def peer_of(certificate: Any) -> Peer | None:
     names = {f"CN:{value}" for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
     names |= {f"{kind}:{value}" for kind, value in certificate.get("subjectAltName", ()) if kind in NAMES}
     return Peer(frozenset(names), float(ssl.cert_time_to_seconds(certificate["notAfter"])))
+
+
+async def start_tls(
+    transport: asyncio.Transport, protocol: asyncio.Protocol, context: ssl.SSLContext, early: Callable[[], bytes]
+) -> asyncio.Transport | None:
+    """The transport of an accepted connection after its handshake; None: there was none in time.
+
+    `early`: takes what `protocol` received before.
+    """
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(
+        loop.start_tls(
+            transport,
+            protocol,
+            context,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=CLOSING_SECONDS,
+        )
+    )
+    await asyncio.sleep(0)  # it takes the transport
+    await asyncio.sleep(0)  # and connects its protocol
+    try:
+        # uvloop reads whether or not `connection_made` has paused it, so the first bytes may have come before.
+        _feed_buffer(transport.get_protocol(), early())
+        return await starting
+    except (Exception, asyncio.CancelledError):  # what a client does wrong is no news, whatever it is
+        starting.cancel()
+        return None
+
+
+def _feed_buffer(receiver: Any, data: bytes) -> None:
+    """Give bytes to an `asyncio.BufferedProtocol`."""
+    while data:
+        buffer = receiver.get_buffer(len(data))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        receiver.buffer_updated(size)
+        data = data[size:]

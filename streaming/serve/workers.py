@@ -9,31 +9,39 @@ import mmap
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 
-from streaming.ops.health import Health
+from streaming.serve.metrics import ServeHealth
 
 FAILED = 1
+MOMENT = 8  # bytes
+SILENT_SECONDS = 3.0  # without a sign of a worker
 
 Work = Callable[[int, "Readiness"], int]
 
 
 class Readiness:
-    """Whether all workers are ready, in memory that they share: a byte each."""
+    """Whether all workers are ready, in memory that they share: a moment each, at which it last was.
 
-    def __init__(self, workers: int) -> None:
-        self._bytes, self._workers = mmap.mmap(-1, workers), workers
+    One that was not lately is not: it may be stopped, or too busy to say so. The clock is that of the machine, s.
+    """
+
+    def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._workers = clock, workers
+        self._moments = memoryview(mmap.mmap(-1, MOMENT * workers)).cast("d")  # 8 aligned bytes are written at once
 
     def set(self, worker: int, ready: bool) -> None:
         """Note whether one is."""
-        self._bytes[worker] = int(ready)
+        self._moments[worker] = self._clock() if ready else 0.0
 
     def waiting(self) -> int:
         """How many are not."""
-        return self._workers - sum(self._bytes[:])
+        since = self._clock() - SILENT_SECONDS
+        return sum(not moment or moment < since for moment in self._moments.tolist())
 
 
-class WorkerHealth(Health):
+class WorkerHealth(ServeHealth):
     """The health of one worker, that is ready when all are: they share a port, so a client may meet any."""
 
     def __init__(self, bound: float, worker: int, readiness: Readiness) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import marshal
+from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ import streaming.enforcer.evaluator
 import streaming.enforcer.worker
 import streaming.monitor.intake
 import streaming.records.dead_letter
+import streaming.serve.connections
+import streaming.serve.protocol
 from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
@@ -191,6 +194,33 @@ def _crash_while_a_document_is_refused(patch: Patch) -> None:
     patch.setattr(policy.core.plain_data, "read_json", read_json)
 
 
+def _trailers_unbounded(patch: Patch) -> None:
+    patch.setattr(streaming.serve.protocol, "FRAMING_BYTES", 1 << 40)
+
+
+def _pipelines_unbounded(patch: Patch) -> None:
+    patch.setattr(streaming.serve.protocol, "PIPELINED", 1 << 40)
+
+
+def _slow_readers_unbounded(patch: Patch) -> None:
+    patch.setattr(streaming.serve.connections.Connections, "look", lambda _self: None)
+
+
+def _pipelines_out_of_order(patch: Patch) -> None:
+    """The newest of the requests that wait is answered first."""
+
+    class Pipeline(deque[Any]):
+        pop = deque.popleft
+
+    init = streaming.serve.protocol.Protocol.__init__
+
+    def init_with_pipeline(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        self.pipeline = Pipeline()
+
+    patch.setattr(streaming.serve.protocol.Protocol, "__init__", init_with_pipeline)
+
+
 PLANTS = (
     Plant("a deny is ignored", "requests", ("wrong", "allow"), 8000, _deny_ignored),
     Plant("a deny is taken for an allow", "decisions", ("wrong", "allow"), 6000, _deny_taken_for_an_allow),
@@ -213,5 +243,9 @@ PLANTS = (
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
     Plant("a key leaves the context out", "pairs", ("wrong", ""), 8000, _context_left_out_of_keys),
     Plant("a key of plain data leaves it out", "pairs", ("wrong", ""), 8000, _context_left_out_of_plain_keys),
+    Plant("trailers have no bound", "http", ("wrong", "answers"), 60, _trailers_unbounded),
+    Plant("pipelined requests have no bound", "http", ("wrong", "held"), 60, _pipelines_unbounded),
+    Plant("slow readers are waited for", "http", ("wrong", "open"), 60, _slow_readers_unbounded),
+    Plant("pipelined requests are answered in reverse", "http", ("wrong", "answers"), 60, _pipelines_out_of_order),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
 )

@@ -1,6 +1,8 @@
 """The endpoint: what it answers, when it is ready, and that it leaves its port."""
 
 import contextlib
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -8,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from streaming.ops.health import Health, serving
+from streaming.ops.health import SCRAPES, Health, serving
 from streaming.settings import MetricsSettings, SettingsError
 from tests.brokers import free_port
+from tests.waiting import wait_until
 
 BOUND = 30.0
 
@@ -142,3 +145,13 @@ def test_an_address_of_version_6_is_one_too(health: Health) -> None:
 def test_port_0_serves_nothing(health: Health) -> None:
     with serving(MetricsSettings(), CollectorRegistry(), health) as port:
         assert port == 0
+
+
+def test_connections_that_send_nothing_do_not_keep_others_out_and_have_few_threads(port: int) -> None:
+    """Each has a thread; the oldest makes room."""
+    before = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(5 * SCRAPES)]
+        assert _get(port, "/healthz") == (200, "alive\n")
+        wait_until(lambda: threading.active_count() - before <= SCRAPES + 1, "the threads of the oldest end")
+        assert silent[0].recv(1) == b""

@@ -458,7 +458,41 @@ def test_a_file_of_callers_that_cannot_be_used_is_refused(tmp_path: Path, text: 
         ({"jwt": {"issuer": "i", "audience": "a", "jwks": "http://issuer/keys"}, "callers": "c"}, "https"),
         ({"jwt": {"issuer": "i", "audience": "a", "jwks": "http://localhost.evil/k"}, "callers": "c"}, "https"),
         ({"jwt": {"issuer": "i", "audience": "a", "jwks": "http://127.0.0.1@evil/k"}, "callers": "c"}, "https"),
-        ({"jwt": {"issuer": "i", "audience": "a", "jwks": "file:///keys"}, "callers": "c"}, "https"),
+        *(
+            ({"jwt": {"issuer": "i", "audience": "a", "jwks": url}, "callers": "c"}, "https")
+            for url in (
+                "file:///keys",
+                "ftp://localhost/keys",
+                "http://localhost:80@evil.example/",
+                "http://localhost:80:@evil.example/",
+                "http://[::1]@evil.example/",
+                "http://localhost\\@evil.example/",
+                "http://localhost#@evil.example/",
+                "http://localhost?@evil.example/#",
+                "http://evil.example#.localhost/",
+                "http://localhost./keys",
+                "http://localhost.evil.example:80/",
+                "http://127.1/keys",
+                "http://127.0.0.1.nip.io/keys",
+                "http://2130706433/keys",
+                "http://0x7f.0.0.1/keys",
+                "http://[::ffff:127.0.0.1]/keys",
+                "http://[::1%25eth0]/keys",
+                "http://%6cocalhost/keys",
+                "http://ⓛocalhost/keys",
+                "http://localhost\n/keys",
+                " http://localhost/keys",
+                "http:///keys",
+                "http://:80/keys",
+                "http://localhost:99999/keys",
+                "https://user:password@issuer.example/keys",
+                "https://@issuer.example/keys",
+                "https://issuer.example\\@evil.example/keys",
+                "https:///keys",
+                "HTTP://evil.example/keys",
+                "javascript://localhost/keys",
+            )
+        ),
         ({"jwt": {"algorithms": ["HS256"]}}, "HS256"),
         ({"jwt": {"algorithms": ["none"]}}, "none"),
         ({"jwt": {"algorithms": []}}, "length >= 1"),
@@ -477,7 +511,18 @@ def test_settings_that_would_let_others_ask_are_refused(serve: dict[str, Any], e
         {"address": "0.0.0.0", "callers": "c.yaml", "tls": {"certificate": "c", "key": "k"}},
         {"address": "0.0.0.0", "callers": "c.yaml", "allow_plaintext": True},
         {"address": "::1"},
-        {"callers": "c", "jwt": {"issuer": "i", "audience": "a", "jwks": "http://127.0.0.1:8080/keys"}},
+        *(
+            {"callers": "c", "jwt": {"issuer": "i", "audience": "a", "jwks": url}}
+            for url in (
+                "http://127.0.0.1:8080/keys",
+                "HTTP://LocalHost/keys",
+                "http://[::1]:8080/keys?a=b",
+                "https://issuer.example",
+                "HTTPS://Issuer.Example.:8443/tenant/@keys?version=1&a=%20",
+                "https://[2001:db8::1]/keys",
+                "keys.json",
+            )
+        ),
     ],
 )
 def test_settings_with_credentials_and_encryption_are_accepted(serve: dict[str, Any]) -> None:

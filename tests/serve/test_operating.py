@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from streaming.serve import access_log
 from streaming.serve.access_log import AccessLog
 from streaming.serve.tracing import RequestTracing
-from streaming.serve.workers import Readiness, WorkerHealth
+from streaming.serve.workers import SILENT_SECONDS, Readiness, WorkerHealth
 from streaming.settings import MetricsSettings, Settings
 from tests.brokers import TestBroker, free_port
 from tests.serve.test_serve import ASKED, PATH, Asking, serving, settings_of, written
@@ -144,6 +144,18 @@ def test_a_worker_is_ready_when_all_are() -> None:
     two.running = False
     two.note()
     assert one.problems() == ["1 other workers are not ready"]
+
+
+def test_a_worker_that_gives_no_sign_is_not_ready() -> None:
+    """Stopped or stuck, it still has connections of the shared port."""
+    now = 100.0
+    readiness = Readiness(2, lambda: now)
+    for worker in range(2):
+        readiness.set(worker, True)
+    assert readiness.waiting() == 0
+    now += 2 * SILENT_SECONDS
+    readiness.set(0, True)
+    assert readiness.waiting() == 1
 
 
 @pytest.mark.parametrize(("codes", "expected"), [([0, None], 1), ([3, None], 3), ([None, 2], 2)])

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -210,6 +212,53 @@ def test_a_set_without_a_public_key_for_signatures_is_refused(tmp_path: Path, jw
         _keys(tmp_path, jwks)
 
 
+_MEMBERS = {**json.loads(OURS.jwks())["keys"][0], **json.loads(OURS.jwks())["keys"][1], "k": "c2VjcmV0", "d": "AQAB"}
+_ODD: tuple[Any, ...] = (
+    *(None, True, 5, -1, 0.5, "", "!", "=", "AQAB", "\u0000", "é", "A" * 5000, "RSA", "EC", "OKP", "oct", "enc"),
+    *([], [[]], ["verify"], ["sign"], [1], {}, {"a": {}}),
+)
+_NESTED: Any = []
+for _ in range(60):
+    _NESTED = [_NESTED]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(_MEMBERS)), st.sampled_from((*_ODD, _NESTED)), max_size=4), st.integers())
+def test_a_malformed_key_is_left_out_and_the_others_count(changed: dict[str, Any], omitted: int) -> None:
+    """Whatever is wrong with it: a set of an issuer also has keys for what is not spoken here."""
+    names = sorted(_MEMBERS)
+    members = {name: value for name, value in _MEMBERS.items() if name != names[omitted % len(names)]}
+    odd = {**members, **changed, "kid": "odd"}
+    text = json.dumps({"keys": [odd, changed, [odd], *json.loads(OURS.jwks())["keys"]]}).encode()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text)
+        file.flush()
+        keys = read_keys(file.name)
+    assert {"rsa", "ec"} <= {key.kid for key in keys} <= {"rsa", "ec", "odd"}
+    assert not any(key.as_dict().get("d") for key in keys)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"kty": ["RSA"]},
+        {"kty": {"RSA": 1}},
+        {"kty": "RSA", "key_ops": 5},
+        {"kty": "RSA", "n": 5, "e": []},
+        {"kty": "RSA", "n": "A" * 700_000, "e": "AQAB"},
+        {"kty": "RSA", "n": "_" * 3900, "e": "AQAB"},
+        {"kty": "RSA", "n": "_" * 400, "e": ""},
+        {"kty": "EC", "crv": ["P-256"], "x": "AQAB", "y": "AQAB"},
+        {"kty": "EC", "crv": "P-256", "x": "AQAB", "y": "AQAB"},
+        {"kty": "OKP", "crv": "Ed25519", "x": "AQAB"},
+        {"kty": "OKP", "crv": "X25519", "x": 1},
+    ],
+    ids=str,
+)
+def test_a_set_of_a_malformed_key_alone_is_refused(tmp_path: Path, key: Any) -> None:
+    with pytest.raises(SettingsError, match="has no public key"):
+        _keys(tmp_path, json.dumps({"keys": [{"kid": "rsa", **key}]}).encode())
+
+
 class Endpoint:
     """Serves a JWK Set over HTTP. `asked`: how often."""
 
@@ -320,3 +369,38 @@ def test_keys_for_encryption_and_symmetric_ones_are_left_out(tmp_path: Path) -> 
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [oct_, other, signing, OURS.rsa.as_dict(private=False)]}))
     assert [key.kid for key in read_keys(str(file))] == ["rsa"]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", b"HTTP/1.1 x y\r\n"]
+)
+def test_what_is_no_response_leaves_the_keys_as_they_are(answer: bytes) -> None:
+    """At the start, and later: it must not end a request with an error of the server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for _ in range(2):
+                one, _ = listener.accept()
+                with one:
+                    one.recv(65536)
+                    one.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        clock = Clock()
+        keys = IssuerKeys(f"http://localhost:{listener.getsockname()[1]}/jwks", clock)
+        keys.load()
+        with pytest.raises(KeysUnavailable):
+            _subject(Tokens(SETTINGS, keys), OURS.token())
+
+
+def test_plain_http_goes_through_no_proxy(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy could give other keys."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+    assert len(read_keys(endpoint.url)) == 2
+
+
+def test_a_url_of_another_scheme_or_host_is_refused_when_it_is_fetched_too() -> None:
+    """Also where the settings were not checked."""
+    with pytest.raises(ValueError, match="https"):
+        read_keys("file:///dev/null")

@@ -15,6 +15,7 @@ from policy.systems.ververica.catalogue import catalogue
 
 KIND = "Authentication"
 SECRET = "clientSecret"
+GROUPS_LINK = "http://schemas.microsoft.com/claims/groups.link"  # Entra ID's SAML attribute in place of the groups
 
 
 class Authentication(msgspec.Struct, frozen=True):
@@ -99,8 +100,11 @@ def _of_token(request: Request, token: object, facts: Facts) -> Identity:
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
     protocol = _protocol(_identifiers(token, request.subject.id), facts)
     name = _groups_claim(facts, protocol)
-    groups = _groups_in(*_claims(token, protocol), name, request.max_claimed_groups) if name else ()
-    return Identity(groups, ("token",), notes=_ignored(request))
+    if not name:
+        return Identity((), ("token",), notes=_ignored(request))
+    claims, place = _claims(token, protocol)
+    groups = _groups_in(claims, place, name, request.max_claimed_groups)
+    return Identity(groups, ("token",), notes=(*_ignored(request), *_missing(claims, place, name)))
 
 
 def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
@@ -157,6 +161,33 @@ def _groups_in(claims: Mapping[str, Any], place: str, name: str, most: int) -> t
         check_count(written.count(",") + 1, most, f"{place}.{name}", "VV-GROUP-SOURCE")
         return tuple(sorted(set(written.split(","))))
     return names_in(claims, name, f"{place}.{name}", "VV-GROUP-SOURCE", most)
+
+
+def _missing(claims: Mapping[str, Any], place: str, name: str) -> tuple[Reason, ...]:
+    """Why the token names no groups though the settings say where it would; () where it names them, if only none."""
+    if claims.get(name) is not None:
+        return ()
+    sign = _overage(claims, name)
+    message = (
+        f"{place} does not list the groups: by its {sign} there are too many for a token. Let the identity provider "
+        "send only the groups that are assigned to the application"
+        if sign
+        else f"{place} has no {name}, which the {KIND} document names as the claim of groups: no group counts"
+    )
+    return (Reason("claim-missing", message, "VV-GROUP-SOURCE"),)
+
+
+def _overage(claims: Mapping[str, Any], name: str) -> str:
+    """The sign of Entra ID that it left out the groups (over 200 in a JWT, 150 in SAML), and of OpenID Connect Core,
+    5.6.2, that a claim is elsewhere; "" when there is none. What it points to is not fetched: the token names the URL.
+    """
+    elsewhere = claims.get("_claim_names")
+    signs = {
+        "_claim_names": isinstance(elsewhere, Mapping) and name in elsewhere,
+        "hasgroups": claims.get("hasgroups") in (True, "true"),
+        GROUPS_LINK: GROUPS_LINK in claims,
+    }
+    return next((sign for sign, there in signs.items() if there), "")
 
 
 def _ignored(request: Request) -> tuple[Reason, ...]:

@@ -6,6 +6,7 @@ from tests.fuzz.targets.configuration import Importers, PolicyFiles, SettingsFil
 from tests.fuzz.targets.decisions import Decisions
 from tests.fuzz.targets.derived import DerivedFacts
 from tests.fuzz.targets.documents import Documents, HistoryRecords
+from tests.fuzz.targets.http import Http
 from tests.fuzz.targets.letters import DeadLetters
 from tests.fuzz.targets.memory import Memory
 from tests.fuzz.targets.names import Names, Patterns
@@ -15,6 +16,6 @@ from tests.fuzz.targets.texts import Texts
 
 TARGETS: tuple[Make, ...] = (
     *(Requests, Decisions, AuditEvents, MonitorRecords, DeadLetters, Documents, HistoryRecords, Texts, Patterns, Names),
-    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory, Pairs),
+    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory, Pairs, Http),
 )
 """Each is made with the seed of the run."""

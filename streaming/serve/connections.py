@@ -1,0 +1,217 @@
+"""The open connections of a server: how many there are, how long each may let the server wait, what they buffer.
+
+A connection costs memory and a file descriptor, and unknown clients open it. So each has a deadline in every phase in
+which the server waits for its client. When there are too many, the ones that have waited longest make room.
+"""
+
+import asyncio
+import ipaddress
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+log = structlog.get_logger()
+
+HANDSHAKE, REQUEST, ANSWER, IDLE, CLOSING = "handshake", "request", "answer", "idle", "closing"
+"""Phases of a connection: whom the server waits for is its client, but for `ANSWER`, which is the server's turn."""
+
+HANDSHAKE_SECONDS = 10.0
+IDLE_SECONDS = 75.0  # between two requests, as with nginx
+CLOSING_SECONDS = 2.0  # for the client to read the last response and to close: a reset would discard the response
+PRESSED_SECONDS = 1.0  # in each phase, once there are too many connections
+RELIEF_SECONDS = 0.1  # between two reliefs: each looks at all connections
+WATCH_SECONDS = 0.25
+BUFFERED_BYTES = 64 << 20  # of all connections together: answers that are not read, and pipelined requests
+CLOSING_SHARE = 4  # so many connections that are being closed for each that may be open, divided by this
+SPARE_FILES = 200  # beside connections: Kafka's, the policies', the metrics'
+REFUSING_SECONDS = 3.0  # without any success: then the server is not ready
+
+
+class Connection(Protocol):
+    """What is known of a connection. `since`: when its phase began, s; `pending`: the pipelined bytes that it holds."""
+
+    address: str
+    phase: str
+    since: float
+    unread_since: float | None
+
+    @property
+    def caller(self) -> str:
+        """Who asks, as far as that is known: for whose share it counts."""
+
+    @property
+    def pending(self) -> int:
+        """Pipelined bytes that are not parsed yet."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not taken."""
+
+    def end(self, reason: str) -> None:
+        """End it now, with a response where that is possible."""
+
+    def abort(self) -> None:
+        """End it at once, whatever is left to be sent."""
+
+
+class Refusals:
+    """Since when everything is refused. `clock`: monotonic, s. Used by the loop, read by other threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def refused(self) -> None:
+        """Note a refusal for lack of room."""
+        if self._since is None:
+            self._since = self._clock()
+
+    def served(self) -> None:
+        """Note that there was room."""
+        self._since = None
+
+    def lasting(self) -> float:
+        """For how long there was no room, s; 0: there was, or it has only begun."""
+        since = self._since
+        seconds = 0.0 if since is None else self._clock() - since
+        return seconds if seconds > REFUSING_SECONDS else 0.0
+
+
+class Connections:
+    """All connections. `most`: at once; `seconds`: for a request to be sent, and for its response to be read.
+
+    `clock`: monotonic, s. In the loop's thread.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        seconds: float,
+        on_closed: Callable[[str], None] = lambda _reason: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.most, self._seconds, self.on_closed, self.clock = most, seconds, on_closed, clock
+        self.open: dict[Connection, None] = {}
+        self.closing: dict[Connection, None] = {}
+        self.refusals = Refusals(clock)
+        self._relieved = float("-inf")
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection if there is room for it, or others can be ended for it."""
+        if len(self.open) >= self.most:
+            self.relieve()
+        if len(self.open) >= self.most:
+            self.refusals.refused()
+            return False
+        self.refusals.served()
+        self.open[connection] = None
+        return True
+
+    def close(self, connection: Connection, reason: str) -> bool:
+        """It is being closed. False: too many are already, so it must not wait for its client."""
+        self.open.pop(connection, None)
+        self.on_closed(reason)
+        self.closing[connection] = None
+        return len(self.closing) <= self.most // CLOSING_SHARE + 2
+
+    def remove(self, connection: Connection) -> None:
+        """It is closed."""
+        self.open.pop(connection, None)
+        self.closing.pop(connection, None)
+
+    def relieve(self, sending: bool = False) -> None:
+        """End a tenth of the connections that have let the server wait longest; `sending`: of those in a request.
+
+        Those of the caller or address that has most come first, so that a flood from one place ends itself. Those that
+        wait between two requests come last: they are not to blame.
+        """
+        now = self.clock()
+        if now - self._relieved < RELIEF_SECONDS:
+            return
+        self._relieved = now
+        waiting = [one for one in self.open if self._waited(one, now) > PRESSED_SECONDS]
+        if sending:
+            waiting = [one for one in waiting if one.phase == REQUEST]
+        counts = Counter(one.caller or one.address for one in self.open)
+        waiting.sort(key=lambda one: (one.phase == IDLE, -counts[one.caller or one.address], one.since))
+        for one in waiting[: self.most // 10 + 1]:
+            one.end("evicted")
+
+    def _waited(self, connection: Connection, now: float) -> float:
+        """For how long the server has waited for the client, s."""
+        since = connection.unread_since if connection.phase == ANSWER else connection.since
+        return 0.0 if since is None else now - since
+
+    async def watch(self) -> None:
+        """End what is over its time, for ever."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                self.look()
+            except Exception as failure:
+                # Without deadlines, clients could hold all connections for ever.
+                log.error("connections could not be looked at; please report it", error=type(failure).__name__)
+
+    def look(self) -> None:
+        """End what is over its time, and what buffers too much."""
+        now = self.clock()
+        limits = {HANDSHAKE: HANDSHAKE_SECONDS, REQUEST: self._seconds, IDLE: IDLE_SECONDS}
+        for one in list(self.open):
+            if not one.unread:
+                one.unread_since = None
+            elif one.unread_since is None:
+                one.unread_since = now
+            if one.unread_since is not None and now - one.unread_since > self._seconds:
+                one.end("unread")
+            elif now - one.since > limits.get(one.phase, float("inf")):
+                one.end(f"{one.phase}-timeout")
+        for one in list(self.closing):
+            if now - one.since > (self._seconds if one.unread else CLOSING_SECONDS):
+                one.abort()
+        self._bound_buffers([*self.open, *self.closing])
+
+    def _bound_buffers(self, connections: Iterable[Connection]) -> None:
+        buffered = {one: size for one in connections if (size := one.pending + one.unread)}
+        total = sum(buffered.values())
+        for one in sorted(buffered, key=lambda one: -buffered[one]):
+            if total <= BUFFERED_BYTES:
+                break
+            total -= buffered[one]
+            self.on_closed("buffered")
+            one.abort()
+
+
+def room_for(most: int) -> int:
+    """So many connections, or fewer where the process may not open so many files.
+
+    Without a descriptor, the kernel's backlog fills, and clients get a reset rather than a response.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + most // CLOSING_SHARE + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return most
+    limit = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    room = max((limit - SPARE_FILES) * CLOSING_SHARE // (CLOSING_SHARE + 1), 1)
+    if room < most:
+        log.warning(
+            "fewer connections than serve.max_connections: the process may not open more files; raise its limit",
+            connections=room,
+            files=limit,
+        )
+    return min(room, most)
+
+
+def network_of(peer: object) -> str:
+    """Whose share a connection counts for: the address, of IPv6 its /64, which is one customer's (RFC 6177)."""
+    if not isinstance(peer, tuple):
+        return ""
+    host = str(peer[0]).partition("%")[0]
+    if ":" not in host:
+        return host
+    address = ipaddress.IPv6Address(host)
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((address, 64), strict=False))
