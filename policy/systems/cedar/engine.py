@@ -85,7 +85,7 @@ def _by_number(read: dict[str, Any]) -> list[tuple[bool, dict[str, Any]]]:
 
 
 class Parsed(NamedTuple):
-    """One policy in Cedar's JSON form. ``conditions``: as JSON text, for they may be nested deeper than Python reads."""
+    """One policy in Cedar's JSON form. ``conditions``: as JSON, which may be nested deeper than Python reads."""
 
     is_template: bool
     json: dict[str, Any]

@@ -77,7 +77,7 @@ def _answer(job: bytes) -> Any:
 
 def _ended(returncode: int) -> str:
     if returncode == -signal.SIGPROF:
-        return f"more than {SECONDS:.0f} s of the processor"
+        return f"more than {SECONDS:g} s of the processor"
     return f"signal {-returncode}" if returncode < 0 else f"exit code {returncode}"
 
 

@@ -7,6 +7,7 @@ The library recurses over what it parses, and has no bound of its own: too deep,
 with cedarpy 4.12 on a stack of 512 KiB, each level takes so much of it: brackets 14 KiB (records and types of a schema
 4 KiB, ``Set<`` 1.3 KiB), ``if`` 2 KiB, a chained operator 0.6 KiB (when it is written as JSON; 64 bytes when parsed).
 All bounds used up together take about 1.2 MiB. A thread has 8 MiB, or 2 MiB with `ulimit -s unlimited` (glibc).
+Evaluation takes 4 KiB a level, and looks at the stack itself: where too little is left, the policy fails (CE-ERRORS).
 """
 
 import re

@@ -32,11 +32,11 @@ class Privilege(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement of an engine's policies for tools. ``text``: all of it in one line, for people. An allow more only ever
-    allows more, a deny more denies more.
+    """A statement of an engine's policies for tools. ``text``: all of it in one line, for people. An allow more only
+    ever allows more, a deny more denies more.
 
-    ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives. ``content``: what
-    the engine parsed, equal for two statements of one effect only if they do the same; without it the text has to be.
+    ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives. ``content``:
+    what the engine parsed, equal for two statements only if they do the same; without it, their texts have to be.
     """
 
     effect: Effect
