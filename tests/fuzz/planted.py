@@ -12,6 +12,9 @@ import policy.core.plain_data
 import policy.core.request
 import policy.matching.grants
 import policy.matching.index
+import policy.systems.cedar.parser_process
+import policy.systems.cedar.policies
+import policy.systems.cedar.text
 import streaming.enforcer.answers
 import streaming.enforcer.evaluator
 import streaming.enforcer.worker
@@ -137,6 +140,24 @@ def _crash_while_a_document_is_refused(patch: Patch) -> None:
     patch.setattr(policy.core.plain_data, "read_json", read_json)
 
 
+def _cedar_chains_unbounded(patch: Patch) -> None:
+    """And nothing parsed in a process of its own."""
+    patch.setattr(policy.systems.cedar.text, "MAX_CHAIN", 10**9)
+    patch.setattr(policy.systems.cedar.parser_process, "SMALL", 10**9)
+
+
+def _cedar_parser_in_this_process(patch: Patch) -> None:
+    """For a schema, whose depth no bound on its tokens shows."""
+    patch.setattr(policy.systems.cedar.parser_process, "SMALL", 10**9)
+
+
+def _cedar_compared_by_text(patch: Patch) -> None:
+    """With one blank for several."""
+    patch.setattr(
+        policy.systems.cedar.policies.Policy, "content", property(lambda policy: " ".join(policy.text.split()))
+    )
+
+
 PLANTS = (
     Plant("a deny is ignored", "requests", ("wrong", "allow"), 8000, _deny_ignored),
     Plant("a deny is taken for an allow", "decisions", ("wrong", "allow"), 6000, _deny_taken_for_an_allow),
@@ -153,4 +174,7 @@ PLANTS = (
     Plant("claims count though they are not trusted", "requests", ("wrong", ""), 8000, _claims_trusted),
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
+    Plant("chains of Cedar's operators are unbounded", "cedar-texts", ("wrong", "died"), 60, _cedar_chains_unbounded),
+    Plant("large schemas are parsed at once", "cedar-texts", ("wrong", "died"), 300, _cedar_parser_in_this_process),
+    Plant("Cedar's statements are compared by text", "cedar-texts", ("wrong", ""), 60, _cedar_compared_by_text),
 )

@@ -2,6 +2,7 @@
 
 from tests.fuzz.campaign import Make
 from tests.fuzz.targets.audit import AuditEvents, MonitorRecords
+from tests.fuzz.targets.cedar import CedarTexts
 from tests.fuzz.targets.configuration import Importers, PolicyFiles, SettingsFiles
 from tests.fuzz.targets.decisions import Decisions
 from tests.fuzz.targets.documents import Documents, HistoryRecords
@@ -13,6 +14,6 @@ from tests.fuzz.targets.texts import Texts
 
 TARGETS: tuple[Make, ...] = (
     *(Requests, Decisions, AuditEvents, MonitorRecords, DeadLetters, Documents, HistoryRecords, Texts, Patterns, Names),
-    *(SettingsFiles, PolicyFiles, Importers, Memory),
+    *(SettingsFiles, PolicyFiles, Importers, Memory, CedarTexts),
 )
 """Each is made with the seed of the run."""
