@@ -146,11 +146,6 @@ def _cedar_chains_unbounded(patch: Patch) -> None:
     patch.setattr(policy.systems.cedar.parser_process, "SMALL", 10**9)
 
 
-def _cedar_parser_in_this_process(patch: Patch) -> None:
-    """For a schema, whose depth no bound on its tokens shows."""
-    patch.setattr(policy.systems.cedar.parser_process, "SMALL", 10**9)
-
-
 def _cedar_compared_by_text(patch: Patch) -> None:
     """With one blank for several."""
     patch.setattr(
@@ -175,6 +170,5 @@ PLANTS = (
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
     Plant("chains of Cedar's operators are unbounded", "cedar-texts", ("wrong", "died"), 60, _cedar_chains_unbounded),
-    Plant("large schemas are parsed at once", "cedar-texts", ("wrong", "died"), 300, _cedar_parser_in_this_process),
     Plant("Cedar's statements are compared by text", "cedar-texts", ("wrong", ""), 60, _cedar_compared_by_text),
 )

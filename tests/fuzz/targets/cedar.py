@@ -84,7 +84,10 @@ class CedarTexts:
         lengths = LONG if number % LONG_ONE_OF == 0 else LENGTHS
         if dice.randrange(6) == 0:
             return {"schema": dice.choice(SCHEMAS)(min(dice.choice(lengths), 20_000))}
-        text = "\n".join(_policy(dice, lengths) for _ in range(dice.randint(1, 3)))
+        policies, chains = (
+            (1, 1) if lengths is LONG else (dice.randint(1, 3), dice.randint(0, 2))
+        )  # nothing else is deep
+        text = "\n".join(_policy(dice, lengths, chains) for _ in range(policies))
         if not deep:
             text = mutate_bytes(dice, text.encode()).decode(errors="replace")
         return {"policies": text, "spaced": _spaced(dice, text), "whole": deep}
@@ -112,9 +115,9 @@ class CedarTexts:
         return Execution(*found)
 
 
-def _policy(dice: Random, lengths: tuple[int, ...]) -> str:
+def _policy(dice: Random, lengths: tuple[int, ...], chains: int) -> str:
     condition = dice.choice(ATOMS)
-    for _ in range(dice.randint(0, 2)):
+    for _ in range(chains):
         condition = dice.choice(CHAINS)(condition, dice.choice(lengths))
     note = dice.choice(("", '@id("x")', '@note("a  b")'))
     scope = dice.choice(("principal", 'principal == User::"ann"', 'principal in Group::"g"', "principal is User"))
