@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
-from policy.testing import full_request
+from policy.testing import CaseFileError, full_request
 from tests.examples import examples
 
 
@@ -80,3 +80,9 @@ def test_commands_take_subject_and_resource_with_escapes() -> None:
     found = full_request(asked, "cedar")
     assert found["subject"] == {"type": "User", "id": 'a"b'}
     assert found["resource"] == {"type": "App::Doc", "id": "é\\"}
+
+
+@pytest.mark.parametrize("text", ['User::"a"b"', r'User::"a\q"', 'User::"a', 'if::"a"'])
+def test_what_only_looks_like_an_entity_is_refused_and_not_taken_for_an_id(text: str) -> None:
+    with pytest.raises(CaseFileError, match="is not an entity as Cedar writes it"):
+        full_request({"subject": text, "action": "read", "resource": "plan"}, "cedar")

@@ -1,5 +1,6 @@
 """Cedar texts by grammar, with long chains: each in a process of its own, for the native parser may end it."""
 
+import faulthandler
 import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -138,6 +139,7 @@ def _gap(dice: Random, token: Any) -> str:
 
 
 def _child(given: Any, there: Connection) -> None:
+    faulthandler.disable()  # of pytest: a process that dies is a finding, not the end of the tests
     try:
         there.send(tuple(_execution(given)))
     except Violation as violation:
