@@ -8,10 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from policy import compile_documents, decide
 from policy.analysis import lint
 from policy.systems.cedar import parser_process, text
+from policy.systems.cedar.hierarchy import has_more_pairs, in_cycle
+from policy.systems.cedar.uid import Uid
+from tests.examples import examples
 
 ASKED = {
     "id": "r",
@@ -228,6 +233,53 @@ def test_a_chain_of_parents_is_no_work_and_a_cycle_is_refused() -> None:
     chain = {number: number + 1 for number in range(8000)}
     assert errors(entities(chain)) == {}
     assert 'U::"7000" has a cycle among its parents' in errors(entities({**chain, 8000: 7000}))["cedar/Entities/e"]
+
+
+def _layers(levels: int, width: int, parents: int) -> dict[str, Any]:
+    """Entities in layers, each with parents in the next one."""
+    listed = [
+        {
+            "uid": {"type": "Group", "id": f"{level}-{number}"},
+            "parents": [
+                {"type": "Group", "id": f"{level + 1}-{above}"}
+                for above in sorted({(number * parents + one) % width for one in range(parents)})
+                if level + 1 < levels
+            ],
+        }
+        for level in range(levels)
+        for number in range(width)
+    ]
+    return {"system": "cedar", "kind": "Entities", "name": "e", "spec": {"entities": listed}}
+
+
+def test_a_request_with_very_many_ancestors_is_an_error() -> None:
+    """The library works out each pair: of 9,600 entities in 32 levels it took more memory than the machine has."""
+    claimed = {**ASKED, "subject": {**ASKED["subject"], "properties": {"groups": ["0-0"]}}}
+    for layers, outcome in ((_layers(20, 40, 2), "allow"), (_layers(30, 150, 3), "error")):
+        snapshot = compile_documents([document(OPEN), layers])
+        assert snapshot.rejected == ()
+        decision = decide(snapshot, claimed, trust=frozenset({"groups"}))
+        assert decision.outcome == outcome
+        assert outcome == "allow" or "more than 500000 ancestors together" in decision.reasons[0].message
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.dictionaries(st.integers(0, 8), st.lists(st.integers(0, 9), max_size=3)))
+def test_ancestors_are_counted_as_they_are(drawn: dict[int, list[int]]) -> None:
+    parents = {("U", str(one)): [("U", str(above)) for above in some] for one, some in drawn.items()}
+
+    def reached(uid: Uid) -> set[Uid]:
+        found, todo = set[Uid](), [uid]
+        while todo:
+            new = set(parents.get(todo.pop(), ())) - found
+            found |= new
+            todo += new
+        return found
+
+    pairs = sum(len(reached(uid)) for uid in parents)
+    assert not has_more_pairs(parents, pairs)
+    assert pairs == 0 or has_more_pairs(parents, pairs - 1)
+    assert (in_cycle(parents) is not None) == any(uid in reached(uid) for uid in parents)
 
 
 def test_a_request_nested_too_deep_never_reaches_the_library() -> None:
