@@ -81,7 +81,7 @@ class CedarTexts:
         return given
 
     def draw(self, dice: Random, number: int, deep: bool) -> Any:
-        """A text, and the same with other blanks and comments."""
+        """A text; ``gaps``: the seed of other blanks and comments."""
         lengths = LONG if number % LONG_ONE_OF == 0 else LENGTHS
         if dice.randrange(6) == 0:
             return {"schema": dice.choice(SCHEMAS)(min(dice.choice(lengths), 20_000))}
@@ -91,7 +91,7 @@ class CedarTexts:
         text = "\n".join(_policy(dice, lengths, chains) for _ in range(policies))
         if not deep:
             text = mutate_bytes(dice, text.encode()).decode(errors="replace")
-        return {"policies": text, "spaced": _spaced(dice, text), "whole": deep}
+        return {"policies": text, "gaps": dice.randrange(1 << 30), "whole": deep}
 
     def run(self, given: Any) -> Execution:
         """Raises Violation."""
@@ -135,7 +135,8 @@ def _spaced(dice: Random, text: str) -> str:
 
 
 def _gap(dice: Random, token: Any) -> str:
-    return dice.choice(GAPS) if token.lastgroup in ("mark", "text") and token[0] != "/" else ""
+    is_part = token[0] == "/" or token[0].isalnum()  # of a comment, or of a number
+    return dice.choice(GAPS) if token.lastgroup in ("mark", "text") and not is_part else ""
 
 
 def _child(given: Any, there: Connection) -> None:
@@ -149,7 +150,7 @@ def _child(given: Any, there: Connection) -> None:
 
 def _execution(given: Any) -> Execution:
     kind, field = ("Schema", "schema") if "schema" in given else ("PolicySet", "policies")
-    spec = {field: given[field]}
+    spec = {field: given.get(field)}
     other = _document("PolicySet", "other", {"policies": "forbid(principal is Nobody, action, resource);"})
     snapshot = compile_documents([_document(kind, "drawn", spec), other])
     refused = {rejected.key: rejected.errors for rejected in snapshot.rejected}
@@ -157,13 +158,14 @@ def _execution(given: Any) -> Execution:
         raise Violation(f"other: a document beside it is refused: {refused}")
     if refused or kind == "Schema":
         return Execution(1, bool(refused))
-    spaced = compile_documents([_document(kind, "drawn", {"policies": given["spaced"]}), other])
+    spaced_text = _spaced(Random(given.get("gaps", 0)), given["policies"])
+    spaced = compile_documents([_document(kind, "drawn", {"policies": spaced_text}), other])
     if spaced.rejected or compare(snapshot, spaced):
         raise Violation(f"spaced: blanks and comments are a difference: {spaced.rejected}"[:500])
     outcome, answer = decide(snapshot, REQUEST).outcome, cedarpy.is_authorized(ASKED, given["policies"], [])
     if outcome != "error" and (outcome == "allow") != answer.allowed:
         raise Violation(f"allow: {outcome}, and the library alone says {answer.decision}")
-    if given["whole"]:
+    if given.get("whole"):
         _compare_blanks(given["policies"], snapshot)
     return Execution(allows=int(answer.allowed))
 
