@@ -21,7 +21,7 @@ from policy.analysis.nearest_grants import Nearest, nearest_grants
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
-from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
+from policy.analysis.wording import document_contents, document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "analyse",
     "compare",
     "concerned",
+    "document_contents",
     "document_lines",
     "draw_trees",
     "grant_text",

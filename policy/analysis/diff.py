@@ -1,6 +1,6 @@
 """What a change of policies changes: requests replayed on both sides, grants and memberships compared."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -26,7 +26,7 @@ Written = TypeVar("Written", Grant, Membership)
 
 Compared = Grant | Membership | Statement | None
 
-Contents = dict[tuple[Effect, str, Window], tuple[Statement, str]]
+Contents = dict[tuple[Hashable, Window], tuple[Statement, str]]
 """What an engine's statements do; each with the first of them that does so, and its document."""
 
 
@@ -195,5 +195,5 @@ def _of_statements(
 def _by_content(engine: Engine, side: PolicySet) -> Contents:
     found: Contents = {}
     for statement_id, statement in statements_of(engine, statement_facts(engine, side.facts)):
-        found.setdefault((statement.effect, statement.text, statement.window), (statement, statement_id.document))
+        found.setdefault((statement.compared, statement.window), (statement, statement_id.document))
     return found

@@ -4,11 +4,11 @@ Reported are allows that give a privilege (`policy.systems.kit.engine.Privilege`
 a statement that does the same was, or is, in force elsewhere. A statement that was edited counts as another one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from policy.analysis.edits import Edit
 from policy.core.limits import Work
-from policy.core.model import ALLOW, DENY, Effect, StatementId
+from policy.core.model import ALLOW, DENY, StatementId
 from policy.core.times import Window
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import Engine, Statement, statement_facts, statements_of
@@ -20,15 +20,15 @@ class _Known:
     """What statements do, and when."""
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[Effect, str], list[Window]] = {}
+        self._windows: dict[Hashable, list[Window]] = {}
 
     def add(self, statement: Statement) -> None:
         """Note a statement."""
-        self._windows.setdefault((statement.effect, statement.text), []).append(statement.window)
+        self._windows.setdefault(statement.compared, []).append(statement.window)
 
     def has(self, statement: Statement, window: Window) -> bool:
         """Whether one that does the same is in force all of this time."""
-        return any(one.covers(window) for one in self._windows.get((statement.effect, statement.text), ()))
+        return any(one.covers(window) for one in self._windows.get(statement.compared, ()))
 
 
 def opened(

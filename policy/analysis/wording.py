@@ -1,5 +1,6 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from policy.core.model import CompiledDocument, Grant, Membership
@@ -57,15 +58,19 @@ def membership_text(way: Membership) -> str:
     return f"{way.member} is {way.principal} {window_text(way.window)}".strip()
 
 
-def document_lines(system: str, compiled: CompiledDocument) -> set[str]:
-    """The grants, memberships and engine's statements of a document, each in words."""
+def document_contents(system: str, compiled: CompiledDocument) -> dict[Hashable, str]:
+    """The grants, memberships and engine's statements of a document in words, by what they are compared."""
     engine = engine_of(all_systems()[system])
     statements = statements_of(engine, compiled.facts) if engine is not None else ()
-    return {
-        *map(grant_text, compiled.grants),
-        *map(membership_text, compiled.memberships),
-        *(grant_text(statement) for _, statement in statements),
+    lines = (*map(grant_text, compiled.grants), *map(membership_text, compiled.memberships))
+    return {line: line for line in lines} | {
+        (statement.compared, statement.window): grant_text(statement) for _, statement in statements
     }
+
+
+def document_lines(system: str, compiled: CompiledDocument) -> set[str]:
+    """The grants, memberships and engine's statements of a document, each in words."""
+    return set(document_contents(system, compiled).values())
 
 
 def window_text(window: Window) -> str:

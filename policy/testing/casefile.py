@@ -207,7 +207,10 @@ def _subject(system: Any, text: str) -> dict[str, Any]:
 def _entity(system: Any, text: str) -> dict[str, Any] | None:
     """Type and id of what a system writes with both, such as Cedar's ``User::"dana"``; None: it is an id alone."""
     known = all_systems().get(system) if isinstance(system, str) else None
-    found = known.entity_of_text(text) if known is not None and hasattr(known, "entity_of_text") else None
+    try:
+        found = known.entity_of_text(text) if known is not None and hasattr(known, "entity_of_text") else None
+    except ValueError as error:
+        raise CaseFileError(str(error)) from None
     return None if found is None else {"type": found[0], "id": found[1]}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy import Document, DocumentStore, Key, Version
-from policy.analysis import document_lines
+from policy.analysis import document_contents
 from streaming.report import Alert, ConsumerRecord, Span, read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
@@ -323,10 +323,10 @@ def _change(record: ConsumerRecord, document: str, manner: Manner, lines: list[s
 
 def _differences(system: str, before: Version | None, after: Version | None) -> Iterator[str]:
     """Grants and memberships that went and came; where these are the same, the fields that differ."""
-    old, new = (document_lines(system, version.compiled) if version else set() for version in (before, after))
-    yield from (f"− {line}" for line in sorted(old - new))
-    yield from (f"+ {line}" for line in sorted(new - old))
-    if old == new and before and after and before.document and after.document:
+    old, new = (document_contents(system, version.compiled) if version else {} for version in (before, after))
+    yield from (f"− {line}" for line in sorted(old[content] for content in old.keys() - new.keys()))
+    yield from (f"+ {line}" for line in sorted(new[content] for content in new.keys() - old.keys()))
+    if old.keys() == new.keys() and before and after and before.document and after.document:
         yield from _fields(before.document, after.document)
 
 

@@ -15,6 +15,9 @@ import policy.core.plain_data
 import policy.core.request
 import policy.matching.grants
 import policy.matching.index
+import policy.systems.cedar.parser_process
+import policy.systems.cedar.policies
+import policy.systems.cedar.text
 import streaming.enforcer.answers
 import streaming.enforcer.auditing
 import streaming.enforcer.evaluator
@@ -221,6 +224,19 @@ def _pipelines_out_of_order(patch: Patch) -> None:
     patch.setattr(streaming.serve.protocol.Protocol, "__init__", init_with_pipeline)
 
 
+def _cedar_chains_unbounded(patch: Patch) -> None:
+    """And nothing parsed in a process of its own."""
+    patch.setattr(policy.systems.cedar.text, "MAX_CHAIN", 10**9)
+    patch.setattr(policy.systems.cedar.parser_process, "SMALL", 10**9)
+
+
+def _cedar_compared_by_text(patch: Patch) -> None:
+    """With one blank for several."""
+    patch.setattr(
+        policy.systems.cedar.policies.Policy, "content", property(lambda policy: " ".join(policy.text.split()))
+    )
+
+
 PLANTS = (
     Plant("a deny is ignored", "requests", ("wrong", "allow"), 8000, _deny_ignored),
     Plant("a deny is taken for an allow", "decisions", ("wrong", "allow"), 6000, _deny_taken_for_an_allow),
@@ -248,4 +264,6 @@ PLANTS = (
     Plant("slow readers are waited for", "http", ("wrong", "open"), 60, _slow_readers_unbounded),
     Plant("pipelined requests are answered in reverse", "http", ("wrong", "answers"), 60, _pipelines_out_of_order),
     Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
+    Plant("chains of Cedar's operators are unbounded", "cedar-texts", ("wrong", "died"), 60, _cedar_chains_unbounded),
+    Plant("Cedar's statements are compared by text", "cedar-texts", ("wrong", ""), 60, _cedar_compared_by_text),
 )

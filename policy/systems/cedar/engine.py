@@ -2,6 +2,9 @@
 
 The library comes with the extra ``cedar``. Without it documents are refused and requests answered ``error``, both with
 a sentence that says what to install; all other systems work.
+
+The library recurses without a bound of its own: too deep, or too long, it ends the process. So nothing comes here that
+`text` has not bounded, and what is large is parsed in a process of its own first (`parser_process`).
 """
 
 import json
@@ -10,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policy.core.caching import Cache, weight_of_texts
+from policy.systems.cedar import parser_process
 
 try:
     import cedarpy
@@ -18,6 +22,7 @@ except ImportError:  # pragma: no cover, see tests/packaging
 
 MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper-authz[cedar]'"
 FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
+STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]]')  # of JSON
 SHOWN = 300  # characters of a message of the library
 PARSED = 10  # a parsed policy or entity takes about so many times its text
 LINK = "link"  # what the ids of linked policies begin with in the engine
@@ -68,19 +73,71 @@ def shown(message: str) -> str:
 
 
 @_called
-def count(policies: str) -> int:
-    """How many policies and templates a text has; raises EngineError where it does not parse."""
-    parsed = cedarpy.PolicySet.from_str(policies)
-    return len(parsed) + len(parsed.templates())
-
-
-@_called
 def to_json(policies: str) -> list[tuple[bool, dict[str, Any]]]:
     """The policies of a text in Cedar's JSON form, in its order, each with whether it is a template."""
-    read = json.loads(cedarpy.policies_to_json_str(policies))
+    return _by_number(json.loads(cedarpy.policies_to_json_str(policies)))
+
+
+def _by_number(read: dict[str, Any]) -> list[tuple[bool, dict[str, Any]]]:
     found = {name: (False, one) for name, one in read["staticPolicies"].items()}
     found.update((name, (True, one)) for name, one in read["templates"].items())
     return [found[f"policy{number}"] for number in range(len(found))]
+
+
+class Parsed(NamedTuple):
+    """One policy in Cedar's JSON form. ``conditions``: as JSON, which may be nested deeper than Python reads."""
+
+    is_template: bool
+    json: dict[str, Any]
+    conditions: str
+
+
+def parse(policies: Sequence[str]) -> list["Parsed | EngineError"]:
+    """Each text as the one policy that it is, or why it is not one.
+
+    All that are large are parsed in one process; raises EngineError where it ends with them.
+    """
+    large = [text for text in policies if len(text) > parser_process.SMALL]
+    answers = iter(_parsed_apart(large) if large else [])
+    return [next(answers) if len(text) > parser_process.SMALL else _result(_parsed, text) for text in policies]
+
+
+@_called
+def _parsed_apart(policies: Sequence[str]) -> list["Parsed | EngineError"]:
+    answers = parser_process.call("policies_json", policies)
+    return [EngineError(shown(text)) if kind == "error" else _result(_split, text) for kind, text in answers]
+
+
+def _result(function: Callable[[str], "Parsed"], text: str) -> "Parsed | EngineError":
+    try:
+        return function(text)
+    except EngineError as error:
+        return error
+
+
+@_called
+def _parsed(policy: str) -> Parsed:
+    return _split(cedarpy.policies_to_json_str(policy))
+
+
+@_called
+def _split(text: str) -> Parsed:
+    """The conditions, and what stands beside them. A quote within a string is escaped, so the key is found."""
+    before, key, rest = text.partition('"conditions":')
+    end = _end_of_list(rest)
+    found = _by_number(json.loads(f"{before}{key}[]{rest[end:]}"))
+    if len(found) != 1:
+        raise EngineError("is not read as Cedar reads it; please report it")
+    return Parsed(*found[0], rest[:end])
+
+
+def _end_of_list(text: str) -> int:
+    depth = 0
+    for token in STRING_OR_BRACKET.finditer(text):
+        depth += (token[0] == "[") - (token[0] == "]")
+        if not depth:
+            break
+    return token.end()
 
 
 @_called
@@ -104,19 +161,24 @@ def _check(entities: str, schema: str | None) -> None:
 @_called
 def schema_text(schema: str | dict[str, Any]) -> str:
     """A schema, Cedar text or its JSON form, as Cedar text; raises EngineError where it does not parse."""
-    if isinstance(schema, str):
-        return str(cedarpy.Schema.from_str(schema))
-    return str(cedarpy.Schema.from_json_str(json.dumps(schema)))
+    is_json = not isinstance(schema, str)
+    text = json.dumps(schema) if is_json else str(schema)
+    if len(text) > parser_process.SMALL:
+        return str(parser_process.call("schema_text", text, is_json))
+    return str(cedarpy.Schema.from_json_str(text) if is_json else cedarpy.Schema.from_str(text))
 
 
 @_called
 def violations(policies: Sequence[str], schema: str) -> list[tuple[int, str]]:
-    """What is wrong with policies under a schema, each with the policy's position."""
-    result = cedarpy.validate_policies("\n".join(policies), schema)
+    """What is wrong with policies under a schema, each with the policy's position.
+
+    In a process of its own, whatever the size: the work is that of each policy for each action, principal and resource
+    type together.
+    """
     found = []
-    for error in result.errors:
-        number = error.policy_id.removeprefix("policy")
-        message = error.error.removeprefix(f"for policy `{error.policy_id}`, ")  # its id is the engine's, not ours
+    for policy_id, error in parser_process.call("violations", "\n".join(policies), schema):
+        number = policy_id.removeprefix("policy")
+        message = error.removeprefix(f"for policy `{policy_id}`, ")  # its id is the engine's, not ours
         found.append((int(number) if number.isdigit() else -1, shown(message)))
     return found
 

@@ -1,5 +1,6 @@
 """PolicySet documents: each policy a fact, found again by its scope (CE-SLICE)."""
 
+import hashlib
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -51,7 +52,8 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 class Policy(msgspec.Struct, frozen=True, gc=False):
     """One policy, or one link of a template. ``text``: as it is written; ``literals``: what its conditions name.
 
-    ``slots``: of a link, what stands in the template's.
+    ``conditions``: the digest of what Cedar parsed of them, empty without any; ``slots``: of a link, what stands in the
+    template's.
     """
 
     id: str
@@ -64,6 +66,18 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     annotations: tuple[tuple[str, str], ...]
     statement_id: StatementId
     slots: tuple[tuple[str, Uid], ...] = ()
+    conditions: bytes = b""
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What it does, as Cedar parsed it: equal for two policies only if they do the same, whatever their texts.
+
+        Annotations are no part of it, nor the order of entities in a scope: they change no decision. A link is what its
+        template says with the slots filled; slots stand in scopes alone.
+        """
+        scopes = (self.principal, self.action, self.resource)
+        sorted_scopes = ((scope.operator, tuple(sorted(set(scope.uids))), scope.type) for scope in scopes)
+        return (self.effect, *sorted_scopes, self.conditions)
 
     @property
     def named(self) -> str:
@@ -78,12 +92,13 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Read(NamedTuple):
-    """A policy or template as Cedar's JSON has it, and where it is written."""
+    """A policy or template as Cedar parsed it, and where it is written."""
 
     number: int
     piece: Piece
     is_template: bool
     json: Mapping[str, Any]
+    conditions: bytes
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -100,6 +115,8 @@ def read_policy_set(document: Document) -> CompiledDocument:
     read = _read(form, text)
     ids = _ids(form, document, read)
     literals = _literals(form, read)
+    for one in read:
+        _refuse_names(form, one, literals)
     policies = [
         _policy(document, one.number, one, ids[one.number], literals, {}) for one in read if not one.is_template
     ]
@@ -128,45 +145,39 @@ def _read(form: Validator, text: str) -> list[_Read]:
         return []
     if not pieces and text:
         form.error("has no policy: delete the document if it is to say nothing", "policies")
-    errors = len(form.errors)
-    for number, piece in enumerate(pieces):
-        _check(form, number, piece)
-    if not pieces or len(form.errors) > errors:
-        return []
+    errors, read = len(form.errors), list[_Read]()
     try:
-        heads = engine.to_json("\n".join(piece.head for piece in pieces))
+        answers = engine.parse([piece.text for piece in pieces])
     except engine.EngineError as error:
         form.error(str(error), "policies")
         return []
-    if len(heads) != len(pieces):
-        form.error("is not read as Cedar reads it; please report it", "policies")
-        return []
-    return [_Read(number, piece, *heads[number]) for number, piece in enumerate(pieces)]
+    for number, (piece, parsed) in enumerate(zip(pieces, answers, strict=True)):
+        if isinstance(parsed, engine.EngineError):
+            form.error(f"line {piece.line}: {parsed}", f"policies[{number}]")
+        else:
+            read.append(_Read(number, piece, parsed.is_template, parsed.json, _digest(parsed.conditions)))
+    return read if len(form.errors) == errors else []
 
 
-def _check(form: Validator, number: int, piece: Piece) -> None:
-    """Whether Cedar takes a piece for one policy, just as it was cut."""
-    try:
-        if engine.count(piece.text) != 1:
-            form.error(f"line {piece.line}: is not read as Cedar reads it; please report it", f"policies[{number}]")
-    except engine.EngineError as error:
-        form.error(f"line {piece.line}: {error}", f"policies[{number}]")
+def _digest(conditions: str) -> bytes:
+    """The digest, for the JSON of conditions may be ten times as long as their text."""
+    return b"" if conditions == "[]" else hashlib.sha256(conditions.encode()).digest()
 
 
 def _ids(form: Validator, document: Document, read: list[_Read]) -> list[str]:
     """By the annotation @id, else by the document's name and the number (CE-DUPLICATE)."""
-    ids = [one.annotations.get("id") or f"{document.key.name}#{one.number}" for one in read]
-    for number, id_ in enumerate(ids):
-        if id_ in ids[:number]:
-            form.error(
-                f"the id {id_!r} is also that of policies[{ids.index(id_)}] (CE-DUPLICATE)", f"policies[{number}]"
-            )
+    ids, first = list[str](), dict[str, int]()
+    for number, one in enumerate(read):
+        id_ = one.annotations.get("id") or f"{document.key.name}#{one.number}"
+        if first.setdefault(id_, number) != number:
+            form.error(f"the id {id_!r} is also that of policies[{first[id_]}] (CE-DUPLICATE)", f"policies[{number}]")
+        ids.append(id_)
     return ids
 
 
 def _literals(form: Validator, read: list[_Read]) -> Mapping[str, Uid]:
-    """The entities that policies name, by their text; a name that may be taken for another one is an error."""
-    texts = list(dict.fromkeys(text for one in read for text in one.piece.literals))
+    """The entities that conditions name, by their text."""
+    texts = list(dict.fromkeys(text for one in read for text in one.piece.in_conditions))
     if not texts:
         return {}
     try:
@@ -174,12 +185,23 @@ def _literals(form: Validator, read: list[_Read]) -> Mapping[str, Uid]:
     except engine.EngineError as error:
         form.error(str(error), "policies")
         return {}
-    found = {text: _entity(json["principal"]["entity"]) for text, (_, json) in zip(texts, scopes, strict=True)}
-    for one in read:
-        for text in one.piece.literals:
-            if wrong := uid_fault(found[text]):
-                form.error(f"line {one.piece.line}: {text}: {wrong}", f"policies[{one.number}]")
-    return found
+    return {text: _entity(json["principal"]["entity"]) for text, (_, json) in zip(texts, scopes, strict=True)}
+
+
+def _refuse_names(form: Validator, one: _Read, literals: Mapping[str, Uid]) -> None:
+    """A name that may be taken for another one is an error."""
+    conditions = (literals[text] for text in one.piece.in_conditions if text in literals)
+    for uid in dict.fromkeys((*_in_scope(one), *conditions)):
+        if wrong := uid_fault(uid):
+            form.error(f"line {one.piece.line}: {text_of(uid)}: {wrong}", f"policies[{one.number}]")
+
+
+def _in_scope(one: _Read) -> Iterator[Uid]:
+    for part in ("principal", "action", "resource"):
+        inner = one.json[part].get("in", one.json[part])
+        yield from map(_entity, inner.get("entities", ()))
+        if "entity" in inner:
+            yield _entity(inner["entity"])
 
 
 def _entity(value: object) -> Uid:
@@ -204,6 +226,7 @@ def _policy(
         tuple(sorted((name, value) for name, value in one.annotations.items() if name != "id")),
         StatementId(str(document.key), number),
         tuple(sorted(slots.items())),
+        one.conditions,
     )
 
 

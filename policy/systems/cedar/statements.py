@@ -11,6 +11,7 @@ from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
 from policy.systems.cedar.request import cedar_request
 from policy.systems.cedar.settings import DEFAULT, current_settings, settings_of_all_times
+from policy.systems.cedar.text import one_line
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, NearStatement, Privilege, Statement, statement_facts
 
@@ -27,14 +28,14 @@ class CedarEngine(Engine):
         self._schema = schema
 
     def statement(self, fact: Fact) -> Statement:
-        """A policy by its text; a permit for every principal, action and resource is a privilege (CE-Q1)."""
+        """A policy by what Cedar parsed; a permit for every principal, action and resource is a privilege (CE-Q1)."""
         policy: Policy = fact.body
         named = sorted({text_of(uid) for uid in policy.principal.uids}) or ["*"]
         slots = "".join(f" {slot} = {text_of(uid)}" for slot, uid in policy.slots)
         permits = policy.effect == "permit"
         privileges = (SCOPELESS,) if permits and policy.scopeless else ()
-        text = " ".join(policy.text.split()) + slots
-        return Statement(ALLOW if permits else DENY, text, tuple(named), privileges)
+        text = one_line(policy.text) + slots
+        return Statement(ALLOW if permits else DENY, text, tuple(named), privileges, content=policy.content)
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""

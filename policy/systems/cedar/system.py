@@ -59,8 +59,14 @@ class Cedar:
         return UNTYPED
 
     def entity_of_text(self, text: str) -> Uid | None:
-        """Type and id of an entity as policies write it, ``User::"dana"``; None: it is not written so."""
-        return uid_of_text(text)
+        """Type and id of an entity as policies write it, ``User::"dana"``; None: it is an id alone.
+
+        Raises ValueError for one that Cedar would not parse: taken for an id, it would be denied without a word.
+        """
+        uid = uid_of_text(text)
+        if uid is None and '::"' in text:
+            raise ValueError(f"{text} is not an entity as Cedar writes it: check its type, quotes and escapes")
+        return uid
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""

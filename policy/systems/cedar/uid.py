@@ -1,5 +1,7 @@
 """Entities' names: a type with its namespaces, and an id."""
 
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,18 +11,43 @@ from policy.systems.cedar.text import is_type
 Uid = tuple[str, str]
 """Type and id."""
 
+SHORT_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "0": "\0", "'": "'", '"': '"'}
+ESCAPE = re.compile(r"""\\(?:([nrt\\0'"])|x([0-7][0-9A-Fa-f])|u\{((?:[0-9A-Fa-f]_*){1,6})\})""")
+QUOTED = re.compile(rf'(?:[^"\\\r]|{ESCAPE.pattern})*"')  # an id with the quote that ends it
 ENTITY_ESCAPE = "__entity"  # how Cedar's JSON writes an entity among values
 
 
 def text_of(uid: Uid) -> str:
-    """An entity for people, and its key among facts: a type has no quotes, so no two have the same."""
-    return f'{uid[0]}::"{uid[1]}"'
+    """An entity as policies write it, for people, and its key among facts: no two have the same."""
+    id_ = uid[1]
+    if '"' in id_ or "\\" in id_:
+        id_ = id_.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{uid[0]}::"{id_}"'
 
 
 def uid_of_text(text: str) -> Uid | None:
-    """The contrary of `text_of`; None for any other text. No escapes: what stands between the quotes is the id."""
+    """An entity as policies write it, with Cedar's escapes in its id; None for any other text.
+
+    Equal to what Cedar parses (https://docs.cedarpolicy.com/policies/syntax-grammar.html), and without Cedar: a text of
+    a command is no policy. An id with an escape that Cedar does not have, or with a bare quote, is none.
+    """
     type_, quote, rest = text.partition('::"')
-    return (type_, rest[:-1]) if quote and rest.endswith('"') and len(rest) > 1 and is_type(type_) else None
+    if not (quote and is_type(type_) and QUOTED.fullmatch(rest)):
+        return None
+    try:
+        return type_, ESCAPE.sub(_character, rest[:-1])
+    except ValueError:
+        return None
+
+
+def _character(escape: re.Match[str]) -> str:
+    short, byte, point = escape.groups()
+    if short is not None:
+        return SHORT_ESCAPES[short]
+    code = int(byte or point.replace("_", ""), 16)
+    if code > sys.maxunicode or 0xD800 <= code <= 0xDFFF:
+        raise ValueError(escape[0])
+    return chr(code)
 
 
 def uid_fault(uid: Uid) -> str:

@@ -11,7 +11,7 @@ The system's attribute ``engine`` is an `Engine`. All of its members have a defa
 know more. What cannot be worked out, tools say.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -32,10 +32,11 @@ class Privilege(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement of an engine's policies for tools. ``text``: all of it in one line, equal for two statements of one
-    effect only if they do the same; an allow more only ever allows more, a deny more denies more.
+    """A statement of an engine's policies for tools. ``text``: all of it in one line, for people. An allow more only
+    ever allows more, a deny more denies more.
 
-    ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives.
+    ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives. ``content``:
+    what the engine parsed, equal for two statements only if they do the same; without it, their texts have to be.
     """
 
     effect: Effect
@@ -43,6 +44,12 @@ class Statement(msgspec.Struct, frozen=True):
     principals: tuple[str, ...] = ("*",)
     privileges: tuple[Privilege, ...] = ()
     window: Window = ALWAYS
+    content: Hashable = None
+
+    @property
+    def compared(self) -> tuple[Effect, Hashable]:
+        """By which it is compared with others, its window aside."""
+        return self.effect, self.text if self.content is None else self.content
 
 
 class EngineFinding(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from tests.fuzz.campaign import Make
 from tests.fuzz.targets.audit import AuditEvents, MonitorRecords
+from tests.fuzz.targets.cedar import CedarTexts
 from tests.fuzz.targets.configuration import Importers, PolicyFiles, SettingsFiles
 from tests.fuzz.targets.decisions import Decisions
 from tests.fuzz.targets.derived import DerivedFacts
@@ -16,6 +17,6 @@ from tests.fuzz.targets.texts import Texts
 
 TARGETS: tuple[Make, ...] = (
     *(Requests, Decisions, AuditEvents, MonitorRecords, DeadLetters, Documents, HistoryRecords, Texts, Patterns, Names),
-    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory, Pairs, Http),
+    *(DerivedFacts, SettingsFiles, PolicyFiles, Importers, Memory, Pairs, Http, CedarTexts),
 )
 """Each is made with the seed of the run."""
