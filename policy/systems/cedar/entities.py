@@ -1,7 +1,7 @@
 """Entities: those of documents, those that a request brings, and the part of them that a request needs (CE-SLICE)."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -11,7 +11,8 @@ from policy.core.facts import Facts
 from policy.core.limits import MAX_RELATED
 from policy.core.model import CompiledDocument, Fact, StatementId, Unanswerable
 from policy.systems.cedar import engine
-from policy.systems.cedar.uid import Uid, references, text_of, uid_fault, uid_of
+from policy.systems.cedar.engine import Schema
+from policy.systems.cedar.uid import Uid, implicit_fault, implicit_form, references, text_of, uid_fault, uid_of
 from policy.systems.kit.validator import Validator
 
 ENTITIES = "Entities"
@@ -22,19 +23,32 @@ MAX_BYTES = 4 << 20  # of the entities of one request as JSON
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
-    """One entity. ``body``: its attributes and tags as fields of a JSON object; ``refers``: to which they refer."""
+    """One entity. ``body``: its attributes and tags as fields of a JSON object; ``refers``: to which they refer.
+
+    ``possible``: what else in them a schema may declare as an entity. ``implicit``: where, and without which escape,
+    they first have a form that needs a schema.
+    """
 
     uid: Uid
     body: str
     parents: tuple[Uid, ...] = ()
     refers: tuple[Uid, ...] = ()
     document: str = ""
+    possible: tuple[Uid, ...] = ()
+    implicit: tuple[str, str] | None = None
 
     @property
     def text(self) -> str:
         """Cedar's JSON."""
         parents = ",".join(map(_json_of, self.parents))
         return f'{{"uid":{_json_of(self.uid)},{self.body},"parents":[{parents}]}}'
+
+    def with_single_values(self) -> Iterator["Entity"]:
+        """The same without parents, with one of its attributes or tags alone: for each of them, by name."""
+        for field, values in json.loads(f"{{{self.body}}}").items():
+            for name in sorted(values):
+                body = {"attrs": {}, field: {name: values[name]}}
+                yield Entity(self.uid, json.dumps(body)[1:-1])
 
     def with_parents(self, parents: Iterable[Uid]) -> "Entity":
         """The same with these parents, too."""
@@ -54,8 +68,9 @@ def entity_of(
 ) -> Entity:
     """An entity with these attributes, parents and tags."""
     body = f'"attrs":{json.dumps(attributes)}' + (f',"tags":{json.dumps(tags)}' if tags else "")
-    refers = dict.fromkeys(references([attributes, tags or {}]))
-    return Entity(uid, body, parents, tuple(refers), document)
+    said = {"attrs": attributes, "tags": tags or {}}
+    refers = references(list(said.values()))
+    return Entity(uid, body, parents, refers.named, document, refers.possible, implicit_form(said))
 
 
 def read_entities(document: Document) -> CompiledDocument:
@@ -100,7 +115,7 @@ def _entity(form: Validator, document: str) -> Entity | None:
         if value is not None and not isinstance(value, Mapping):
             form.error("must be a mapping", field)
             return None
-        for other in dict.fromkeys(references(value)):
+        for other in references(value).named:
             if wrong := uid_fault(other):
                 form.error(f"refers to {text_of(other)}: {wrong}", field)
     form.reject_unknown()
@@ -120,10 +135,13 @@ def _uid(form: Validator, value: object, field: str) -> Uid | None:
 
 
 class Entities:
-    """The entities that documents and one request know; counts what is looked up (CE-LIMITS)."""
+    """The entities that documents and one request know; counts what is looked up (CE-LIMITS).
 
-    def __init__(self, facts: Facts, own: Mapping[Uid, Entity]) -> None:
-        self._facts, self._own = facts, own
+    Actions are also those of the schema, with their groups (CE-SCHEMA).
+    """
+
+    def __init__(self, facts: Facts, own: Mapping[Uid, Entity], schema: Schema | None = None) -> None:
+        self._facts, self._own, self._schema = facts, own, schema
         self._found: dict[Uid, Entity | None] = {}
 
     def get(self, uid: Uid) -> Entity | None:
@@ -137,30 +155,79 @@ class Entities:
 
     def ancestors(self, uid: Uid) -> list[Uid]:
         """An entity itself, its parents, theirs, and so on."""
-        return self._reached([uid], lambda entity: entity.parents)
+        return self._reached([uid], lambda _, parents: parents)
 
     def closure(self, start: Iterable[Uid]) -> list[Entity]:
-        """What is known of these entities, of their ancestors, and of all that their attributes refer to."""
-        reached = self._reached(start, lambda entity: (*entity.parents, *entity.refers))
+        """What is known of these entities, of their ancestors, and of all that their attributes refer to.
+
+        Without what the schema knows: Cedar adds its actions. Raises Unanswerable (CE-LIMITS, CE-SCHEMA-FORM).
+        """
+        reached = self._reached(start, self._onward)
         found = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
+        if self._schema is None:
+            _check_forms(found)
         if sum(len(entity.body) for entity in found) > MAX_BYTES:
             raise Unanswerable(
                 "too-many-objects", f"the entities that the request needs have more than {MAX_BYTES} bytes", "CE-LIMITS"
             )
         return found
 
-    def _reached(self, start: Iterable[Uid], onward: Any) -> list[Uid]:
+    def _onward(self, entity: Entity | None, parents: tuple[Uid, ...]) -> tuple[Uid, ...]:
+        if entity is None:
+            return parents
+        return (*parents, *entity.refers, *(entity.possible if self._schema is not None else ()))
+
+    def _parents(self, uid: Uid, entity: Entity | None) -> tuple[Uid, ...]:
+        declared = () if self._schema is None else self._schema.actions.get(uid, ())
+        return declared if entity is None else (*entity.parents, *declared)
+
+    def _reached(
+        self, start: Iterable[Uid], onward: Callable[[Entity | None, tuple[Uid, ...]], Iterable[Uid]]
+    ) -> list[Uid]:
         reached = dict.fromkeys(start)
         level = list(reached)
         for _ in range(MAX_LEVELS):
             if not level:
                 return list(reached)
-            further = dict.fromkeys(
-                uid for one in level if (entity := self.get(one)) is not None for uid in onward(entity)
-            )
+            known = ((one, self.get(one)) for one in level)
+            further = dict.fromkeys(uid for one, entity in known for uid in onward(entity, self._parents(one, entity)))
             level = [uid for uid in further if uid not in reached]
             reached.update(dict.fromkeys(level))
         raise Unanswerable("too-many-objects", f"entities are nested deeper than {MAX_LEVELS}", "CE-LIMITS")
+
+
+def nonconformity(entity: Entity, schema: Schema) -> str:
+    """Why an entity does not conform to a schema; "" if it does.
+
+    Of several faults Cedar names one at random. A decision is the same each time, so values are checked one by one, and
+    parents too. A fault that shows only beside other values, as one of them is required, is not named.
+    """
+    whole = _fault(entity, schema)
+    if not engine.ONE_OF_SEVERAL.search(whole):
+        return whole
+    bare = Entity(entity.uid, entity.body)
+    with_parent = (bare.with_parents([parent]) for parent in sorted(entity.parents))
+    smaller = bare.with_single_values() if _fault(bare, schema) else with_parent
+    faults = (fault for one in smaller if (fault := _fault(one, schema)))
+    named = next((fault for fault in faults if engine.ONE_OF_SEVERAL.search(fault)), None)
+    return named or f"an attribute of {text_of(entity.uid)} has another type than the schema declares"
+
+
+def _fault(entity: Entity, schema: Schema) -> str:
+    try:
+        engine.check_entities(engine.entity_list([entity.text]), schema)
+    except engine.EngineError as error:
+        return str(error)
+    return ""
+
+
+def _check_forms(entities: Iterable[Entity]) -> None:
+    """Whether a document is meant to be read with a schema shows here, not before: either may come first."""
+    for entity in entities:
+        if entity.implicit is not None:
+            place, escape = entity.implicit
+            message = f"{entity.document}: {implicit_fault(f'{text_of(entity.uid)}{place}', escape)}"
+            raise Unanswerable("malformed-entity", message, "CE-SCHEMA-FORM")
 
 
 def documented(facts: Facts, uid: Uid) -> Entity | None:

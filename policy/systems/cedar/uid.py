@@ -1,7 +1,7 @@
 """Entities' names: a type with its namespaces, and an id."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from policy.core.names import fault
 from policy.systems.cedar.text import is_type
@@ -10,6 +10,9 @@ Uid = tuple[str, str]
 """Type and id."""
 
 ENTITY_ESCAPE = "__entity"  # how Cedar's JSON writes an entity among values
+EXTENSION_ESCAPE = "__extn"  # and a call of an extension function
+ESCAPES = (ENTITY_ESCAPE, EXTENSION_ESCAPE)
+IMPLICIT = (frozenset({"type", "id"}), ENTITY_ESCAPE), (frozenset({"fn", "arg"}), EXTENSION_ESCAPE)
 
 
 def text_of(uid: Uid) -> str:
@@ -41,14 +44,57 @@ def uid_of(value: object) -> Uid | None:
     return (type_, id_) if isinstance(type_, str) and isinstance(id_, str) else None
 
 
-def references(value: Any) -> Iterator[Uid]:
-    """The entities that a value refers to, however it is nested: more than Cedar sees in it, never fewer."""
-    todo = [value]
+class References(NamedTuple):
+    """Entities that a value refers to. ``possible``: what else Cedar may read as one, if a schema says so."""
+
+    named: tuple[Uid, ...]
+    possible: tuple[Uid, ...]
+
+
+def references(value: Any) -> References:
+    """The entities that a value refers to, however it is nested: more than Cedar sees in it, never fewer.
+
+    Cedar ignores further fields beside ``type`` and ``id``, and takes ``[type, id]`` for both of them (cedarpy 4.12).
+    """
+    named, possible = dict[Uid, None](), dict[Uid, None]()
+    todo = [(value, False)]
     while todo:
-        part = todo.pop()
+        part, escaped = todo.pop()
+        fields = (part.get("type"), part.get("id")) if isinstance(part, Mapping) else part
         if isinstance(part, Mapping):
-            if ENTITY_ESCAPE in part and (uid := uid_of(part[ENTITY_ESCAPE])) is not None:
-                yield uid
-            todo += part.values()
+            todo += ((inner, name == ENTITY_ESCAPE) for name, inner in part.items())
         elif isinstance(part, list | tuple):
-            todo += part
+            todo += ((inner, False) for inner in part)
+        else:
+            continue
+        if len(fields) == 2 and isinstance(fields[0], str) and isinstance(fields[1], str):
+            exact = isinstance(part, Mapping) and len(part) == 2 and is_type(fields[0])
+            (named if escaped or exact else possible)[fields[0], fields[1]] = None
+    return References(tuple(named), tuple(uid for uid in possible if uid not in named and is_type(uid[0])))
+
+
+def implicit_form(value: Any) -> tuple[str, str] | None:
+    """Where a value has an entity or extension value without its escape, and the escape; None: nowhere.
+
+    Cedar reads such a one as a record unless a schema says what it is (CE-SCHEMA-FORM).
+    """
+    todo = [("", value)]
+    for place, part in todo:
+        if isinstance(part, Mapping):
+            for fields, escape in IMPLICIT:
+                if part.keys() == fields and all(isinstance(inner, str) for inner in part.values()):
+                    return place, escape
+            todo += ((f"{place}.{name}", inner) for name, inner in part.items() if name not in ESCAPES)
+        elif isinstance(part, list | tuple):
+            todo += ((f"{place}[{number}]", inner) for number, inner in enumerate(part))
+    return None
+
+
+def implicit_fault(place: str, escape: str) -> str:
+    """What is wrong with an implicit form where no schema says what it is, and how it is corrected."""
+    fields = next(sorted(fields, reverse=True) for fields, of in IMPLICIT if of == escape)
+    written = ", ".join(fields)
+    return (
+        f"{place} is {{{written}}}, which is a record where no Schema document declares another type: "
+        f"write {{{escape}: {{{written}}}}}, or publish the schema"
+    )
