@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 import policy
 from policy.analysis import compare, lint
-from policy.analysis.impact import known_names, who_can
-from policy.systems.cedar import engine
+from policy.analysis.impact import Who, known_names, who_can
+from policy.store.compiler import Compiler
+from policy.store.documents import DocumentStore
 from policy.testing import full_request
 from tests.examples import examples
 
@@ -37,7 +38,7 @@ USERS, GROUPS, DOCS, FOLDERS = ("ann", "bob", "eve"), ("gang", "hosts"), ("deed"
 POLICIES = (
     "permit (principal, action, resource);",
     'permit (principal in Group::"gang", action in Action::"every", resource is Doc);',
-    'forbid (principal, action in Action::"writes", resource) when { resource has author && resource.author == principal };',
+    'forbid (principal, action in Action::"writes", resource is Doc) when { resource.author == principal };',
     'forbid (principal, action, resource) when { resource has author && resource.author in Group::"hosts" };',
     'forbid (principal, action in [Action::"edit", Action::"every"], resource in Folder::"root");',
     'forbid (principal, action, resource) when { resource has at && !resource.at.isInRange(ip("10.0.0.0/8")) };',
@@ -242,3 +243,117 @@ def test_decisions_are_those_of_cedar_with_the_schema(
         assert policy.decide(reverse, request) == decision
         assert decision.outcome == expected or (unfit and decision.outcome == "error"), (request, decision.reasons)
         event(f"{decision.outcome}{', an entity does not conform' if unfit else ''}")
+
+
+GROUPED = "entity User; entity Doc {by?: User}; action writes; action edit in [writes] appliesTo {%s};"
+APPLIES = "principal: [User], resource: [Doc]"
+FORBID = 'permit (principal, action, resource); forbid (principal, action in Action::"writes", resource);'
+WRITES = document("PolicySet", {"policies": FORBID})
+EDIT = asked('User::"ann"', "edit", 'Doc::"plan"')
+
+
+def outcome(snapshot: policy.Snapshot, request: JSON) -> str:
+    """The answer."""
+    return policy.decide(snapshot, request).outcome
+
+
+def test_a_snapshot_that_is_compiled_again_reads_the_schema_that_came() -> None:
+    """And no answer that was prepared with another one is given again."""
+    store = DocumentStore()
+    assert store.put(WRITES, at=0) is None
+    compiler = Compiler(store)
+    assert outcome(compiler.snapshot, EDIT) == "allow"
+    for at, text, expected in ((1, GROUPED % APPLIES, "deny"), (2, "entity Use", "deny"), (3, "entity User;", "error")):
+        store.put(schema(text), at=at, order=at)
+        compiler.compile()
+        assert [outcome(compiler.snapshot, EDIT) for _ in range(2)] == [expected] * 2
+    store.delete(policy.Key("cedar", "Schema", "default"), at=4, order=4)
+    compiler.compile()
+    assert outcome(compiler.snapshot, EDIT) == "allow"
+
+
+def test_versions_of_a_schema_each_answer_in_their_time() -> None:
+    """Also where the answers were prepared at another moment; and without a time none is known."""
+    ungrouped = (GROUPED % APPLIES).replace(" in [writes]", "")
+    versions = [{**schema(text), "effective_at": at} for at, text in ((10, ungrouped), (20, GROUPED % APPLIES))]
+    snapshot = policy.compile_documents([WRITES, *versions])
+    times = (5, 15, 25, 15, 5, 25)
+    found = [outcome(snapshot, {**EDIT, "action": {"name": "edit"}, "time": at}) for at in times]
+    assert found == ["allow", "allow", "deny", "allow", "allow", "deny"]
+    assert outcome(snapshot, EDIT) == "error"
+    assert lint([WRITES, *versions]) == []
+
+
+def test_a_reason_has_no_value_of_the_request_and_is_the_same_each_time() -> None:
+    """Reasons are published, and properties may be secrets. Of several faults Cedar itself names any one."""
+    text = "entity User {at?: ipaddr, n: Long, boss?: User, on?: Bool}; entity Doc; action edit appliesTo {%s};"
+    context = "principal: [User], resource: [Doc], context: {n?: Long, at?: ipaddr, more?: {b: Bool}}"
+    unfit: list[JSON] = [
+        {"n": "hunter2", "boss": "hunter2", "on": "hunter2"},
+        {"n": 1, "at": "hunter2"},
+        {"n": 1, "boss": {"type": "Doc", "id": "hunter2"}, "on": "hunter2", "x": "hunter2"},
+        {"at": "10.0.0.1"},
+    ]
+    requests = [asked('User::"ann"', "edit", 'Doc::"plan"') for _ in range(8)]
+    for request, properties in zip(requests, unfit, strict=False):
+        request["subject"]["properties"] = properties
+    for request, given_context in zip(
+        requests[4:],
+        ({"n": "hunter2"}, {"at": "hunter2"}, {"more": {"b": "hunter2"}}, {"x": "hunter2", "n": "hunter2"}),
+        strict=True,
+    ):
+        request["context"] = given_context
+    for request in requests:
+        found = {policy.decide(policy.compile_documents([WRITES, schema(text % context)]), request) for _ in range(6)}
+        [decision] = found
+        assert (decision.outcome, decision.reasons[0].rule) == ("error", "CE-SCHEMA"), decision
+        assert "hunter2" not in decision.reasons[0].message
+
+
+def test_lint_and_decisions_read_a_document_alike() -> None:
+    """What a request would be refused for is found before it is published."""
+    implicit = {"uid": {"type": "Doc", "id": "plan"}, "attrs": {"by": {"type": "User", "id": "ann"}}}
+    documents = [WRITES, document("Entities", {"entities": [{"uid": {"type": "User", "id": "ann"}}, implicit]})]
+    [found] = lint(documents)
+    assert (found.document, found.statement, found.code) == ("cedar/Entities/default", 1, "schema")
+    assert found.message.startswith('Doc::"plan".by is {type, id}, which is a record')
+    assert outcome(policy.compile_documents(documents), EDIT) == "error"
+    assert lint([*documents, schema(GROUPED % APPLIES)]) == []
+    assert outcome(policy.compile_documents([*documents, schema(GROUPED % APPLIES)]), EDIT) == "deny"
+    [found] = lint([*documents, schema((GROUPED % APPLIES).replace("by?: User", "by?: Long"))])
+    assert (found.document, found.code) == ("cedar/Entities/default", "schema")
+
+
+def test_lint_knows_the_actions_and_groups_of_the_schema() -> None:
+    """A policy about a group of another namespace is no mistake where an action of requests is in it."""
+    text = """namespace Org { action all; }
+        namespace App {
+          entity User;
+          action read in [Org::Action::"all"] appliesTo {principal: [User], resource: [User]};
+        }
+    """
+    types = document("Settings", {"action_type": "App::Action"})
+    grouped = document("PolicySet", {"policies": 'permit (principal, action in Org::Action::"all", resource);'})
+    assert [one.code for one in lint([types, grouped])] == ["never-satisfied"]
+    assert lint([types, grouped, schema(text)]) == []
+    snapshot = policy.compile_documents([types, grouped, schema(text)])
+    named = known_names(snapshot.policy_sets["cedar"], "cedar")
+    assert named is not None
+    assert named.actions == ("read",)
+
+
+def test_who_can_asks_with_the_schema() -> None:
+    """Those of types that the action is not for are not allowed."""
+    known = [{"uid": {"type": type_, "id": "x"}} for type_ in ("User", "Doc")]
+    documents = [document("PolicySet", {"policies": "permit (principal, action, resource);"})]
+    documents += [document("Entities", {"entities": known}), schema(GROUPED % APPLIES)]
+    assert who_can(policy.compile_documents(documents), EDIT).allowed == (Who("x", "", "User"),)
+
+
+def test_diff_shows_a_schema_that_changed() -> None:
+    """It may open what was closed: a group of actions that is gone."""
+    ungrouped = (GROUPED % APPLIES).replace(" in [writes]", "")
+    before, after = (policy.compile_documents([WRITES, schema(text)]) for text in (GROUPED % APPLIES, ungrouped))
+    [changed] = compare(before, after)
+    assert (changed.sign, changed.document, changed.widens) == ("changed", "cedar/Schema/default", True)
+    assert before.version != after.version

@@ -9,7 +9,7 @@ from policy.systems.cedar import engine
 from policy.systems.cedar.entities import Entity, nonconformity
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
 from policy.systems.cedar.request import CedarRequest
-from policy.systems.cedar.uid import Uid, references, text_of
+from policy.systems.cedar.uid import Uid, text_of
 
 MOST_REASONS = 50  # determining policies that a decision names, and failures
 
@@ -41,9 +41,8 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
         if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in cedar.parts.items())
         for uid in policy.literals
     ]
-    context = references(cedar.context)
-    possible = () if cedar.schema is None else context.possible
-    entities = cedar.known.closure((*cedar.parts.values(), *context.named, *possible, *named))
+    in_context = (*cedar.in_context.named, *(cedar.in_context.possible if cedar.schema is not None else ()))
+    entities = cedar.known.closure((*cedar.parts.values(), *in_context, *named))
     texts = tuple(entity.text for entity in entities)
     request = {**{part: _json_of(uid) for part, uid in cedar.parts.items()}, "context": cedar.context}
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()

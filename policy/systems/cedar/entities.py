@@ -1,7 +1,7 @@
 """Entities: those of documents, those that a request brings, and the part of them that a request needs (CE-SLICE)."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -68,9 +68,9 @@ def entity_of(
 ) -> Entity:
     """An entity with these attributes, parents and tags."""
     body = f'"attrs":{json.dumps(attributes)}' + (f',"tags":{json.dumps(tags)}' if tags else "")
-    said = {"attrs": attributes, "tags": tags or {}}
-    refers = references(list(said.values()))
-    return Entity(uid, body, parents, refers.named, document, refers.possible, implicit_form(said))
+    refers = references([attributes, tags or {}])
+    implicit = implicit_form(attributes) or implicit_form(tags or {})
+    return Entity(uid, body, parents, refers.named, document, refers.possible, implicit)
 
 
 def read_entities(document: Document) -> CompiledDocument:
@@ -155,14 +155,14 @@ class Entities:
 
     def ancestors(self, uid: Uid) -> list[Uid]:
         """An entity itself, its parents, theirs, and so on."""
-        return self._reached([uid], lambda _, parents: parents)
+        return self._reached([uid], by_values=False)
 
     def closure(self, start: Iterable[Uid]) -> list[Entity]:
         """What is known of these entities, of their ancestors, and of all that their attributes refer to.
 
         Without what the schema knows: Cedar adds its actions. Raises Unanswerable (CE-LIMITS, CE-SCHEMA-FORM).
         """
-        reached = self._reached(start, self._onward)
+        reached = self._reached(start, by_values=True)
         found = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
         if self._schema is None:
             _check_forms(found)
@@ -172,28 +172,26 @@ class Entities:
             )
         return found
 
-    def _onward(self, entity: Entity | None, parents: tuple[Uid, ...]) -> tuple[Uid, ...]:
-        if entity is None:
-            return parents
-        return (*parents, *entity.refers, *(entity.possible if self._schema is not None else ()))
-
-    def _parents(self, uid: Uid, entity: Entity | None) -> tuple[Uid, ...]:
-        declared = () if self._schema is None else self._schema.actions.get(uid, ())
-        return declared if entity is None else (*entity.parents, *declared)
-
-    def _reached(
-        self, start: Iterable[Uid], onward: Callable[[Entity | None, tuple[Uid, ...]], Iterable[Uid]]
-    ) -> list[Uid]:
+    def _reached(self, start: Iterable[Uid], by_values: bool) -> list[Uid]:
         reached = dict.fromkeys(start)
         level = list(reached)
         for _ in range(MAX_LEVELS):
             if not level:
                 return list(reached)
-            known = ((one, self.get(one)) for one in level)
-            further = dict.fromkeys(uid for one, entity in known for uid in onward(entity, self._parents(one, entity)))
+            further = dict.fromkeys(uid for one in level for uid in self._next(one, by_values))
             level = [uid for uid in further if uid not in reached]
             reached.update(dict.fromkeys(level))
         raise Unanswerable("too-many-objects", f"entities are nested deeper than {MAX_LEVELS}", "CE-LIMITS")
+
+    def _next(self, uid: Uid, by_values: bool) -> tuple[Uid, ...]:
+        """The parents of an entity, and with ``by_values`` those that its attributes and tags refer to."""
+        entity, schema = self.get(uid), self._schema
+        groups = () if schema is None else schema.actions.get(uid, ())
+        if entity is None:
+            return groups
+        if not by_values:
+            return (*entity.parents, *groups)
+        return (*entity.parents, *groups, *entity.refers, *(() if schema is None else entity.possible))
 
 
 def nonconformity(entity: Entity, schema: Schema) -> str:

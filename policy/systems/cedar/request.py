@@ -1,6 +1,6 @@
 """A request in Cedar's terms: principal, action, resource and context, and the entities that it brings itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from policy.core.facts import Facts
@@ -11,7 +11,7 @@ from policy.systems.cedar.entities import Entities, Entity, documented, entity_o
 from policy.systems.cedar.schema import current_schema
 from policy.systems.cedar.settings import CedarSettings
 from policy.systems.cedar.text import is_type
-from policy.systems.cedar.uid import Uid, implicit_fault, implicit_form, references, text_of, uid_fault
+from policy.systems.cedar.uid import References, Uid, implicit_fault, implicit_form, references, text_of, uid_fault
 from policy.systems.kit.claims import claimed
 
 OWN_FIELDS = frozenset({"min_policy_offsets"})  # of a request's context: they are about lockkeeper itself
@@ -27,6 +27,7 @@ class CedarRequest(NamedTuple):
     action: Uid
     resource: Uid
     context: dict[str, Any]
+    in_context: References
     known: Entities
     claims: tuple[str, ...]
     untrusted: tuple[str, ...]
@@ -44,7 +45,9 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     principal, resource = (request.subject.type, request.subject.id), (request.resource.type, request.resource.id)
     _check_types(principal[0], resource[0], settings)
     schema = current_schema(facts)
-    context = _context(request, schema)
+    context = _context(request)
+    in_context = references(context)
+    _check_values(in_context.named, implicit_form(context), ("context", "malformed-context"), schema)
     own = _Own(facts, trust, schema)
     attributes = dict(request.subject.properties), dict(request.resource.properties)
     if "groups" in attributes[0] and schema is not None and schema.refuses(principal[0], "groups"):
@@ -60,7 +63,9 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
     action, known = (settings.action_type, request.action.name), Entities(facts, own.entities, schema)
     notes = tuple(own.notes)
-    return CedarRequest(principal, action, resource, context, known, tuple(claims), tuple(untrusted), notes, schema)
+    return CedarRequest(
+        principal, action, resource, context, in_context, known, tuple(claims), tuple(untrusted), notes, schema
+    )
 
 
 def _check_types(subject: str, resource: str, settings: CedarSettings) -> None:
@@ -77,7 +82,7 @@ def _check_types(subject: str, resource: str, settings: CedarSettings) -> None:
         raise Unanswerable("malformed-resource", message, "CE-ENTITIES")
 
 
-def _context(request: Request, schema: Schema | None) -> dict[str, Any]:
+def _context(request: Request) -> dict[str, Any]:
     context = {name: value for name, value in request.context.items() if name not in OWN_FIELDS}
     if ACTION_PROPERTIES in context:
         message = f"context.{ACTION_PROPERTIES} is reserved: send them as action.properties"
@@ -87,15 +92,18 @@ def _context(request: Request, schema: Schema | None) -> dict[str, Any]:
         raise Unanswerable("malformed-properties", "action.properties must be a mapping", "CE-ENTITIES")
     if properties:
         context[ACTION_PROPERTIES] = properties
-    _check_values(context, "context", "malformed-context", schema)
     return context
 
 
-def _check_values(value: Any, place: str, code: str, schema: Schema | None) -> None:
-    for uid in references(value).named:
+def _check_values(
+    named: Iterable[Uid], implicit: tuple[str, str] | None, where: tuple[str, str], schema: Schema | None
+) -> None:
+    """Raise Unanswerable for names of entities with a fault, and for forms that need a schema where there is none."""
+    place, code = where
+    for uid in named:
         if wrong := uid_fault(uid):
             raise Unanswerable(code, f"{place} refers to {text_of(uid)}: {wrong}", "CE-ENTITIES")
-    if schema is None and (implicit := implicit_form(value)) is not None:
+    if schema is None and implicit is not None:
         within, escape = implicit
         raise Unanswerable(code, implicit_fault(f"{place}{within}", escape), "CE-SCHEMA-FORM")
 
@@ -131,9 +139,10 @@ class _Own:
             return
         self.untrusted |= {needed[name] for name, value in properties.items() if name not in trusted and value != []}
         if trusted:
-            _check_values(trusted, place, "malformed-properties", self._schema)
+            entity = entity_of(uid, trusted)
+            _check_values(entity.refers, entity.implicit, (place, "malformed-properties"), self._schema)
             self.used |= {needed[name] for name in trusted}
-            self.entities[uid] = entity_of(uid, trusted)
+            self.entities[uid] = entity
 
     def _compare(self, found: Entity, properties: Mapping[str, Any], place: str) -> None:
         if properties and entity_of(found.uid, properties).body != found.body:

@@ -12,7 +12,8 @@ Uid = tuple[str, str]
 ENTITY_ESCAPE = "__entity"  # how Cedar's JSON writes an entity among values
 EXTENSION_ESCAPE = "__extn"  # and a call of an extension function
 ESCAPES = (ENTITY_ESCAPE, EXTENSION_ESCAPE)
-IMPLICIT = (frozenset({"type", "id"}), ENTITY_ESCAPE), (frozenset({"fn", "arg"}), EXTENSION_ESCAPE)
+IMPLICIT = {frozenset({"type", "id"}): ENTITY_ESCAPE, frozenset({"fn", "arg"}): EXTENSION_ESCAPE}
+SCALARS = frozenset({str, int, bool, float, type(None)})  # asking an abstract class takes longer
 
 
 def text_of(uid: Uid) -> str:
@@ -51,6 +52,9 @@ class References(NamedTuple):
     possible: tuple[Uid, ...]
 
 
+NO_REFERENCES = References((), ())
+
+
 def references(value: Any) -> References:
     """The entities that a value refers to, however it is nested: more than Cedar sees in it, never fewer.
 
@@ -60,16 +64,17 @@ def references(value: Any) -> References:
     todo = [(value, False)]
     while todo:
         part, escaped = todo.pop()
-        fields = (part.get("type"), part.get("id")) if isinstance(part, Mapping) else part
-        if isinstance(part, Mapping):
-            todo += ((inner, name == ENTITY_ESCAPE) for name, inner in part.items())
-        elif isinstance(part, list | tuple):
-            todo += ((inner, False) for inner in part)
-        else:
+        is_mapping = isinstance(part, dict | Mapping)
+        if not is_mapping and not isinstance(part, list | tuple):
             continue
+        fields = (part.get("type"), part.get("id")) if is_mapping else part
         if len(fields) == 2 and isinstance(fields[0], str) and isinstance(fields[1], str):
-            exact = isinstance(part, Mapping) and len(part) == 2 and is_type(fields[0])
+            exact = is_mapping and len(part) == 2 and is_type(fields[0])
             (named if escaped or exact else possible)[fields[0], fields[1]] = None
+        inside = part.items() if is_mapping else enumerate(part)
+        todo += ((inner, name == ENTITY_ESCAPE) for name, inner in inside if type(inner) not in SCALARS)
+    if not named and not possible:
+        return NO_REFERENCES
     return References(tuple(named), tuple(uid for uid in possible if uid not in named and is_type(uid[0])))
 
 
@@ -80,19 +85,22 @@ def implicit_form(value: Any) -> tuple[str, str] | None:
     """
     todo = [("", value)]
     for place, part in todo:
-        if isinstance(part, Mapping):
-            for fields, escape in IMPLICIT:
-                if part.keys() == fields and all(isinstance(inner, str) for inner in part.values()):
-                    return place, escape
-            todo += ((f"{place}.{name}", inner) for name, inner in part.items() if name not in ESCAPES)
-        elif isinstance(part, list | tuple):
-            todo += ((f"{place}[{number}]", inner) for number, inner in enumerate(part))
+        is_mapping = isinstance(part, dict | Mapping)
+        if not is_mapping and not isinstance(part, list | tuple):
+            continue
+        if is_mapping and len(part) == 2 and all(isinstance(inner, str) for inner in part.values()):
+            escape = IMPLICIT.get(frozenset(part))
+            if escape is not None:
+                return place, escape
+        inside = part.items() if is_mapping else enumerate(part)
+        further = [(name, inner) for name, inner in inside if type(inner) not in SCALARS and name not in ESCAPES]
+        todo += ((f"{place}.{name}" if is_mapping else f"{place}[{name}]", inner) for name, inner in further)
     return None
 
 
 def implicit_fault(place: str, escape: str) -> str:
     """What is wrong with an implicit form where no schema says what it is, and how it is corrected."""
-    fields = next(sorted(fields, reverse=True) for fields, of in IMPLICIT if of == escape)
+    fields = next(sorted(fields, reverse=True) for fields, of in IMPLICIT.items() if of == escape)
     written = ", ".join(fields)
     return (
         f"{place} is {{{written}}}, which is a record where no Schema document declares another type: "
