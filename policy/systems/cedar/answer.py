@@ -6,7 +6,7 @@ from typing import NamedTuple
 from policy.core.facts import Facts
 from policy.core.model import EngineResult, Reason, Unanswerable
 from policy.systems.cedar import engine
-from policy.systems.cedar.entities import Entity, nonconformity
+from policy.systems.cedar.entities import Entity, first_nonconforming, nonconformity
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
 from policy.systems.cedar.request import CedarRequest
 from policy.systems.cedar.uid import Uid, text_of
@@ -62,9 +62,10 @@ def _unanswerable(cedar: CedarRequest, entities: list[Entity], error: engine.Eng
     """Cedar takes no request, and no entity, that does not conform to the schema (CE-SCHEMA)."""
     if cedar.schema is None:
         return Unanswerable("evaluation-failed", f"Cedar cannot evaluate the request: {error}", "CE-ERRORS")
-    faults = ((entity.document, fault) for entity in entities if (fault := nonconformity(entity, cedar.schema)))
-    document, why = next(faults, ("", str(error)))
-    message = f"{document or 'the request'} does not conform to the schema: {why}"
+    entity = first_nonconforming(entities, cedar.schema)
+    what = "the request" if entity is None or not entity.document else entity.document
+    why = error if entity is None else nonconformity(entity, cedar.schema)
+    message = f"{what} does not conform to the schema: {why}"
     return Unanswerable("evaluation-failed", message, "CE-SCHEMA")
 
 

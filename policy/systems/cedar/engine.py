@@ -19,7 +19,7 @@ except ImportError:  # pragma: no cover, see tests/packaging
 MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper-authz[cedar]'"
 FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
 SHOWN = 300  # characters of a message of the library
-ACTION_BYTES = 200  # of each of a schema's actions, which are among all entities that are parsed with it
+ACTION_BYTES = 270  # measured, of each action of a schema: they are among all entities that are parsed with it
 PARSED = 10  # a parsed policy or entity takes about so many times its text
 UNFIT = re.compile(r"(entity does not conform to the schema|error during entity deserialization): ")
 VALUE = re.compile(r", but (it actually has type .*?: `|got `).*|(: invalid [^:]*): .*|(?<=context )`.*", re.DOTALL)

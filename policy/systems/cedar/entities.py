@@ -1,7 +1,8 @@
 """Entities: those of documents, those that a request brings, and the part of them that a request needs (CE-SLICE)."""
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ ENTITY = "Entity"  # kind of the facts about single entities
 UID = "uid"  # the index by which they are found
 MAX_LEVELS = 32  # of parents, and of references from attribute to attribute
 MAX_BYTES = 4 << 20  # of the entities of one request as JSON
+MOST_CHECKS = (
+    20  # of single values, to name the one that does not conform: who sends a request chooses how many there are
+)
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
@@ -195,25 +199,33 @@ class Entities:
 
 
 def nonconformity(entity: Entity, schema: Schema) -> str:
-    """Why an entity does not conform to a schema; "" if it does.
+    """Why an entity does not conform to a schema.
 
     Of several faults Cedar names one at random. A decision is the same each time, so values are checked one by one, and
     parents too. A fault that shows only beside other values, as one of them is required, is not named.
     """
-    whole = _fault(entity, schema)
+    whole = _fault([entity], schema)
     if not engine.ONE_OF_SEVERAL.search(whole):
         return whole
     bare = Entity(entity.uid, entity.body)
     with_parent = (bare.with_parents([parent]) for parent in sorted(entity.parents))
-    smaller = bare.with_single_values() if _fault(bare, schema) else with_parent
-    faults = (fault for one in smaller if (fault := _fault(one, schema)))
+    smaller = bare.with_single_values() if _fault([bare], schema) else with_parent
+    faults = (fault for one in itertools.islice(smaller, MOST_CHECKS) if (fault := _fault([one], schema)))
     named = next((fault for fault in faults if engine.ONE_OF_SEVERAL.search(fault)), None)
-    return named or f"an attribute of {text_of(entity.uid)} has another type than the schema declares"
+    return named or f"an attribute or parent of {text_of(entity.uid)} is not as the schema declares"
 
 
-def _fault(entity: Entity, schema: Schema) -> str:
+def first_nonconforming(entities: Sequence[Entity], schema: Schema) -> Entity | None:
+    """The first entity that does not conform to a schema, by halving; None: each by itself does."""
+    while len(entities) > 1:
+        first, second = entities[: len(entities) // 2], entities[len(entities) // 2 :]
+        entities = first if _fault(first, schema) else second
+    return entities[0] if entities and _fault(entities, schema) else None
+
+
+def _fault(entities: Sequence[Entity], schema: Schema) -> str:
     try:
-        engine.check_entities(engine.entity_list([entity.text]), schema)
+        engine.check_entities(engine.entity_list(entity.text for entity in entities), schema)
     except engine.EngineError as error:
         return str(error)
     return ""
