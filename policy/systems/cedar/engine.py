@@ -21,8 +21,10 @@ FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
 SHOWN = 300  # characters of a message of the library
 ACTION_BYTES = 270  # measured, of each action of a schema: they are among all entities that are parsed with it
 PARSED = 10  # a parsed policy or entity takes about so many times its text
-UNFIT = re.compile(r"(entity does not conform to the schema|error during entity deserialization): ")
-VALUE = re.compile(r", but (it actually has type .*?: `|got `).*|(: invalid [^:]*): .*|(?<=context )`.*", re.DOTALL)
+UNFIT = re.compile(
+    r"(entity does not conform to the schema|error during entity deserialization|failed to build request): "
+)
+VALUE = re.compile(r", but (it actually has type .*?: `|got `).*|(: invalid [^:]*): .*|(^context )`.*", re.DOTALL)
 ONE_OF_SEVERAL = re.compile(
     r"^(?!expected entity `|definition of action `|found action entity `).*(attribute|tag|ancestor)"
 )
@@ -107,7 +109,11 @@ def shown(message: str) -> str:
 
 def _without_values(message: str) -> str:
     """A message of the library without the values in it: a request's may be secrets, and reasons are published."""
-    return VALUE.sub(lambda found: found[2] or "", UNFIT.sub("", message, count=1))
+    return VALUE.sub(_beside_value, UNFIT.sub("", message, count=1))
+
+
+def _beside_value(found: re.Match[str]) -> str:
+    return "the context is not as the action declares it" if found[3] else found[2] or ""
 
 
 @_called
