@@ -357,3 +357,12 @@ def test_diff_shows_a_schema_that_changed() -> None:
     [changed] = compare(before, after)
     assert (changed.sign, changed.document, changed.widens) == ("changed", "cedar/Schema/default", True)
     assert before.version != after.version
+
+
+def test_documents_that_contradict_each_other_are_no_fault_of_the_request() -> None:
+    """The code ``fact-contradiction`` raises an alert about the subject, who claimed nothing."""
+    ann = {"uid": {"type": "User", "id": "ann"}}
+    entities = [document("Entities", {"entities": [{**ann, "attrs": {"n": n}}]}, f"e{n}") for n in (1, 2)]
+    for documents in (entities, [schema("entity User;", name) for name in "ab"]):
+        decision = policy.decide(policy.compile_documents([WRITES, *documents]), EDIT)
+        assert (decision.outcome, decision.reasons[0].code) == ("error", "contradicting-documents")

@@ -252,5 +252,5 @@ def documented(facts: Facts, uid: Uid) -> Entity | None:
     if any(other.text != found[0].text for other in found[1:]):
         documents = " and ".join(sorted({entity.document for entity in found}))
         message = f"{text_of(uid)} is described by {documents}, and not alike: keep one"
-        raise Unanswerable("fact-contradiction", message, "CE-ENTITIES")
+        raise Unanswerable("contradicting-documents", message, "CE-ENTITIES")
     return found[0]

@@ -19,7 +19,7 @@ def current_schema(facts: Facts) -> engine.Schema | None:
     except engine.EngineError as error:
         documents = " and ".join(f"cedar/{SCHEMA}/{name}" for name in names)
         message = f"{documents} cannot apply together: {error}"
-        raise Unanswerable("fact-contradiction", message, "CE-SCHEMA") from None
+        raise Unanswerable("contradicting-documents", message, "CE-SCHEMA") from None
 
 
 def newest_schema(facts: Facts) -> engine.Schema | None:
