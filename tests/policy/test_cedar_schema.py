@@ -286,19 +286,21 @@ def test_versions_of_a_schema_each_answer_in_their_time() -> None:
 
 def test_a_reason_has_no_value_of_the_request_and_is_the_same_each_time() -> None:
     """Reasons are published, and properties may be secrets. Of several faults Cedar itself names any one."""
-    text = "entity User {at?: ipaddr, n: Long, boss?: User, on?: Bool}; entity Doc; action edit appliesTo {%s};"
+    user = 'entity State enum ["red"]; entity User {state?: State, at?: ipaddr, n: Long, boss?: User, on?: Bool};'
+    text = f"{user} entity Doc; action edit appliesTo {{%s}};"
     context = "principal: [User], resource: [Doc], context: {n?: Long, at?: ipaddr, more?: {b: Bool}}"
     unfit: list[JSON] = [
         {"n": "hunter2", "boss": "hunter2", "on": "hunter2"},
         {"n": 1, "at": "hunter2"},
         {"n": 1, "boss": {"type": "Doc", "id": "hunter2"}, "on": "hunter2", "x": "hunter2"},
         {"at": "10.0.0.1"},
+        {"n": 1, "state": {"type": "State", "id": "hunter2"}, "boss": {"type": "Doc", "id": "b"}, "on": True},
     ]
-    requests = [asked('User::"ann"', "edit", 'Doc::"plan"') for _ in range(8)]
+    requests = [asked('User::"ann"', "edit", 'Doc::"plan"') for _ in range(9)]
     for request, properties in zip(requests, unfit, strict=False):
         request["subject"]["properties"] = properties
     for request, given_context in zip(
-        requests[4:],
+        requests[5:],
         ({"n": "hunter2"}, {"at": "hunter2"}, {"more": {"b": "hunter2"}}, {"x": "hunter2", "n": "hunter2"}),
         strict=True,
     ):

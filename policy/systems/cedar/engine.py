@@ -25,9 +25,7 @@ UNFIT = re.compile(
     r"(entity does not conform to the schema|error during entity deserialization|failed to build request): "
 )
 VALUE = re.compile(r", but (it actually has type .*?: `|got `).*|(: invalid [^:]*): .*|(^context )`.*", re.DOTALL)
-ONE_OF_SEVERAL = re.compile(
-    r"^(?!expected entity `|definition of action `|found action entity `).*(attribute|tag|ancestor)"
-)
+FIRST_FAULT = re.compile(r"expected entity `|definition of action `|found action entity `|entity `.*` has type `")
 UNDECLARED = re.compile(r"attribute `[^`]*` on `.*` should not exist according to the schema")
 LINK = "link"  # what the ids of linked policies begin with in the engine
 

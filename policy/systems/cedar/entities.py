@@ -48,7 +48,8 @@ class Entity(msgspec.Struct, frozen=True, gc=False):
         return f'{{"uid":{_json_of(self.uid)},{self.body},"parents":[{parents}]}}'
 
     def with_single_values(self) -> Iterator["Entity"]:
-        """The same without parents, with one of its attributes or tags alone: for each of them, by name."""
+        """The same without parents and values, and with one of its attributes or tags alone: for each, by name."""
+        yield Entity(self.uid, '"attrs":{}')
         for field, values in json.loads(f"{{{self.body}}}").items():
             for name in sorted(values):
                 body = {"attrs": {}, field: {name: values[name]}}
@@ -205,13 +206,13 @@ def nonconformity(entity: Entity, schema: Schema) -> str:
     parents too. A fault that shows only beside other values, as one of them is required, is not named.
     """
     whole = _fault([entity], schema)
-    if not engine.ONE_OF_SEVERAL.search(whole):
+    if engine.FIRST_FAULT.match(whole):  # Cedar looks for these before it looks at single values
         return whole
     bare = Entity(entity.uid, entity.body)
     with_parent = (bare.with_parents([parent]) for parent in sorted(entity.parents))
     smaller = bare.with_single_values() if _fault([bare], schema) else with_parent
     faults = (fault for one in itertools.islice(smaller, MOST_CHECKS) if (fault := _fault([one], schema)))
-    named = next((fault for fault in faults if engine.ONE_OF_SEVERAL.search(fault)), None)
+    named = next((fault for fault in faults if not engine.FIRST_FAULT.match(fault)), None)
     return named or f"an attribute or parent of {text_of(entity.uid)} is not as the schema declares"
 
 
