@@ -147,6 +147,7 @@ def test_a_search_in_cedar_asks_for_every_entity_and_action_that_documents_name(
         "Schema": {
             "schema": "entity User; namespace App { entity Bot; } entity Doc {owner: User};"
             'action read, "hand over" appliesTo {principal: User, resource: Doc};'
+            "action list appliesTo {principal: [User, App::Bot], resource: Doc};"
         },
     }
     read = _read([{"system": "cedar", "kind": kind, "name": "n", "spec": one} for kind, one in spec.items()])

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from policy.core.facts import Facts
 from policy.core.model import EngineResult, Reason, Unanswerable
 from policy.systems.cedar import engine
+from policy.systems.cedar.entities import Entity, first_nonconforming, nonconformity
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
 from policy.systems.cedar.request import CedarRequest
-from policy.systems.cedar.uid import Uid, references, text_of
+from policy.systems.cedar.uid import Uid, text_of
 
 MOST_REASONS = 50  # determining policies that a decision names, and failures
 
@@ -40,21 +41,32 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
         if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in cedar.parts.items())
         for uid in policy.literals
     ]
-    entities = cedar.known.closure((*cedar.parts.values(), *references(cedar.context), *named))
+    in_context = (*cedar.in_context.named, *(cedar.in_context.possible if cedar.schema is not None else ()))
+    entities = cedar.known.closure((*cedar.parts.values(), *in_context, *named))
     texts = tuple(entity.text for entity in entities)
     request = {**{part: _json_of(uid) for part, uid in cedar.parts.items()}, "context": cedar.context}
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
     for part in map(_slice, [group for group in groups if group] or [[]]):
         try:
-            found = engine.evaluate(part.texts, part.links, texts, request)
+            found = engine.evaluate(part.texts, part.links, texts, request, cedar.schema)
         except engine.EngineError as error:
-            message = f"Cedar cannot evaluate the request: {error}"
-            raise Unanswerable("evaluation-failed", message, "CE-ERRORS") from None
+            raise _unanswerable(cedar, entities, error) from None
         (permits if found.allowed else forbids).extend(part.policies[position] for position in found.determining)
         failed += [(part.policies[position], why) for position, why in found.failed]
     determining = sorted(set(forbids or permits), key=_by_place)  # a policy for several actions has a key for each
     failed = sorted(set(failed), key=lambda one: _by_place(one[0]))
     return _conclude(cedar, bool(permits) and not forbids, determining, failed)
+
+
+def _unanswerable(cedar: CedarRequest, entities: list[Entity], error: engine.EngineError) -> Unanswerable:
+    """Cedar takes no request, and no entity, that does not conform to the schema (CE-SCHEMA)."""
+    if cedar.schema is None:
+        return Unanswerable("evaluation-failed", f"Cedar cannot evaluate the request: {error}", "CE-ERRORS")
+    entity = first_nonconforming(entities, cedar.schema)
+    what = "the request" if entity is None or not entity.document else entity.document
+    why = error if entity is None else nonconformity(entity, cedar.schema)
+    message = f"{what} does not conform to the schema: {why}"
+    return Unanswerable("evaluation-failed", message, "CE-SCHEMA")
 
 
 def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:

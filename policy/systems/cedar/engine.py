@@ -24,7 +24,14 @@ MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper-auth
 FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
 STRING_OR_BRACKET = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]]')  # of JSON
 SHOWN = 300  # characters of a message of the library
+ACTION_BYTES = 270  # measured, of each action of a schema: they are among all entities that are parsed with it
 PARSED = 10  # a parsed policy or entity takes about so many times its text
+UNFIT = re.compile(
+    r"(entity does not conform to the schema|error during entity deserialization|failed to build request): "
+)
+VALUE = re.compile(r", but (it actually has type .*?: `|got `).*|(: invalid [^:]*): .*|(^context )`.*", re.DOTALL)
+FIRST_FAULT = re.compile(r"expected entity `|definition of action `|found action entity `|entity `.*` has type `")
+UNDECLARED = re.compile(r"attribute `[^`]*` on `.*` should not exist according to the schema")
 LINK = "link"  # what the ids of linked policies begin with in the engine
 
 P = ParamSpec("P")
@@ -50,6 +57,37 @@ class Outcome(NamedTuple):
     failed: tuple[tuple[int, str], ...]
 
 
+class Schema:
+    """Schemas as one, parsed. ``texts``: as they are written; ``actions``: each with all groups that it is in."""
+
+    __slots__ = ("actions", "parsed", "texts", "weight")
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        self.texts = texts
+        self.parsed = cedarpy.Schema.from_str("\n".join(texts))
+        actions = str(cedarpy.Entities.from_json_str("[]", self.parsed))
+        self.actions = {_uid(one["uid"]): tuple(map(_uid, one["parents"])) for one in json.loads(actions)}
+        self.weight = len(actions)
+
+    def refuses(self, type_: str, attribute: str) -> bool:
+        """Whether an entity of a type does not conform because it has an attribute that is not declared."""
+        key = (self.texts, type_, attribute)
+        found = _refused_attributes.get(key)
+        if found is None:
+            entity = {"uid": {"type": type_, "id": "a"}, "attrs": {attribute: []}, "parents": []}
+            try:
+                check_entities(json.dumps([entity]), self)
+                found = False
+            except EngineError as error:
+                found = UNDECLARED.search(str(error)) is not None
+            _refused_attributes.hold(key, found, weight_of_texts((type_, attribute)))
+        return found
+
+
+def _uid(value: dict[str, str]) -> tuple[str, str]:
+    return value["type"], value["id"]
+
+
 def _called(function: Callable[P, R]) -> Callable[P, R]:
     """Whatever the library raises, a panic of its too, as EngineError."""
 
@@ -70,6 +108,15 @@ def shown(message: str) -> str:
     """The beginning of a message of the library, in one line."""
     text = " ".join(message.split())
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def _without_values(message: str) -> str:
+    """A message of the library without the values in it: a request's may be secrets, and reasons are published."""
+    return VALUE.sub(_beside_value, UNFIT.sub("", message, count=1))
+
+
+def _beside_value(found: re.Match[str]) -> str:
+    return "the context is not as the action declares it" if found[3] else found[2] or ""
 
 
 @_called
@@ -141,21 +188,23 @@ def _end_of_list(text: str) -> int:
 
 
 @_called
-def check_entities(entities: str) -> None:
-    """Raise EngineError when a JSON list of entities is not one that Cedar takes."""
-    _check(entities, None)
+def check_entities(entities: str, schema: Schema | None = None) -> None:
+    """Raise EngineError when a JSON list of entities is not one that Cedar takes, or does not conform to a schema."""
+    _entities_of(entities, schema)
 
 
-def _check(entities: str, schema: str | None) -> None:
+def _entities_of(entities: str, schema: Schema | None) -> Any:
+    parsed = None if schema is None else schema.parsed
     try:
-        cedarpy.Entities.from_json_str(entities, schema)
+        return cedarpy.Entities.from_json_str(entities, parsed)
     except ValueError as error:
         # A request gives the whole message; the error above has only its beginning.
         entity = {"type": "A", "id": "a"}
         request = {"principal": entity, "action": {"type": "Action", "id": "a"}, "resource": entity}
-        errors = cedarpy.is_authorized(request, "", entities, schema).diagnostics.errors
+        errors = cedarpy.is_authorized(request, "", entities, parsed).diagnostics.errors
         message = errors[0] if errors else str(error)
-        raise EngineError(shown(message.removeprefix(f"failed to parse entities from:\n{entities}: "))) from None
+        message = message.removeprefix(f"failed to parse entities from:\n{entities}: ")
+        raise EngineError(shown(_without_values(message))) from None
 
 
 @_called
@@ -169,28 +218,41 @@ def schema_text(schema: str | dict[str, Any]) -> str:
 
 
 @_called
-def violations(policies: Sequence[str], schema: str) -> list[tuple[int, str]]:
+def schema(texts: tuple[str, ...]) -> Schema:
+    """Schemas as Cedar text, together; parsed once in a process, as long as there is room for it.
+
+    Raises EngineError where they contradict each other: Cedar takes each namespace once.
+    """
+    parsed = _schemas.get(texts)
+    if parsed is None:
+        joined = "\n".join(texts)
+        if len(texts) > 1 and len(joined) > parser_process.SMALL:
+            # Each was parsed for its document, but what they refer to in each other may be deep together.
+            parser_process.call("schema_text", joined, False)
+        parsed = Schema(texts)
+        _schemas.hold(texts, parsed, PARSED * (weight_of_texts(texts) + parsed.weight))
+    return parsed
+
+
+@_called
+def violations(policies: Sequence[str], schema: Schema) -> list[tuple[int, str]]:
     """What is wrong with policies under a schema, each with the policy's position.
 
     In a process of its own, whatever the size: the work is that of each policy for each action, principal and resource
     type together.
     """
     found = []
-    for policy_id, error in parser_process.call("violations", "\n".join(policies), schema):
+    for policy_id, error in parser_process.call("violations", "\n".join(policies), "\n".join(schema.texts)):
         number = policy_id.removeprefix("policy")
         message = error.removeprefix(f"for policy `{policy_id}`, ")  # its id is the engine's, not ours
         found.append((int(number) if number.isdigit() else -1, shown(message)))
     return found
 
 
-@_called
-def check_against_schema(entities: str, schema: str) -> None:
-    """Raise EngineError when entities do not conform to a schema."""
-    _check(entities, schema)
-
-
+_schemas: Cache[tuple[str, ...], Schema] = Cache()
+_refused_attributes: Cache[tuple[tuple[str, ...], str, str], bool] = Cache()
 _policy_sets: Cache[tuple[Any, ...], Any] = Cache()
-_entities: Cache[tuple[str, ...], Any] = Cache()
+_entities: Cache[tuple[tuple[str, ...], tuple[str, ...]], Any] = Cache()
 
 
 def _policies(texts: tuple[str, ...], links: tuple[Link, ...]) -> Any:
@@ -210,26 +272,34 @@ def _linked(number: int, link: Link) -> dict[str, Any]:
     return {"template_id": f"policy{link.template}", "new_id": f"{LINK}{number}", "values": values}
 
 
-def _parsed_entities(texts: tuple[str, ...]) -> Any:
-    parsed = _entities.get(texts)
+def _parsed_entities(texts: tuple[str, ...], schema: Schema | None) -> Any:
+    key = (texts, () if schema is None else schema.texts)
+    parsed = _entities.get(key)
     if parsed is None:
-        parsed = cedarpy.Entities.from_json_str(f"[{','.join(texts)}]")
-        _entities.hold(texts, parsed, PARSED * weight_of_texts(texts))
+        parsed = _entities_of(entity_list(texts), schema)
+        actions = 0 if schema is None else ACTION_BYTES * len(schema.actions)
+        _entities.hold(key, parsed, PARSED * weight_of_texts(texts) + actions)
     return parsed
 
 
 @_called
 def evaluate(
-    texts: tuple[str, ...], links: tuple[Link, ...], entities: tuple[str, ...], request: dict[str, Any]
+    texts: tuple[str, ...],
+    links: tuple[Link, ...],
+    entities: tuple[str, ...],
+    request: dict[str, Any],
+    schema: Schema | None = None,
 ) -> Outcome:
     """Cedar's answer to a request by these policies, and links of the templates among them, over these entities.
 
-    Positions are those of ``texts``, followed by ``links``. Raises EngineError where Cedar cannot evaluate the request.
+    Positions are those of ``texts``, followed by ``links``. Raises EngineError where Cedar cannot evaluate the request,
+    or the request or an entity does not conform to the schema.
     """
-    response = cedarpy.is_authorized(request, _policies(texts, links), _parsed_entities(entities))
+    parsed = None if schema is None else schema.parsed
+    response = cedarpy.is_authorized(request, _policies(texts, links), _parsed_entities(entities, schema), parsed)
     diagnostics = response.diagnostics
     if response.decision is cedarpy.Decision.NoDecision:
-        raise EngineError(shown("; ".join(diagnostics.errors) or "no decision"))
+        raise EngineError(shown(_without_values("; ".join(diagnostics.errors)) or "no decision"))
     position = _positions(len(texts))
     failed = tuple(_failure(error, position) for error in diagnostics.errors)
     return Outcome(response.allowed, tuple(sorted(map(position, diagnostics.reasons))), tuple(sorted(failed)))

@@ -1,7 +1,8 @@
 """Entities: those of documents, those that a request brings, and the part of them that a request needs (CE-SLICE)."""
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +12,9 @@ from policy.core.facts import Facts
 from policy.core.limits import MAX_RELATED
 from policy.core.model import CompiledDocument, Fact, StatementId, Unanswerable
 from policy.systems.cedar import engine
+from policy.systems.cedar.engine import Schema
 from policy.systems.cedar.hierarchy import has_more_pairs, in_cycle
-from policy.systems.cedar.uid import Uid, references, text_of, uid_fault, uid_of
+from policy.systems.cedar.uid import Uid, implicit_fault, implicit_form, references, text_of, uid_fault, uid_of
 from policy.systems.kit.validator import Validator
 
 ENTITIES = "Entities"
@@ -21,22 +23,38 @@ UID = "uid"  # the index by which they are found
 MAX_LEVELS = 32  # of parents, and of references from attribute to attribute
 MAX_BYTES = 4 << 20  # of the entities of one request as JSON
 MAX_PAIRS = 500_000  # of an entity and an ancestor, of one request: the library works out each of them
+# Of single values, to name the one that does not conform: who sends a request chooses how many there are.
+MOST_CHECKS = 20
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
-    """One entity. ``body``: its attributes and tags as fields of a JSON object; ``refers``: to which they refer."""
+    """One entity. ``body``: its attributes and tags as fields of a JSON object; ``refers``: to which they refer.
+
+    ``possible``: what else in them a schema may declare as an entity. ``implicit``: where, and without which escape,
+    they first have a form that needs a schema.
+    """
 
     uid: Uid
     body: str
     parents: tuple[Uid, ...] = ()
     refers: tuple[Uid, ...] = ()
     document: str = ""
+    possible: tuple[Uid, ...] = ()
+    implicit: tuple[str, str] | None = None
 
     @property
     def text(self) -> str:
         """Cedar's JSON."""
         parents = ",".join(map(_json_of, self.parents))
         return f'{{"uid":{_json_of(self.uid)},{self.body},"parents":[{parents}]}}'
+
+    def with_single_values(self) -> Iterator["Entity"]:
+        """The same without parents and values, and with one of its attributes or tags alone: for each, by name."""
+        yield Entity(self.uid, '"attrs":{}')
+        for field, values in json.loads(f"{{{self.body}}}").items():
+            for name in sorted(values):
+                body = {"attrs": {}, field: {name: values[name]}}
+                yield Entity(self.uid, json.dumps(body)[1:-1])
 
     def with_parents(self, parents: Iterable[Uid]) -> "Entity":
         """The same with these parents, too."""
@@ -56,8 +74,9 @@ def entity_of(
 ) -> Entity:
     """An entity with these attributes, parents and tags."""
     body = f'"attrs":{json.dumps(attributes)}' + (f',"tags":{json.dumps(tags)}' if tags else "")
-    refers = dict.fromkeys(references([attributes, tags or {}]))
-    return Entity(uid, body, parents, tuple(refers), document)
+    refers = references([attributes, tags or {}])
+    implicit = implicit_form(attributes) or implicit_form(tags or {})
+    return Entity(uid, body, parents, refers.named, document, refers.possible, implicit)
 
 
 def read_entities(document: Document) -> CompiledDocument:
@@ -106,7 +125,7 @@ def _entity(form: Validator, document: str) -> Entity | None:
         if value is not None and not isinstance(value, Mapping):
             form.error("must be a mapping", field)
             return None
-        for other in dict.fromkeys(references(value)):
+        for other in references(value).named:
             if wrong := uid_fault(other):
                 form.error(f"refers to {text_of(other)}: {wrong}", field)
     form.reject_unknown()
@@ -126,10 +145,13 @@ def _uid(form: Validator, value: object, field: str) -> Uid | None:
 
 
 class Entities:
-    """The entities that documents and one request know; counts what is looked up (CE-LIMITS)."""
+    """The entities that documents and one request know; counts what is looked up (CE-LIMITS).
 
-    def __init__(self, facts: Facts, own: Mapping[Uid, Entity]) -> None:
-        self._facts, self._own = facts, own
+    Actions are also those of the schema, with their groups (CE-SCHEMA).
+    """
+
+    def __init__(self, facts: Facts, own: Mapping[Uid, Entity], schema: Schema | None = None) -> None:
+        self._facts, self._own, self._schema = facts, own, schema
         self._found: dict[Uid, Entity | None] = {}
 
     def get(self, uid: Uid) -> Entity | None:
@@ -143,12 +165,17 @@ class Entities:
 
     def ancestors(self, uid: Uid) -> list[Uid]:
         """An entity itself, its parents, theirs, and so on."""
-        return self._reached([uid], lambda entity: entity.parents)
+        return self._reached([uid], by_values=False)
 
     def closure(self, start: Iterable[Uid]) -> list[Entity]:
-        """What is known of these entities, of their ancestors, and of all that their attributes refer to."""
-        reached = self._reached(start, lambda entity: (*entity.parents, *entity.refers))
+        """What is known of these entities, of their ancestors, and of all that their attributes refer to.
+
+        Without what the schema knows: Cedar adds its actions. Raises Unanswerable (CE-LIMITS, CE-SCHEMA-FORM).
+        """
+        reached = self._reached(start, by_values=True)
         found = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
+        if self._schema is None:
+            _check_forms(found)
         if sum(len(entity.body) for entity in found) > MAX_BYTES:
             raise Unanswerable(
                 "too-many-objects", f"the entities that the request needs have more than {MAX_BYTES} bytes", "CE-LIMITS"
@@ -158,18 +185,68 @@ class Entities:
             raise Unanswerable("too-many-objects", message, "CE-LIMITS")
         return found
 
-    def _reached(self, start: Iterable[Uid], onward: Any) -> list[Uid]:
+    def _reached(self, start: Iterable[Uid], by_values: bool) -> list[Uid]:
         reached = dict.fromkeys(start)
         level = list(reached)
         for _ in range(MAX_LEVELS):
             if not level:
                 return list(reached)
-            further = dict.fromkeys(
-                uid for one in level if (entity := self.get(one)) is not None for uid in onward(entity)
-            )
+            further = dict.fromkeys(uid for one in level for uid in self._next(one, by_values))
             level = [uid for uid in further if uid not in reached]
             reached.update(dict.fromkeys(level))
         raise Unanswerable("too-many-objects", f"entities are nested deeper than {MAX_LEVELS}", "CE-LIMITS")
+
+    def _next(self, uid: Uid, by_values: bool) -> tuple[Uid, ...]:
+        """The parents of an entity, and with ``by_values`` those that its attributes and tags refer to."""
+        entity, schema = self.get(uid), self._schema
+        groups = () if schema is None else schema.actions.get(uid, ())
+        if entity is None:
+            return groups
+        if not by_values:
+            return (*entity.parents, *groups)
+        return (*entity.parents, *groups, *entity.refers, *(() if schema is None else entity.possible))
+
+
+def nonconformity(entity: Entity, schema: Schema) -> str:
+    """Why an entity does not conform to a schema.
+
+    Of several faults Cedar names one at random. A decision is the same each time, so values are checked one by one, and
+    parents too. A fault that shows only beside other values, as one of them is required, is not named.
+    """
+    whole = _fault([entity], schema)
+    if engine.FIRST_FAULT.match(whole):  # Cedar looks for these before it looks at single values
+        return whole
+    bare = Entity(entity.uid, entity.body)
+    with_parent = (bare.with_parents([parent]) for parent in sorted(entity.parents))
+    smaller = bare.with_single_values() if _fault([bare], schema) else with_parent
+    faults = (fault for one in itertools.islice(smaller, MOST_CHECKS) if (fault := _fault([one], schema)))
+    named = next((fault for fault in faults if not engine.FIRST_FAULT.match(fault)), None)
+    return named or f"an attribute or parent of {text_of(entity.uid)} is not as the schema declares"
+
+
+def first_nonconforming(entities: Sequence[Entity], schema: Schema) -> Entity | None:
+    """The first entity that does not conform to a schema, by halving; None: each by itself does."""
+    while len(entities) > 1:
+        first, second = entities[: len(entities) // 2], entities[len(entities) // 2 :]
+        entities = first if _fault(first, schema) else second
+    return entities[0] if entities and _fault(entities, schema) else None
+
+
+def _fault(entities: Sequence[Entity], schema: Schema) -> str:
+    try:
+        engine.check_entities(engine.entity_list(entity.text for entity in entities), schema)
+    except engine.EngineError as error:
+        return str(error)
+    return ""
+
+
+def _check_forms(entities: Iterable[Entity]) -> None:
+    """Whether a document is meant to be read with a schema shows here, not before: either may come first."""
+    for entity in entities:
+        if entity.implicit is not None:
+            place, escape = entity.implicit
+            message = f"{entity.document}: {implicit_fault(f'{text_of(entity.uid)}{place}', escape)}"
+            raise Unanswerable("malformed-entity", message, "CE-SCHEMA-FORM")
 
 
 def documented(facts: Facts, uid: Uid) -> Entity | None:
@@ -184,5 +261,5 @@ def documented(facts: Facts, uid: Uid) -> Entity | None:
     if any(other.text != found[0].text for other in found[1:]):
         documents = " and ".join(sorted({entity.document for entity in found}))
         message = f"{text_of(uid)} is described by {documents}, and not alike: keep one"
-        raise Unanswerable("fact-contradiction", message, "CE-ENTITIES")
+        raise Unanswerable("contradicting-documents", message, "CE-ENTITIES")
     return found[0]

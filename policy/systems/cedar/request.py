@@ -1,15 +1,17 @@
 """A request in Cedar's terms: principal, action, resource and context, and the entities that it brings itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from policy.core.facts import Facts
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
+from policy.systems.cedar.engine import Schema
 from policy.systems.cedar.entities import Entities, Entity, documented, entity_of
+from policy.systems.cedar.schema import current_schema
 from policy.systems.cedar.settings import CedarSettings
 from policy.systems.cedar.text import is_type
-from policy.systems.cedar.uid import Uid, references, text_of, uid_fault
+from policy.systems.cedar.uid import References, Uid, implicit_fault, implicit_form, references, text_of, uid_fault
 from policy.systems.kit.claims import claimed
 
 OWN_FIELDS = frozenset({"min_policy_offsets"})  # of a request's context: they are about lockkeeper itself
@@ -25,10 +27,12 @@ class CedarRequest(NamedTuple):
     action: Uid
     resource: Uid
     context: dict[str, Any]
+    in_context: References
     known: Entities
     claims: tuple[str, ...]
     untrusted: tuple[str, ...]
     notes: tuple[Reason, ...]
+    schema: Schema | None
 
     @property
     def parts(self) -> dict[str, Uid]:
@@ -40,9 +44,16 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     """The request in Cedar's terms; raises Unanswerable."""
     principal, resource = (request.subject.type, request.subject.id), (request.resource.type, request.resource.id)
     _check_types(principal[0], resource[0], settings)
+    schema = current_schema(facts)
     context = _context(request)
-    own = _Own(facts, trust)
+    in_context = references(context)
+    _check_values(in_context.named, implicit_form(context), ("context", "malformed-context"), schema)
+    own = _Own(facts, trust, schema)
     attributes = dict(request.subject.properties), dict(request.resource.properties)
+    if "groups" in attributes[0] and schema is not None and schema.refuses(principal[0], "groups"):
+        del attributes[0]["groups"]  # they are the parents: of a schema without such an attribute nothing reads it
+        if principal == resource:
+            attributes[1].pop("groups", None)
     if principal == resource:
         attributes = _of_one(*attributes)
     own.take(resource, attributes[1], "resource.properties")
@@ -50,8 +61,11 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     groups = claimed(request, "groups", "CE-GROUPS", trust)
     own.join(principal, [(settings.group_type, name) for name in groups.names])
     claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
-    action, known = (settings.action_type, request.action.name), Entities(facts, own.entities)
-    return CedarRequest(principal, action, resource, context, known, tuple(claims), tuple(untrusted), tuple(own.notes))
+    action, known = (settings.action_type, request.action.name), Entities(facts, own.entities, schema)
+    notes = tuple(own.notes)
+    return CedarRequest(
+        principal, action, resource, context, in_context, known, tuple(claims), tuple(untrusted), notes, schema
+    )
 
 
 def _check_types(subject: str, resource: str, settings: CedarSettings) -> None:
@@ -78,14 +92,20 @@ def _context(request: Request) -> dict[str, Any]:
         raise Unanswerable("malformed-properties", "action.properties must be a mapping", "CE-ENTITIES")
     if properties:
         context[ACTION_PROPERTIES] = properties
-    _check_references(context, "context", "malformed-context")
     return context
 
 
-def _check_references(value: Any, place: str, code: str) -> None:
-    for uid in references(value):
+def _check_values(
+    named: Iterable[Uid], implicit: tuple[str, str] | None, where: tuple[str, str], schema: Schema | None
+) -> None:
+    """Raise Unanswerable for names of entities with a fault, and for forms that need a schema where there is none."""
+    place, code = where
+    for uid in named:
         if wrong := uid_fault(uid):
             raise Unanswerable(code, f"{place} refers to {text_of(uid)}: {wrong}", "CE-ENTITIES")
+    if schema is None and implicit is not None:
+        within, escape = implicit
+        raise Unanswerable(code, implicit_fault(f"{place}{within}", escape), "CE-SCHEMA-FORM")
 
 
 Properties = dict[str, Any]
@@ -102,8 +122,8 @@ def _of_one(subject: Properties, resource: Properties) -> tuple[Properties, Prop
 class _Own:
     """The entities that a request brings, as far as it is trusted to (CE-ENTITIES, CE-GROUPS)."""
 
-    def __init__(self, facts: Facts, trust: frozenset[str]) -> None:
-        self._facts, self._trust = facts, trust
+    def __init__(self, facts: Facts, trust: frozenset[str], schema: Schema | None) -> None:
+        self._facts, self._trust, self._schema = facts, trust, schema
         self.entities: dict[Uid, Entity] = {}
         self.used, self.untrusted = set[str](), set[str]()
         self.notes: list[Reason] = []
@@ -119,9 +139,10 @@ class _Own:
             return
         self.untrusted |= {needed[name] for name, value in properties.items() if name not in trusted and value != []}
         if trusted:
-            _check_references(trusted, place, "malformed-properties")
+            entity = entity_of(uid, trusted)
+            _check_values(entity.refers, entity.implicit, (place, "malformed-properties"), self._schema)
             self.used |= {needed[name] for name in trusted}
-            self.entities[uid] = entity_of(uid, trusted)
+            self.entities[uid] = entity
 
     def _compare(self, found: Entity, properties: Mapping[str, Any], place: str) -> None:
         if properties and entity_of(found.uid, properties).body != found.body:

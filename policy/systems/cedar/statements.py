@@ -1,7 +1,6 @@
 """What tools for policy authors ask of Cedar policies (CE-Q1, CE-Q2): statements, subjects, and what a schema says."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from policy.core.facts import Facts
 from policy.core.model import ALLOW, DENY, Fact, Unanswerable
@@ -10,22 +9,19 @@ from policy.systems.cedar import engine
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
 from policy.systems.cedar.request import cedar_request
-from policy.systems.cedar.settings import DEFAULT, current_settings, settings_of_all_times
+from policy.systems.cedar.schema import SCHEMA, newest_schema
+from policy.systems.cedar.settings import current_settings, settings_of_all_times
 from policy.systems.cedar.text import one_line
-from policy.systems.cedar.uid import Uid, text_of
+from policy.systems.cedar.uid import Uid, implicit_fault, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, NearStatement, Privilege, Statement, statement_facts
 
-DECLARED = re.compile(r'^action "([^"\\]*)"', re.MULTILINE)  # in a schema as Cedar writes it, without a namespace
 SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
 
 
 class CedarEngine(Engine):
-    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text."""
+    """See `policy.systems.kit.engine.Engine`."""
 
     statement_kinds = (POLICY,)
-
-    def __init__(self, schema: str) -> None:
-        self._schema = schema
 
     def statement(self, fact: Fact) -> Statement:
         """A policy by what Cedar parsed; a permit for every principal, action and resource is a privilege (CE-Q1)."""
@@ -50,10 +46,8 @@ class CedarEngine(Engine):
     def actions(self, facts: Facts) -> Iterator[str]:
         """Every action that documents name: policies, entities and schemas (CE-Q2)."""
         actions = _action_types(facts)
-        texts = facts.bodies(self._schema) if DEFAULT.action_type in actions else ()
-        declared = (name for text in texts for name in DECLARED.findall(text))
-        named = (id_ for type_, id_ in self._named(facts) if type_ in actions)
-        yield from sorted({*named, *declared})
+        named = (id_ for type_, id_ in (*self._named(facts), *_declared(facts)) if type_ in actions)
+        yield from sorted(set(named))
 
     def near(self, facts: Facts, request: Request, trust: frozenset[str]) -> Iterator[NearStatement]:
         """Permits whose scope has the subject and all but one of the rest. Where all of the scope fits, it is a
@@ -83,6 +77,8 @@ class CedarEngine(Engine):
         actions, parents = _action_types(facts), dict[Uid, list[Uid]]()
         for entity in facts.bodies(ENTITY):
             parents.setdefault(entity.uid, []).extend(entity.parents)
+        for uid, groups in _declared(facts).items():
+            parents.setdefault(uid, []).extend(groups)
         todo = [uid for uid in parents if uid[0] in actions]
         request = set(todo)
         while todo:
@@ -109,11 +105,13 @@ class CedarEngine(Engine):
     def findings(self, facts: Facts) -> Iterator[EngineFinding]:
         """Actions that no request can have, and what does not conform to the Schema documents, all of them together."""
         yield from self._never_asked(facts)
-        names = facts.names(self._schema)
+        names = facts.names(SCHEMA)
         if not names:
+            yield from _implicit(facts)
             return
-        schema = "\n".join(str(facts.get(self._schema, name)) for name in names)
         try:
+            schema = newest_schema(facts)
+            assert schema is not None
             found = [fact.body for fact in statement_facts(self, facts)]
             templates = {(one.statement_id.document, one.text): one for one in found if one.slots}
             policies = [*(one for one in found if not one.slots), *templates.values()]  # each template by one link
@@ -122,23 +120,43 @@ class CedarEngine(Engine):
                     document, statement = policies[number].statement_id.place
                     yield EngineFinding(document, statement, "schema", message)
                 else:
-                    yield EngineFinding(f"cedar/{self._schema}/{names[0]}", None, "schema", message)
+                    yield EngineFinding(f"cedar/{SCHEMA}/{names[0]}", None, "schema", message)
             yield from _entities(facts, schema)
         except engine.EngineError as error:
-            yield EngineFinding(f"cedar/{self._schema}/{names[0]}", None, "schema", str(error))
+            yield EngineFinding(f"cedar/{SCHEMA}/{names[0]}", None, "schema", str(error))
 
 
 def _action_types(facts: Facts) -> set[str]:
     return {settings.action_type for settings in settings_of_all_times(facts)}
 
 
-def _entities(facts: Facts, schema: str) -> Iterator[EngineFinding]:
+def _declared(facts: Facts) -> Mapping[Uid, tuple[Uid, ...]]:
+    """The actions of the newest schema, each with its groups."""
+    try:
+        schema = newest_schema(facts)
+    except engine.EngineError:  # a finding
+        return {}
+    return {} if schema is None else schema.actions
+
+
+def _implicit(facts: Facts) -> Iterator[EngineFinding]:
+    """Entities that need a schema, while there is none: each request that needs one is an error (CE-SCHEMA-FORM)."""
+    for fact in (fact for name in facts.names(ENTITY) for fact in facts.versions(ENTITY, name)):
+        entity: Entity = fact.body
+        if entity.implicit is not None:
+            place, escape = entity.implicit
+            message = implicit_fault(f"{text_of(entity.uid)}{place}", escape)
+            number = fact.statement_id.statement if fact.statement_id is not None else None
+            yield EngineFinding(entity.document, number, "schema", message)
+
+
+def _entities(facts: Facts, schema: engine.Schema) -> Iterator[EngineFinding]:
     """One finding for each document whose entities do not conform."""
     by_document: dict[str, list[Entity]] = {}
     for entity in facts.bodies(ENTITY):
         by_document.setdefault(entity.document, []).append(entity)
     for document, entities in sorted(by_document.items()):
         try:
-            engine.check_against_schema(engine.entity_list(entity.text for entity in entities), schema)
+            engine.check_entities(engine.entity_list(entity.text for entity in entities), schema)
         except engine.EngineError as error:
             yield EngineFinding(document, None, "schema", str(error))

@@ -12,6 +12,7 @@ from policy.systems.cedar.answer import answer
 from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
 from policy.systems.cedar.request import cedar_request
+from policy.systems.cedar.schema import EVERY_SCHEMA, SCHEMA
 from policy.systems.cedar.settings import SETTINGS, current_settings, read_settings
 from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
@@ -19,8 +20,6 @@ from policy.systems.cedar.uid import Uid, text_of, uid_of_text
 from policy.systems.kit.privileged import PrivilegedPermission
 from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.kit.validator import Validator
-
-SCHEMA = "Schema"
 
 
 class Cedar:
@@ -40,10 +39,10 @@ class Cedar:
     claims = ()
     name_of_resource = None
     reads_resource_id = True
-    engine = CedarEngine(SCHEMA)
+    engine = CedarEngine()
 
     def read(self, document: Document) -> CompiledDocument:
-        """What a document says, as facts; no decision reads those of a Schema."""
+        """What a document says, as facts."""
         return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
@@ -104,7 +103,7 @@ def read_schema(document: Document) -> CompiledDocument:
             form.error(str(error), "schema")
     form.finish()
     key = str(document.key)
-    return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (), StatementId(key)),))
+    return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (EVERY_SCHEMA,), StatementId(key)),))
 
 
 READERS = {
@@ -116,6 +115,7 @@ READERS = {
 LOST_BY_REFUSAL = {  # what a refused document may have held
     POLICY_SET: "a forbid about any principal",
     ENTITIES: "any entity",
+    SCHEMA: "the groups of every action and the types of every attribute",
     SETTINGS: "the type of every action and group",
 }
 

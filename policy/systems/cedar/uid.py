@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from policy.core.names import fault
 from policy.systems.cedar.text import is_type
@@ -15,6 +15,10 @@ SHORT_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "0": "\0", "'": "'
 ESCAPE = re.compile(r"""\\(?:([nrt\\0'"])|x([0-7][0-9A-Fa-f])|u\{((?:[0-9A-Fa-f]_*){1,6})\})""")
 QUOTED = re.compile(rf'(?:[^"\\\r]|{ESCAPE.pattern})*"')  # an id with the quote that ends it
 ENTITY_ESCAPE = "__entity"  # how Cedar's JSON writes an entity among values
+EXTENSION_ESCAPE = "__extn"  # and a call of an extension function
+ESCAPES = (ENTITY_ESCAPE, EXTENSION_ESCAPE)
+IMPLICIT = {frozenset({"type", "id"}): ENTITY_ESCAPE, frozenset({"fn", "arg"}): EXTENSION_ESCAPE}
+SCALARS = frozenset({str, int, bool, float, type(None)})  # asking an abstract class takes longer
 
 
 def text_of(uid: Uid) -> str:
@@ -68,14 +72,64 @@ def uid_of(value: object) -> Uid | None:
     return (type_, id_) if isinstance(type_, str) and isinstance(id_, str) else None
 
 
-def references(value: Any) -> Iterator[Uid]:
-    """The entities that a value refers to, however it is nested: more than Cedar sees in it, never fewer."""
-    todo = [value]
+class References(NamedTuple):
+    """Entities that a value refers to. ``possible``: what else Cedar may read as one, if a schema says so."""
+
+    named: tuple[Uid, ...]
+    possible: tuple[Uid, ...]
+
+
+NO_REFERENCES = References((), ())
+
+
+def references(value: Any) -> References:
+    """The entities that a value refers to, however it is nested: more than Cedar sees in it, never fewer.
+
+    Cedar ignores further fields beside ``type`` and ``id``, and takes ``[type, id]`` for both of them (cedarpy 4.12).
+    """
+    named, possible = dict[Uid, None](), dict[Uid, None]()
+    todo = [(value, False)]
     while todo:
-        part = todo.pop()
-        if isinstance(part, Mapping):
-            if ENTITY_ESCAPE in part and (uid := uid_of(part[ENTITY_ESCAPE])) is not None:
-                yield uid
-            todo += part.values()
-        elif isinstance(part, list | tuple):
-            todo += part
+        part, escaped = todo.pop()
+        is_mapping = isinstance(part, dict | Mapping)
+        if not is_mapping and not isinstance(part, list | tuple):
+            continue
+        fields = (part.get("type"), part.get("id")) if is_mapping else part
+        if len(fields) == 2 and isinstance(fields[0], str) and isinstance(fields[1], str):
+            exact = is_mapping and len(part) == 2 and is_type(fields[0])
+            (named if escaped or exact else possible)[fields[0], fields[1]] = None
+        inside = part.items() if is_mapping else enumerate(part)
+        todo += ((inner, name == ENTITY_ESCAPE) for name, inner in inside if type(inner) not in SCALARS)
+    if not named and not possible:
+        return NO_REFERENCES
+    return References(tuple(named), tuple(uid for uid in possible if uid not in named and is_type(uid[0])))
+
+
+def implicit_form(value: Any) -> tuple[str, str] | None:
+    """Where a value has an entity or extension value without its escape, and the escape; None: nowhere.
+
+    Cedar reads such a one as a record unless a schema says what it is (CE-SCHEMA-FORM).
+    """
+    todo = [("", value)]
+    for place, part in todo:
+        is_mapping = isinstance(part, dict | Mapping)
+        if not is_mapping and not isinstance(part, list | tuple):
+            continue
+        if is_mapping and len(part) == 2 and all(isinstance(inner, str) for inner in part.values()):
+            escape = IMPLICIT.get(frozenset(part))
+            if escape is not None:
+                return place, escape
+        inside = part.items() if is_mapping else enumerate(part)
+        further = [(name, inner) for name, inner in inside if type(inner) not in SCALARS and name not in ESCAPES]
+        todo += ((f"{place}.{name}" if is_mapping else f"{place}[{name}]", inner) for name, inner in further)
+    return None
+
+
+def implicit_fault(place: str, escape: str) -> str:
+    """What is wrong with an implicit form where no schema says what it is, and how it is corrected."""
+    fields = next(sorted(fields, reverse=True) for fields, of in IMPLICIT.items() if of == escape)
+    written = ", ".join(fields)
+    return (
+        f"{place} is {{{written}}}, which is a record where no Schema document declares another type: "
+        f"write {{{escape}: {{{written}}}}}, or publish the schema"
+    )

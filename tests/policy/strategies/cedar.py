@@ -114,6 +114,20 @@ def entities(draw: st.DrawFn) -> list[dict[str, Any]]:
     return [*found, *({"uid": json_of(("Action", name)), "attrs": {}, "parents": above} for name in sorted(grouped))]
 
 
+ATTRIBUTES = "{owner?: User, teams?: Set<Group>, level?: Long, blocked?: Bool}"
+SCHEMA = f"""
+entity Group in [Group, Folder]; entity Folder in [Folder, Group, User];
+entity User in [User, Group, Folder] {ATTRIBUTES} tags String;
+entity user in [User, Group, Folder] {ATTRIBUTES} tags String;
+entity Doc in [User, Group, Folder] {ATTRIBUTES} tags String;
+action any; action own in [any];
+action read, write in [any] appliesTo {{
+  principal: [User, user], resource: [Doc, Folder, User],
+  context: {{admin?: Bool, by?: User, ip?: ipaddr, action_properties?: {{soft: Bool}}}}
+}};
+"""
+
+
 @st.composite
 def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Policies in one document or two, now and then one that is refused, entities, and other types of groups."""
@@ -128,6 +142,8 @@ def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     if draw(st.integers(0, 3)) == 0:
         types = st.sampled_from(({"group_type": "Folder"}, {"action_type": "App::Action"}, {"group_type": "Action"}))
         found.append(_document("Settings", "default", draw(types)))
+    if draw(st.integers(0, 3)) == 0:
+        found.append(_document("Schema", "all", {"schema": draw(st.sampled_from((SCHEMA, SCHEMA, SCHEMA + "oops")))}))
     return found
 
 

@@ -1,0 +1,28 @@
+"""Schema documents: all that are in force apply together, to decisions and to what lint finds (CE-SCHEMA)."""
+
+from policy.core.facts import Facts
+from policy.core.model import Unanswerable
+from policy.systems.cedar import engine
+
+SCHEMA = "Schema"
+EVERY_SCHEMA = ("schema", "every")  # the key under which all of them are found
+
+
+def current_schema(facts: Facts) -> engine.Schema | None:
+    """The schema in force at the moment of the facts; None: there is none. Raises Unanswerable."""
+    names = sorted(facts.find(SCHEMA, *EVERY_SCHEMA))
+    texts = tuple(text for name in names if (text := facts.get(SCHEMA, name)) is not None)
+    if not texts:
+        return None
+    try:
+        return engine.schema(texts)
+    except engine.EngineError as error:
+        documents = " and ".join(f"cedar/{SCHEMA}/{name}" for name in names)
+        message = f"{documents} cannot apply together: {error}"
+        raise Unanswerable("contradicting-documents", message, "CE-SCHEMA") from None
+
+
+def newest_schema(facts: Facts) -> engine.Schema | None:
+    """The schema of the newest versions; for tools, not for decisions. Raises EngineError."""
+    texts = tuple(str(facts.versions(SCHEMA, name)[-1].body) for name in facts.names(SCHEMA))
+    return engine.schema(texts) if texts else None
