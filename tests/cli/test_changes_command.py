@@ -124,7 +124,7 @@ def test_a_change_is_listed_shown_and_taken_back(session: Session) -> None:
     shown = session("show", second[:8])
     assert shown.code == 0, shown.err
     assert "author  eve (claimed)" in shown.lines
-    assert "  ~ lenses6/Role/order-readers  changed, offset 4" in shown.lines
+    assert "  ~ lenses6/Role/order-readers  changed, offset 3" in shown.lines
     gained = "role:order-readers allow kafka:Get* on kafka:topic:prod/main/*"
     assert f"  +! lenses6/Role/order-readers: {gained}" in shown.lines
     opened = "role:order-readers may kafka:Get* on kafka:topic:prod/main/* (lenses6/Role/order-readers statement 0)"
