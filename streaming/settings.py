@@ -337,8 +337,13 @@ def _check_variables(environment: Iterable[str], known: Iterable[str]) -> None:
         and not services.fullmatch(name)
     )
     if unknown:
-        hints = (f"{name}: there is no such setting{nearest(name.upper(), known, PREFIX)}" for name in unknown)
+        hints = (f"{name}: there is no such setting{_variable_meant(name.upper(), known)}" for name in unknown)
         raise SettingsError(f"the environment: {'. '.join(hints)}. Correct the name, or unset the variable")
+
+
+def _variable_meant(name: str, known: Iterable[str]) -> str:
+    """A variable in the wrong case, else the nearest one."""
+    return f"; did you mean {name}?" if name in known else nearest(name, known, PREFIX)
 
 
 def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:

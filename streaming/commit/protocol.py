@@ -71,4 +71,5 @@ def cluster_transaction_version(settings: Settings) -> int | None:
         return None
     finally:
         gateway.shutdown()
+        process.stdin.close()  # its main thread reads it until the end, and ends then
         process.wait()

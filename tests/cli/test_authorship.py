@@ -127,7 +127,7 @@ class TestOnKafka:
             assert refused.code == 1
             assert "nothing was published" in refused.err
             assert f"is live, not {old}" in refused.err
-        assert len([*records(settings)]) == 2 + 3
+        assert len([*records(settings)]) == 2 + 1
         assert lockkeeper(*apply, "--expect", second).code == 0
 
     def test_a_publisher_that_is_fenced_prepares_again_and_publishes(
