@@ -113,10 +113,11 @@ fuzz: $(TOOLS)-test ## Give INPUTS hostile inputs to every decoder and parser (1
 docs: $(TOOLS)-docs ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
-check: $(TOOLS)-check ## Check style and types, as CI does
+check: $(TOOLS)-check ## Check style, types and workflows, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict policy streaming
+	$(BIN)/zizmor --offline --quiet --persona pedantic .github deploy/examples/github-actions.yaml
 
 format: $(TOOLS)-check ## Put the code into the form that check wants
 	$(BIN)/ruff check --fix .
