@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
+.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,13 @@ bench-cedar: $(READY) ## Measure Cedar policies beside bare cedarpy; with ARGS="
 
 bench-serve: $(READY) ## Measure lockkeeper serve over HTTP beside OPA's server, which Go builds (ARGS="--seconds 5 --no-job")
 	$(BIN)/python -m streaming.bench.serve $(ARGS)
+
+chart: $(READY) ## Write the Helm chart anew: after a change of deploy/kubernetes
+	$(BIN)/python deploy/helm/generate.py
+
+# A licence that deploy/sbom does not allow fails.
+sbom: $(TOOLS)-sbom ## List what the image consists of, with licences and hashes, in build/sbom.cdx.json (CycloneDX)
+	$(BIN)/python -m deploy.sbom build/sbom.cdx.json
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock
