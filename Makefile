@@ -139,7 +139,8 @@ chart: $(READY) ## Write the Helm chart anew: after a change of deploy/kubernete
 	$(BIN)/python deploy/helm/generate.py
 
 # A licence that deploy/sbom does not allow fails.
-sbom: $(TOOLS)-sbom ## List what the image consists of, with licences and hashes, in build/sbom.cdx.json (CycloneDX)
+sbom: $(READY) ## List what the image consists of, with licences and hashes, in build/sbom.cdx.json (CycloneDX)
+	@$(SYNC) --extra all --group sbom
 	$(BIN)/python -m deploy.sbom build/sbom.cdx.json
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies

@@ -263,7 +263,7 @@ def templates() -> Iterator[tuple[str, str]]:
             text = edit(text)
         yield name, HEADER.format(sources=f"base/{name}") + label(text)
     rights = replace("    name: lockkeeper\n", "    name: lockkeeper\n    namespace: {{ .Release.Namespace }}\n")
-    text = label(rights((PRODUCTION / "executors.yaml").read_text(encoding="utf-8")))
+    text = rights((PRODUCTION / "executors.yaml").read_text(encoding="utf-8"))
     yield "executors.yaml", HEADER.format(sources="production/executors.yaml") + whole(EXECUTORS)(text)
 
 
