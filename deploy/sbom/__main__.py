@@ -42,7 +42,7 @@ def requirements_of(name: str, extra: str) -> set[str]:
 
 
 def environment() -> dict[str, Any]:
-    """What cyclonedx-py says of this environment, without time and serial number: the same state gives the same file."""
+    """What cyclonedx-py lists here; without time and serial number, so that the same state gives the same file."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", sys.executable, "--pyproject", "pyproject.toml"]
     options = ["--output-reproducible", "--no-validate"]  # the whole is validated; it takes seconds
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
