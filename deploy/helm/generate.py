@@ -1,7 +1,7 @@
 """Writes the chart's templates and schema from the Kubernetes manifests: `make chart`. With `--check`, compares.
 
-A template is a manifest in which a few texts are replaced by values. A text must be there, as often as is said, and a
-value's default must be what the manifest has: so neither can change without the other.
+A template is a manifest in which a few texts are replaced by values. A text must be there, and a value's default
+must be what the manifest has: so neither can change without the other.
 """
 
 import argparse
@@ -29,24 +29,27 @@ CERTIFICATE_VOLUME = ("- {name: kafka-ca, secret: {secretName: {{ .Values.kafka.
 Edit = Callable[[str], str]
 
 
-def replace(old: str, new: str, count: int = 1) -> Edit:
-    """Replace a text that is there `count` times."""
+def replace(old: str, new: str, *, repeated: bool = False) -> Edit:
+    """Replace a text that is there once, or with `repeated` in each topic or user."""
 
     def edit(text: str) -> str:
-        if text.count(old) != count:
-            sys.exit(f"error: {old!r} is there {text.count(old)} times, not {count}: change deploy/helm/generate.py")
+        count = text.count(old)
+        if count != 1 and not (repeated and count):
+            sys.exit(
+                f"error: {old!r} is there {count} times: change deploy/helm/generate.py, or the default in values.yaml"
+            )
         return text.replace(old, new)
 
     return edit
 
 
-def put(pattern: str, path: str, count: int = 1) -> Edit:
+def put(pattern: str, path: str, *, repeated: bool = False) -> Edit:
     """Put a value where its default is, `@` in the pattern; quoted if it is a text of its own."""
     value = look_up(VALUES, path)
     quoted = pattern.endswith(" @\n") and isinstance(value, str)
     written = json.dumps(value) if quoted and value.isdigit() else str(value)
     expression = f"{{{{ .Values.{path}{' | quote' if quoted else ''} }}}}"
-    return replace(pattern.replace("@", written), pattern.replace("@", expression), count)
+    return replace(pattern.replace("@", written), pattern.replace("@", expression), repeated=repeated)
 
 
 def look_up(values: Any, path: str) -> Any:
@@ -199,12 +202,12 @@ SCRAPERS = put("kubernetes.io/metadata.name: @}", "monitoring.namespace")
 
 EDITS: dict[str, tuple[Edit, ...]] = {
     "topics.yaml": (
-        put("partitions: @\n", "topics.partitions", 5),
-        put("replicas: @\n", "topics.replicas", 17),
-        put(CLUSTER, "kafka.cluster", 17),
+        put("partitions: @\n", "topics.partitions", repeated=True),
+        put("replicas: @\n", "topics.replicas", repeated=True),
+        put(CLUSTER, "kafka.cluster", repeated=True),
         whole(".Values.topics.create"),
     ),
-    "users.yaml": (put(CLUSTER, "kafka.cluster", 14), whole(".Values.users.create")),
+    "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), whole(".Values.users.create")),
     "serviceaccount.yaml": (),
     "checkpoint.yaml": (
         put("accessModes: [@]", "checkpoint.accessMode"),
