@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos.run import Cluster, Row, write_line
-from tests.chaos.scenarios import SCENARIOS, Scenario
+from tests.chaos.scenario import Scenario
+from tests.chaos.scenarios import SCENARIOS
 
 
 def main(arguments: list[str]) -> int:
@@ -48,13 +49,16 @@ class Clusters:
     def __init__(self, keep: Path | None) -> None:
         self._keep = keep
         self._shared: Cluster | None = None
+        self._brokers = 1
 
     def run(self, scenario: Scenario, seed: int) -> Row:
         """Run a scenario on a cluster that is whole."""
         if scenario.alone:
             self.close()  # two jobs at once would be slower than one after the other
-        cluster = self._shared or Cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
-        self._shared = cluster
+        if self._brokers != scenario.brokers:
+            self.close()
+        cluster = self._shared or scenario.cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
+        self._shared, self._brokers = cluster, scenario.brokers
         row = scenario.run(cluster, seed)
         if scenario.alone or not row.ok:
             self.close(None if row.ok else f"{scenario.name}-{seed}")
@@ -89,7 +93,7 @@ def _order(only: list[str] | None, seed: int) -> Iterator[tuple[Scenario, int]]:
     while True:
         names = sorted(only or SCENARIOS)
         rng.shuffle(names)
-        for name in sorted(names, key=lambda name: SCENARIOS[name].alone):  # fewer clusters have to start
+        for name in sorted(names, key=lambda name: SCENARIOS[name][3:]):  # fewer clusters have to start
             yield SCENARIOS[name], own
             own = rng.getrandbits(32)
 
