@@ -93,8 +93,9 @@ def unclean_election_refused(run: Run) -> None:
     _begin(run)
     first, second = run.rng.sample(range(3), 2)
     topic, brokers, records = f"unclean-{run.rng.randrange(1 << 30)}", run.three.brokers, 100
-    assignment = {"replica_assignment": [[second + 1, first + 1]], "config": {"min.insync.replicas": "1"}}
-    run.world.admin.create_topics([NewTopic(topic, 1, **assignment)])[topic].result(60)
+    ids, one_is_enough = [[second + 1, first + 1]], {"min.insync.replicas": "1"}
+    created = run.world.admin.create_topics([NewTopic(topic, 1, replica_assignment=ids, config=one_is_enough)])
+    created[topic].result(60)
     with run.fault():
         brokers[first].kill()
         wait_until(lambda: run.three.in_sync(topic) == {second}, "one alone is in sync", FAULT_SECONDS)

@@ -185,7 +185,7 @@ class Run:
     @property
     def silence(self) -> float | None:
         """The longest time between two decisions under traffic, in seconds; None: there was no traffic."""
-        return self._silence and round(self._silence.longest, 1)
+        return round(self._silence.longest, 1) if self._silence is not None else None
 
     def produce(self, values: Iterable[bytes | None], topic: str = "") -> None:
         """Produce records, and return when the broker has acknowledged them."""

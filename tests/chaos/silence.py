@@ -21,9 +21,13 @@ class Silence:
 
     def __init__(self, settings: Settings) -> None:
         self.longest = 0.0
-        client = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": 0}
+        client: dict[str, str | int | float | bool] = {
+            **settings.kafka,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "log_level": 0,
+        }
         consuming = {"group.id": settings.job_name, "isolation.level": "read_committed", "enable.auto.commit": False}
-        admin = AdminClient(dict(client))
+        admin = AdminClient({**client})
         ends = log_ends(admin, partitions_of(admin, [settings.topics.decisions]))
         self._consumer = Consumer({**client, **consuming})
         self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
