@@ -4,7 +4,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streaming.errors import TopicChanged
@@ -204,7 +211,12 @@ def _ask_offsets(
 
     def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
+            offsets = {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
+            if OFFSET_INVALID in offsets.values():
+                # So librdkafka answers, without an error, for partitions whose leader has gone.
+                unanswered = sorted(at for at, offset in offsets.items() if offset == OFFSET_INVALID)
+                raise TimeoutError(f"the leaders of {unanswered} did not answer")
+            return offsets
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good

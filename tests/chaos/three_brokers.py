@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, PartitionMetadata
@@ -108,6 +109,17 @@ class ThreeBrokers:
             self.networks.close()
         if self.small_disk is not None:
             subprocess.run(["umount", "--lazy", str(self.small_disk)], check=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
 
     def leader(self, topic: str, partition: int = 0) -> int:
         """The broker that leads a partition; -1: none does."""
