@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.kafka.clients import admin_client, last_stable_offsets, log_ends
+from streaming.kafka.clients import RETRIED_SECONDS, admin_client, last_stable_offsets, log_ends, log_state
 from streaming.kafka.committed import committed_records
 from streaming.settings import Settings
 from tests.brokers import await_transaction_markers
@@ -17,7 +17,8 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 TOPIC, RECORDS = "transactions", 10
-ASKED_SECONDS = 20.0
+ASKED_SECONDS = 10.0
+CLIENTS = 5
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,30 @@ def test_a_transaction_is_replicated(brokers: ThreeBrokers, admin: AdminClient) 
     assert all(brokers.in_sync(TOPIC, partition) == set(range(COUNT)) for partition in range(COUNT))
     settings = Settings(bootstrap_servers=brokers.bootstrap_servers)
     assert sorted(int(record.value() or b"") for record in committed_records(settings, [TOPIC])) == list(range(RECORDS))
+
+
+def test_when_a_leader_has_gone_the_next_one_is_asked_by_each_client(brokers: ThreeBrokers) -> None:
+    """Without the first one coming back. Which of the brokers a client asks for the ids of topics is chance."""
+    topic, settings = "replicated", Settings(bootstrap_servers=brokers.bootstrap_servers)
+    clients = [admin_client(settings) for _ in range(CLIENTS)]
+    _create(brokers, clients[0], NewTopic(topic, COUNT, COUNT))
+    partitions = [(topic, partition) for partition in range(COUNT)]
+
+    def is_answered(client: AdminClient) -> bool:
+        try:
+            return set(log_state(client, partitions, [topic], RETRIED_SECONDS).ends.values()) == {0}
+        except (KafkaException, TimeoutError):
+            return False
+
+    for client in clients:
+        wait_until(lambda client=client: is_answered(client), "all leaders answer", 60)  # type: ignore[misc]
+    brokers.brokers[-1].kill()
+    try:
+        for client in clients:
+            wait_until(lambda client=client: is_answered(client), "the next leaders answer", 60)  # type: ignore[misc]
+    finally:
+        brokers.brokers[-1].start()
+    brokers.await_replicated()
 
 
 def test_an_offset_whose_leader_has_gone_is_an_error_and_no_offset(brokers: ThreeBrokers, admin: AdminClient) -> None:
