@@ -49,13 +49,14 @@ def coordinator_killed(run: Run) -> None:
 
 
 @scenario(
-    "three brokers: nothing passes for 30 s between the coordinator of the job's transactions and another", brokers=3
+    "three brokers: nothing passes for 30 s between the coordinator of the job's transactions and another",
+    brokers=3,
+    needs_networks=True,
 )
 def brokers_partitioned(run: Run) -> None:
     """The other one is the controller, where the coordinator is not: it gives the coordinator up, which answers on."""
     networks = run.three.networks
-    if networks is None:
-        raise Failed("only root can make network namespaces, with iproute2")
+    assert networks is not None, "only root can make network namespaces, with iproute2"
     _begin(run)
     coordinator, controller = run.three.coordinator(run.settings.job_name), run.three.controller()
     other = controller if controller != coordinator else (coordinator + 1) % 3

@@ -13,7 +13,7 @@ class Scenario(NamedTuple):
     """A fault in words, and what does it.
 
     `alone`: on a cluster that no other scenario uses. `brokers`: how many the cluster has. `secured`: users must log
-    in to them.
+    in to them. `needs_networks`: root alone can do it.
     """
 
     name: str
@@ -22,6 +22,7 @@ class Scenario(NamedTuple):
     alone: bool
     brokers: int
     secured: bool
+    needs_networks: bool
 
     def cluster(self, folder: Path, **settings: Any) -> Cluster:
         """A new cluster that it can run on."""
@@ -35,12 +36,14 @@ class Scenario(NamedTuple):
 SCENARIOS: dict[str, Scenario] = {}
 
 
-def scenario(fault: str, alone: bool = False, brokers: int = 1, secured: bool = False) -> Callable[[Action], Action]:
+def scenario(
+    fault: str, alone: bool = False, brokers: int = 1, secured: bool = False, needs_networks: bool = False
+) -> Callable[[Action], Action]:
     """Add a function as a scenario, under its name with hyphens."""
 
     def add(action: Action) -> Action:
         name = action.__name__.replace("_", "-")
-        SCENARIOS[name] = Scenario(name, fault, action, alone, brokers, secured)
+        SCENARIOS[name] = Scenario(name, fault, action, alone, brokers, secured, needs_networks)
         return action
 
     return add

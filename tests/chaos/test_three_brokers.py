@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("name", SHARED)
 def test_over_a_fault_of_a_broker_nothing_is_lost_doubled_or_wrong(name: str, cluster: Cluster) -> None:
-    if name == "brokers-partitioned" and not can_make_namespaces():
+    if SCENARIOS[name].needs_networks and not can_make_namespaces():
         pytest.skip("only root can make network namespaces, with iproute2")
     _run(name, cluster)
 
