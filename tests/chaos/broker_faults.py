@@ -63,8 +63,10 @@ def brokers_partitioned(run: Run) -> None:
     run.method = "its controller" if other == controller else "it is the controller"
     with run.fault():
         networks.cut(coordinator, other)
-        run.pause(30, 31)
-        networks.join(coordinator, other)
+        try:
+            run.pause(30, 31)
+        finally:
+            networks.join(coordinator, other)
 
 
 @scenario("three brokers: the disk of one is full until it ends, then it is started again", brokers=3)
