@@ -337,7 +337,7 @@ def faults() -> str:
     """What faults, hostile records and a soak showed: the lines that `make chaos` and `make soak` wrote."""
     rows = _measured("faults.jsonl")
     lines = _head("Faults and hostile input", FAULTS.format(measured=_measured_where(rows)))
-    head = ("fault or input", *COUNTS, "seconds until decisions continue", "command")
+    head = ("fault or input", *COUNTS, "seconds until decisions continue", "longest silence, s", "command")
     by_scenario: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_scenario[row["scenario"]].append(row)
@@ -364,6 +364,9 @@ failed.
 - A job that ends is started again after a second.
 - The seconds are measured from the end of the fault to the decision of a request that was produced at that time. The
   table has the median, and the maximum of several runs. Other programs on the machine increase them.
+- The silence is the longest time between two decisions that a consumer of committed records sees under traffic, with
+  the fault. Earlier runs did not measure it.
+- Three brokers are one cluster: replication 3, `min.insync.replicas` 2, each broker a controller, too.
 
 {measured}"""
 
@@ -376,12 +379,14 @@ def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
     times = [run["seconds"] for run in runs if run["seconds"] is not None]
     seconds = f"{statistics.median(times):.1f}" if times else "none within the limit"
     longest = f", {max(times):.1f} at most" if len(times) > 1 else ""
+    silences = [run["silence"] for run in runs if run.get("silence") is not None]
     counts = [f"{sum(run[count] for run in runs):,}" for count in COUNTS[1:]]
     return (
         runs[-1]["fault"],
         f"{len(runs)}, {failed} failed" if failed else str(len(runs)),
         *counts,
         seconds + longest,
+        f"{max(silences):.1f}" if silences else "",
         _code(f'make chaos ARGS="--only {name}"'),
     )
 

@@ -78,6 +78,7 @@ class EmbeddedBroker:
         data_dir: Path | None = None,
         config: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
+        cluster_id: str | None = None,
     ) -> None:
         """Describe a broker; `start` or `with` starts it.
 
@@ -87,11 +88,13 @@ class EmbeddedBroker:
                 are new, and are deleted.
             config: broker settings (`server.properties`) that go before the built-in ones.
             jvm_options: options of the broker's Java.
+            cluster_id: of several brokers that form a cluster, by `config`; by default a new broker is its own.
         """
         self._ports = _free_ports(port)
         self._data_dir = data_dir
         self._config = dict(config or {})
         self._jvm_options = tuple(jvm_options)
+        self._cluster_id = cluster_id
         self._folder: Path | None = None
         self._process: Supervised | None = None
 
@@ -111,12 +114,12 @@ class EmbeddedBroker:
             raise BrokerError("the embedded broker is not running: call start() or use it in a `with`")
         return self._folder
 
-    def start(self) -> None:
+    def start(self, seconds: float = START_SECONDS) -> None:
         """Start the broker and return when it answers.
 
         Raises:
-            BrokerError: another process listens at its port; or it ended, or did not answer within
-                `START_SECONDS`: then the message carries the end of its log.
+            BrokerError: another process listens at its port; or it ended, or did not answer within so many
+                seconds: then the message carries the end of its log.
         """
         if self._folder is not None:
             raise BrokerError(f"this embedded broker already runs, at {self.bootstrap_servers}")
@@ -125,7 +128,7 @@ class EmbeddedBroker:
         self._folder = Path(tempfile.mkdtemp(prefix="lockkeeper-broker-"))
         try:
             self._process = Supervised(self._order(self._folder))
-            self._poll_until_ready(self._process, time.monotonic() + START_SECONDS)
+            self._poll_until_ready(self._process, seconds)
         except BaseException:
             self.stop()
             raise
@@ -154,7 +157,7 @@ class EmbeddedBroker:
     def _order(self, folder: Path) -> Order:
         log, properties = folder / "broker.log", folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        format_storage = format_command(properties, _cluster_id(self._data_dir))
+        format_storage = format_command(properties, self._cluster_id or stored_or_new_cluster_id(self._data_dir))
         serve = server_command(properties, (f"-Djava.io.tmpdir={folder}", *self._jvm_options), log)
         # What is deleted anyway need not be closed in order.
         grace_seconds = _GRACE_SECONDS if self._data_dir else 0.0
@@ -175,13 +178,14 @@ class EmbeddedBroker:
         }
         return {**_ALONE_AND_QUICK, **places, **self._config}
 
-    def _poll_until_ready(self, process: Supervised, deadline: float) -> None:
+    def _poll_until_ready(self, process: Supervised, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         client = AdminClient({"bootstrap.servers": self.bootstrap_servers, **_QUIET_AND_EAGER})
         while not _answers(client):
             if process.ended:
                 raise BrokerError(f"the embedded broker ended while starting. {self.end_of_log()}")
             if time.monotonic() > deadline:
-                raise BrokerError(f"no answer in {START_SECONDS} s from the broker. {self.end_of_log()}")
+                raise BrokerError(f"no answer in {seconds} s from the broker. {self.end_of_log()}")
 
     @property
     def ended(self) -> bool:
@@ -198,7 +202,7 @@ class EmbeddedBroker:
 _QUIET_AND_EAGER = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
 
 
-def _cluster_id(data: Path | None) -> str:
+def stored_or_new_cluster_id(data: Path | None = None) -> str:
     """The id that the storage is formatted with; for new storage a random one, in the form of Kafka's own."""
     properties = data / "meta.properties" if data else None
     if properties and properties.exists():

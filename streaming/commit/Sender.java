@@ -23,6 +23,7 @@ import org.apache.kafka.common.errors.InvalidPidMappingException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.errors.OutOfOrderSequenceException;
 import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.TransactionAbortableException;
 import org.apache.kafka.common.errors.TransactionAbortedException;
 import org.apache.kafka.common.errors.UnknownServerException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
@@ -76,6 +77,7 @@ public final class Sender {
                 || cause instanceof InvalidTxnStateException
                 || cause instanceof InvalidPidMappingException
                 || cause instanceof TransactionAbortedException
+                || cause instanceof TransactionAbortableException // KIP-890: to be aborted, and sent again
                 || cause instanceof OutOfOrderSequenceException
                 || cause instanceof UnknownServerException
                 // Not a fault of the settings, which were right when the job started.

@@ -44,6 +44,7 @@ ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 NOT_INITIALIZED = -1
 LAST_EPOCH = 2**15 - 2  # Kafka keeps the last one of a short for fencing, then gives a new producer id
+EPOCHS_OF_TIMEOUT = 2  # Kafka 4.0.0 raises it once to fence, and once more to abort (KAFKA-19367); others once
 
 _decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
@@ -54,11 +55,11 @@ class Owner(NamedTuple):
     producer_id: int
     epoch: int
 
-    def precedes(self, other: "Owner") -> bool:
-        """Whether the coordinator gives `other` after this: the next epoch, or the first of a new producer id."""
+    def precedes(self, other: "Owner", epochs: int = 1) -> bool:
+        """Whether the coordinator gives `other` after this, so many epochs later at most, or as a new producer id."""
         if self.epoch >= LAST_EPOCH and other.producer_id != self.producer_id:
             return other.epoch == 0
-        return other.producer_id == self.producer_id and other.epoch == self.epoch + 1
+        return other.producer_id == self.producer_id and 0 < other.epoch - self.epoch <= epochs
 
 
 class Transaction(NamedTuple):
@@ -159,16 +160,19 @@ class Output:
         that takes too long. And, since KIP-890 (transaction.version 2), the end of each transaction, of which this
         instance may have lost the answer; a producer that took the id ends its first transaction one epoch later. One
         that speaks the older protocol does not: then both take it for theirs, and the later one fences the other.
+
+        A broker that the others have cut off may take itself for the coordinator still: it answers with an earlier
+        owner, which says nothing about the present one.
         """
         self._update_owner()
-        if current is None or current.owner == self._owner:
+        if current is None or current.owner == self._owner or current.owner.precedes(self._owner, LAST_EPOCH):
             return True
-        is_next = self._owner.precedes(current.owner)
-        if self._initializing and current.state in (*ABORTED, "Empty"):  # the answer to initTransactions may be lost
-            return is_next or current.owner.producer_id == self._owner.producer_id
-        if self._ending:
-            return is_next and current.state in ABORTED | COMMITTED
-        return is_next and current.state in ABORTED and self._took_too_long()
+        if self._initializing and current.state in (*ABORTED, "Empty"):
+            return True  # the answer to initTransactions may be lost
+        if self._ending and current.state in ABORTED | COMMITTED and self._owner.precedes(current.owner):
+            return True
+        aborted = current.state in ABORTED and self._took_too_long()
+        return aborted and self._owner.precedes(current.owner, EPOCHS_OF_TIMEOUT)
 
     def _update_owner(self) -> None:
         """The epoch that the answers to this producer's transactions have named, once it is initialized."""

@@ -1,10 +1,18 @@
 """Kafka's clients with the settings that the promises need."""
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streaming.errors import TopicChanged
@@ -16,7 +24,6 @@ REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
-STALE_EPOCHS = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
 DELETED = (
     "topic {topic} was deleted. Create it with `lockkeeper topics create`. If it held policies, publish all of its "
     "documents with `lockkeeper policy apply`; if it held facts, have the platforms publish theirs again. The next "
@@ -92,7 +99,8 @@ def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answe
 
     def answer(topic: str, future: Any) -> str:
         try:
-            return str(_result(future, seconds).topic_id).translate(URL_SAFE)
+            with _metadata_read_after_errors(admin):
+                return str(_result(future, seconds).topic_id).translate(URL_SAFE)
         except KafkaException as error:
             if error_name(error) == "UNKNOWN_TOPIC_OR_PART" and _is_deleted(admin, topic, seconds):
                 raise TopicChanged(DELETED.format(topic=topic)) from error
@@ -203,14 +211,28 @@ def _ask_offsets(
     )
 
     def answer() -> dict[Partition, int]:
-        try:
-            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
-        except KafkaException as error:
-            if error_name(error) in STALE_EPOCHS:
-                admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good
-            raise
+        with _metadata_read_after_errors(admin):
+            offsets = {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
+            # So librdkafka answers, without an error, for partitions whose leader has gone.
+            if unanswered := sorted(at for at, offset in offsets.items() if offset == OFFSET_INVALID):
+                raise TimeoutError(f"the leaders of {unanswered} did not answer")
+            return offsets
 
     return answer
+
+
+@contextlib.contextmanager
+def _metadata_read_after_errors(admin: AdminClient) -> Iterator[None]:
+    """Within it an error makes the client read the metadata of all topics, so that the next attempt may succeed.
+
+    Else librdkafka goes on asking a leader or controller that has gone: where one of three brokers was killed, until it
+    was back. An old leader epoch it would keep for good.
+    """
+    try:
+        yield
+    except (KafkaException, TimeoutError):
+        is_reachable(admin)
+        raise
 
 
 def group_members(admin: AdminClient, group: str) -> list[str]:

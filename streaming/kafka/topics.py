@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
 
+from streaming.kafka.clients import RETRIED_SECONDS, log_ends
 from streaming.topics import (
     USUAL_SIZES,
     Rule,
@@ -111,10 +111,11 @@ def _are_ready(admin: AdminClient, topics: Sequence[str]) -> bool:
     there = _topics(admin)
     if not set(topics) <= there.keys():
         return False
-    partitions = [TopicPartition(topic, number) for topic in topics for number in there[topic].partitions]
-    end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    request = admin.list_offsets(dict.fromkeys(partitions, end), request_timeout=SECONDS)
-    return bool(partitions) and all(future.exception(SECONDS) is None for future in request.values())
+    partitions = [(topic, number) for topic in topics for number in there[topic].partitions]
+    try:
+        return bool(partitions) and bool(log_ends(admin, partitions, RETRIED_SECONDS))
+    except (KafkaException, TimeoutError):
+        return False
 
 
 def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:

@@ -19,8 +19,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.chaos.networks import can_make_namespaces
 from tests.chaos.run import Cluster, Row, write_line
-from tests.chaos.scenarios import SCENARIOS, Scenario
+from tests.chaos.scenario import Scenario
+from tests.chaos.scenarios import SCENARIOS
 
 
 def main(arguments: list[str]) -> int:
@@ -29,11 +31,12 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, as Ctrl-C does
     signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    print(f"seed {seed}: {options.only or 'every scenario'}", file=sys.stderr, flush=True)
+    names = options.only or _possible()
+    print(f"seed {seed}: {' '.join(names)}", file=sys.stderr, flush=True)
     failed, end = 0, time.monotonic() + 60 * options.minutes
-    least = 1 if options.minutes else len(options.only or SCENARIOS)
+    least = 1 if options.minutes else len(names)
     with contextlib.closing(Clusters(options.keep)) as clusters:
-        for number, (scenario, own) in enumerate(_order(options.only, seed)):
+        for number, (scenario, own) in enumerate(_order(names, seed)):
             if number >= least and time.monotonic() > end:
                 break
             row = clusters.run(scenario, own)
@@ -48,13 +51,16 @@ class Clusters:
     def __init__(self, keep: Path | None) -> None:
         self._keep = keep
         self._shared: Cluster | None = None
+        self._brokers = 1
 
     def run(self, scenario: Scenario, seed: int) -> Row:
         """Run a scenario on a cluster that is whole."""
         if scenario.alone:
             self.close()  # two jobs at once would be slower than one after the other
-        cluster = self._shared or Cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
-        self._shared = cluster
+        if self._brokers != scenario.brokers:
+            self.close()
+        cluster = self._shared or scenario.cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
+        self._shared, self._brokers = cluster, scenario.brokers
         row = scenario.run(cluster, seed)
         if scenario.alone or not row.ok:
             self.close(None if row.ok else f"{scenario.name}-{seed}")
@@ -83,13 +89,21 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _order(only: list[str] | None, seed: int) -> Iterator[tuple[Scenario, int]]:
+def _possible() -> list[str]:
+    """All scenarios that this user may run."""
+    left_out = {name for name, scenario in SCENARIOS.items() if scenario.needs_networks and not can_make_namespaces()}
+    if left_out:
+        print(f"left out, for only root can make network namespaces: {' '.join(left_out)}", file=sys.stderr, flush=True)
+    return sorted(SCENARIOS.keys() - left_out)
+
+
+def _order(chosen: list[str], seed: int) -> Iterator[tuple[Scenario, int]]:
     """Scenarios without end, each with a seed of its own; the first has the seed that was given."""
     rng, own = random.Random(seed), seed
     while True:
-        names = sorted(only or SCENARIOS)
+        names = sorted(chosen)
         rng.shuffle(names)
-        for name in sorted(names, key=lambda name: SCENARIOS[name].alone):  # fewer clusters have to start
+        for name in sorted(names, key=lambda name: SCENARIOS[name][3:]):  # fewer clusters have to start
             yield SCENARIOS[name], own
             own = rng.getrandbits(32)
 

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from streaming.broker import EmbeddedBroker
+from streaming.errors import BrokerError
 from tests.brokers import run_kafka_tool
 from tests.processes import descendants, processes_naming
 
@@ -16,15 +17,15 @@ LOCKKEEPER = (sys.executable, "-m", "streaming.cli")
 ROOT = Path(__file__).parents[2]
 PAUSE_SECONDS = 1.0  # between the end of a job and its next start
 END_SECONDS = 90.0
+BROKER_SECONDS = 180.0  # on a machine that may be busy
 WORKER = "daemon"  # Spark forks the Python workers from a daemon, whose command line they keep
 
 
 class Broker:
     """An embedded broker on a folder of data that survives it."""
 
-    def __init__(self, data: Path) -> None:
-        self._embedded = EmbeddedBroker(data_dir=data, config={"log.cleaner.backoff.ms": "1000"})
-        self._embedded.start()
+    def __init__(self, embedded: EmbeddedBroker) -> None:
+        self._embedded = embedded
 
     @property
     def bootstrap_servers(self) -> str:
@@ -47,8 +48,17 @@ class Broker:
         self._embedded.stop()
 
     def start(self) -> None:
-        """Start it again on the same data, at the same address; returns when it answers."""
-        self._embedded.start()
+        """Start it, again on the same data and at the same address; returns when it answers."""
+        self._embedded.start(BROKER_SECONDS)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self._embedded.ended
+
+    def end_of_log(self) -> str:
+        """What it said last."""
+        return self._embedded.end_of_log()
 
     def suspend(self) -> None:
         """SIGSTOP: connections stay open, nothing answers."""
@@ -59,13 +69,16 @@ class Broker:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
+        for pid in self.pids():
+            os.kill(pid, number)
+
+    def pids(self) -> set[int]:
+        """Its Java."""
         try:
             properties = str(self._embedded.folder / "server.properties")
-        except Exception as not_running:
+        except BrokerError as not_running:
             raise ProcessLookupError("the broker does not run") from not_running
-        for line in processes_naming(properties):
-            if "kafka.Kafka" in line:
-                os.kill(int(line.split()[0]), number)
+        return {int(line.split()[0]) for line in processes_naming(properties) if "kafka.Kafka" in line}
 
 
 class Job:

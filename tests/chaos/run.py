@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
 from streaming.bench import machine
+from streaming.broker import EmbeddedBroker
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
 from streaming.report import Span
@@ -23,6 +24,8 @@ from streaming.settings import Settings
 from streaming.verify import Findings
 from streaming.verify.cluster import Sent, await_decided, verify
 from tests.chaos.processes import ROOT, Broker, Job
+from tests.chaos.silence import Silence
+from tests.chaos.three_brokers import ThreeBrokers
 from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried
 from tests.stream.world import World
 from tests.waiting import wait_until
@@ -40,7 +43,8 @@ class Row(msgspec.Struct):
     """What one run showed: a line of JSON.
 
     `wrong`: violations of every other check of `verify`. `seconds`: from the end of the fault until a request that was
-    produced then is decided; None: not within `DECIDED_SECONDS`. `exits`: exit codes of the job's runs that ended.
+    produced then is decided; None: not within `DECIDED_SECONDS`. `silence`: the longest time between two decisions that
+    a consumer of committed records saw, in seconds. `exits`: exit codes of the job's runs that ended.
     `unknown`: answers that could not be checked.
     """
 
@@ -56,6 +60,7 @@ class Row(msgspec.Struct):
     waiting: int = 0
     unknown: int = 0
     seconds: float | None = None
+    silence: float | None = None
     exits: list[int] = []
     ok: bool = False
     why: str = ""
@@ -65,18 +70,22 @@ class Row(msgspec.Struct):
 
 
 class Cluster:
-    """A broker with topics, and the jobs that were started for them; several scenarios may use it in turn."""
+    """Brokers with topics, and the jobs that were started for them; several scenarios may use it in turn.
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
+    `brokers`: one broker, or the three of a cluster. `secured`: users must log in to the three, but for this process.
+    """
+
+    def __init__(self, folder: Path, brokers: int = 1, secured: bool = False, **settings: Any) -> None:
         self.folder = folder
         self.jobs: list[Job] = []
         self._mounted: list[Path] = []
-        self.broker = Broker(folder / "kafka")
+        self.brokers: Broker | ThreeBrokers = _single_broker(folder) if brokers == 1 else ThreeBrokers(folder, secured)
         try:
+            self.brokers.start()
             chosen = {"spark": {}, "monitor": MonitorSettings(), **settings}
-            self.world = World(self.broker, f"chaos-{folder.name}", str(folder / "checkpoint"), **chosen)  # type: ignore[arg-type]
+            self.world = World(self.brokers, f"chaos-{folder.name}", str(folder / "checkpoint"), **chosen)  # type: ignore[arg-type]
         except BaseException:
-            self.broker.stop()
+            self.brokers.stop()
             raise
 
     def start_job(self, settings: Settings) -> Job:
@@ -101,7 +110,11 @@ class Cluster:
             job.stop()
         for folder in self._mounted:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
-        self.broker.stop()
+        self.brokers.stop()
+
+
+def _single_broker(folder: Path) -> Broker:
+    return Broker(EmbeddedBroker(data_dir=folder / "kafka", config={"log.cleaner.backoff.ms": "1000"}))
 
 
 class Run:
@@ -123,6 +136,7 @@ class Run:
         self._cluster, self._begun = cluster, time.time_ns() // 1_000_000
         self._exits = {id(job): len(job.exits) for job in (cluster.jobs if cluster else ())}
         self._sending: Sending | None = None
+        self._silence: Silence | None = None
         self._sent: Sent | None = None
         self._probes = PROBES_FROM
 
@@ -134,8 +148,15 @@ class Run:
 
     @property
     def broker(self) -> Broker:
-        """The broker."""
-        return self.cluster.broker
+        """The broker, where there is one."""
+        assert isinstance(self.cluster.brokers, Broker)
+        return self.cluster.brokers
+
+    @property
+    def three(self) -> ThreeBrokers:
+        """The brokers, where there are three."""
+        assert isinstance(self.cluster.brokers, ThreeBrokers)
+        return self.cluster.brokers
 
     @property
     def job(self) -> Job:
@@ -148,6 +169,7 @@ class Run:
             self._cluster.start_job(self.settings)
         self.send()
         self.await_decisions(START_SECONDS)
+        self._silence = Silence(self.settings)
 
     def send(self) -> None:
         """Start the traffic."""
@@ -155,8 +177,15 @@ class Run:
 
     def stop_sending(self) -> None:
         """Return when the broker has acknowledged all traffic."""
+        if self._silence is not None:
+            self._silence.stop()
         if self._sending is not None and self._sent is None:
             self._sent = self._sending.stop()
+
+    @property
+    def silence(self) -> float | None:
+        """The longest time between two decisions under traffic, in seconds; None: there was no traffic."""
+        return round(self._silence.longest, 1) if self._silence is not None else None
 
     def produce(self, values: Iterable[bytes | None], topic: str = "") -> None:
         """Produce records, and return when the broker has acknowledged them."""
@@ -267,7 +296,7 @@ def evaluator(run: Run, action: Callable[[Run], None], row: Row) -> Row:
     except Exception as failure:
         run.remarks.append(f"{type(failure).__name__}: {failure}")
     row.seconds = run.seconds and round(run.seconds, 1)
-    row.exits = run.exits
+    row.silence, row.exits = run.silence, run.exits
     row.fault += f" ({run.method})" if run.method else ""
     row.why = "; ".join([*run.remarks, *([row.why] if row.why else [])])
     row.ok = not run.remarks and not (row.lost or row.doubled or row.wrong or row.waiting)

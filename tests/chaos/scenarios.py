@@ -1,57 +1,27 @@
 """The scenarios: each breaks something, or sends what is hostile, while traffic goes on."""
 
-import contextlib
 import itertools
 import json
-import os
-import resource
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from confluent_kafka import TopicPartition
 
 from streaming.kafka.clients import topic_ids
-from tests.chaos import hostile
+from tests.chaos import broker_faults, hostile
 from tests.chaos.answering import Answering
+from tests.chaos.disks import allow_files, fill, forbid_files
 from tests.chaos.processes import send
-from tests.chaos.run import DECIDED_SECONDS, Cluster, Failed, Row, Run, evaluator, new_row
+from tests.chaos.run import DECIDED_SECONDS, Failed, Run
+from tests.chaos.scenario import SCENARIOS, scenario
 from tests.stream.world import request, role
 from tests.waiting import wait_until
 
-Action = Callable[[Run], None]
-
-
-class Scenario(NamedTuple):
-    """A fault in words, and what does it. `alone`: on a cluster that no other scenario uses."""
-
-    name: str
-    fault: str
-    action: Action
-    alone: bool
-
-    def run(self, cluster: Cluster, seed: int) -> Row:
-        """Run it, and return what it showed."""
-        return evaluator(Run(cluster.world, seed, cluster), self.action, new_row(self.name, self.fault, seed))
-
-
-SCENARIOS: dict[str, Scenario] = {}
-
-
-def scenario(fault: str, alone: bool = False) -> Callable[[Action], Action]:
-    """Add a function as a scenario, under its name with hyphens."""
-
-    def add(action: Action) -> Action:
-        name = action.__name__.replace("_", "-")
-        SCENARIOS[name] = Scenario(name, fault, action, alone)
-        return action
-
-    return add
-
+__all__ = ["SCENARIOS", "broker_faults"]
 
 # Processes
 
@@ -308,26 +278,13 @@ def disk_full(run: Run) -> None:
     with run.fault():
         if mounted:
             filler = checkpoint / "filler"
-            _fill(filler)
+            fill(filler)
             time.sleep(20)
             filler.unlink()
         else:
-            _forbid_files(run.job.java(), 20)
-
-
-def _fill(path: Path) -> None:
-    with contextlib.suppress(OSError), path.open("wb", buffering=0) as filler:
-        while True:
-            filler.write(os.urandom(4096))
-
-
-def _forbid_files(pids: set[int], seconds: float) -> None:
-    """Let no file of processes grow for a while."""
-    for size, pause in ((0, seconds), (resource.RLIM_INFINITY, 0.0)):
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        time.sleep(pause)
+            forbid_files(run.job.java())
+            time.sleep(20)
+            allow_files(run.job.java())
 
 
 # Answers given elsewhere

@@ -388,20 +388,7 @@ def test_the_job_names_each_missing_permission_before_it_starts_anything(
 def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate_as_its_reader_does(
     broker: SecuredBroker,
 ) -> None:
-    ca = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(broker.authority.ca)}
-    login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{JOB}" password="of-a-test";'
-    scram = {"kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": login}
-    by_password = Settings(
-        bootstrap_servers=broker.scram,
-        kafka=broker.kafka(JOB),
-        source={"kafka.security.protocol": "SASL_SSL", **ca, **scram},
-    )
-    keys = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(broker.authority.issue(JOB).both)}
-    by_certificate = Settings(
-        bootstrap_servers=broker.mtls,
-        kafka=broker.kafka_by_certificate(JOB),
-        source={"kafka.security.protocol": "SSL", **ca, **keys},
-    )
+    by_password, by_certificate = broker.by_password(Settings(), JOB), broker.by_certificate(Settings(), JOB)
     spark = start_session("access", SHORT_LIVED, "local[1]")
     try:
         for settings in (by_password, monitor_settings(by_password)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
 
 from streaming.broker import HOST, EmbeddedBroker
 from streaming.kafka.permissions import OPERATIONS, Permission
+from streaming.settings import Settings
 from tests.stream.certificates import Authority
 from tests.waiting import wait_until
 
@@ -61,6 +63,26 @@ class SecuredBroker:
             "ssl.key.location": str(pem.key),
         }
 
+    def by_password(self, settings: Settings, user: str) -> Settings:
+        """Settings of a job that logs in as a user with SCRAM."""
+        login = "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        source = {
+            **self._trusting("SASL_SSL"),
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.jaas.config": f'{login}username="{user}" password="{PASSWORD}";',
+        }
+        return msgspec.structs.replace(settings, bootstrap_servers=self.scram, kafka=self.kafka(user), source=source)
+
+    def by_certificate(self, settings: Settings, user: str) -> Settings:
+        """Settings of a job that logs in as a user with a client certificate."""
+        keys = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(self.authority.issue(user).both)}
+        kafka, source = self.kafka_by_certificate(user), {**self._trusting("SSL"), **keys}
+        return msgspec.structs.replace(settings, bootstrap_servers=self.mtls, kafka=kafka, source=source)
+
+    def _trusting(self, protocol: str) -> dict[str, str]:
+        ca = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(self.authority.ca)}
+        return {"kafka.security.protocol": protocol, **ca}
+
 
 @contextlib.contextmanager
 def secured_broker() -> Iterator[SecuredBroker]:
@@ -79,11 +101,18 @@ def secured_broker() -> Iterator[SecuredBroker]:
 
 def _config(authority: Authority, ports: list[int], controller: int) -> dict[str, str]:
     ours = ",".join(f"{name}://{HOST}:{port}" for name, port in zip(LISTENERS, ports, strict=True))
-    protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
     return {
         "listeners": f"{ours},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": ours,
         "controller.quorum.voters": f"1@{HOST}:{controller}",
+        **security(authority),
+    }
+
+
+def security(authority: Authority) -> dict[str, str]:
+    """What a broker is set to, so that users log in at its listeners and may do what ACLs allow."""
+    protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
+    return {
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocols}",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.scram.scram-sha-512.sasl.jaas.config": (
@@ -95,7 +124,7 @@ def _config(authority: Authority, ports: list[int], controller: int) -> dict[str
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.ca),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",  # the test's administrator, and the broker itself
+        "super.users": "User:ANONYMOUS",  # the test's administrator, and the brokers themselves
     }
 
 
@@ -106,7 +135,8 @@ def apply(admin: AdminClient, resources: list[dict[str, Any]]) -> None:
     made = [NewTopic(t["topicName"], t["partitions"], 1, config=t["config"]) for t in topics]
     by_password = [user for user in users if user["spec"]["authentication"]["type"] == "scram-sha-512"]
     rights = [acl for user in users for acl in _acls(user)]
-    _done(admin.create_topics(made, operation_timeout=SECONDS).values())
+    if made:
+        _done(admin.create_topics(made, operation_timeout=SECONDS).values())
     add_logins(admin, [user["metadata"]["name"] for user in by_password])
     _done(admin.create_acls(rights).values())
     wait_until(lambda: all(_is_granted(admin, acl) for acl in rights), "all ACLs are known")

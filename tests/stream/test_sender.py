@@ -22,6 +22,7 @@ from streaming.commit.transaction import (
     Evaluated,
     Output,
     Owner,
+    Transaction,
     describe_transaction,
 )
 from streaming.errors import CannotWrite, Fenced, JobStopped
@@ -280,6 +281,29 @@ def test_many_transactions_raise_the_epoch_and_the_id_is_still_ours(place: Place
     assert place.offset()[0] == 4
 
 
+def test_a_coordinator_that_answers_with_an_earlier_owner_does_not_make_another_instance_of_this_one(
+    place: Place,
+) -> None:
+    """As a broker does that is cut off from the others, and takes itself for the coordinator still."""
+    for offset in range(1, 4):
+        place.output.publish([], _offsets(place, offset))
+    producer_id, epoch = place.output._owner = Owner(*place.output._sender.owner())
+    for state in ("Ongoing", "PrepareCommit", "CompleteCommit", "Empty"):
+        assert place.output._is_owner(Transaction(Owner(producer_id, epoch - 1), state))
+        assert place.output._is_owner(Transaction(Owner(producer_id, 0), state))
+        assert not place.output._is_owner(Transaction(Owner(producer_id, epoch + 1), state))
+
+
+def test_an_aborted_transaction_that_took_too_long_raises_the_epoch_once_or_in_kafka_4_0_twice(place: Place) -> None:
+    """KAFKA-19367; an epoch more, or a transaction that is open, is another instance's."""
+    place.output.publish([], _offsets(place, 1))
+    producer_id, epoch = Owner(*place.output._sender.owner())
+    place.output._began -= place.settings.transaction_timeout_seconds
+    taken = {more: Transaction(Owner(producer_id, epoch + more), "CompleteAbort") for more in (1, 2, 3)}
+    assert [place.output._is_owner(transaction) for transaction in taken.values()] == [True, True, False]
+    assert not place.output._is_owner(taken[1]._replace(state="Ongoing"))
+
+
 def test_brokers_of_the_older_protocol_get_a_new_epoch_after_a_commit_that_was_slow(place: Place) -> None:
     """A request that was repeated may still be under way, and would end the next transaction."""
     place.output.publish([], _offsets(place, 3))
@@ -332,6 +356,7 @@ def test_what_may_pass_is_distinguished_from_what_kafka_refuses(place: Place, sp
     for passing in (
         errors.TimeoutException("Topic x not present in metadata"),
         errors.DisconnectException(),
+        errors.TransactionAbortableException("x"),
         config("No resolvable bootstrap urls given in bootstrap.servers"),
     ):
         assert unavailable(within("a task failed", passing))
