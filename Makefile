@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
+.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,11 +76,18 @@ PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests
   tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
   tests/stream/test_prepared_verdicts.py
 
+# Long tests break things and wait for what follows, within bounds of time that a machine with four of them may exceed.
+ALONE = $(BIN)/pytest -n0 -m long --timeout=900 --last-failed --last-failed-no-failures none
+
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
-	$(PYTEST) -m long --timeout=900 $(ARGS)
+	$(PYTEST) -m long --timeout=900 --ignore tests/chaos/test_three_brokers.py $(ARGS) \
+	  || { echo "what failed is run again, with nothing beside it:"; $(ALONE); }
 	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000 SEED=verify
+
+brokers-test: $(TOOLS)-test ## Break one of three brokers after another under load: the leader, the controller, the network, the disk
+	$(BIN)/pytest -n0 -m long --timeout=900 tests/chaos/test_three_brokers.py $(ARGS)
 
 compose-test: $(TOOLS)-test ## Run what `docker compose up` starts, as a user does (needs a Docker engine with Compose v2)
 	$(BIN)/pytest -m long -n0 -s tests/deploy/test_stack.py $(ARGS)
