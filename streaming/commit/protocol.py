@@ -1,7 +1,10 @@
 """Which transaction protocol the brokers speak, and what the older one does not promise."""
 
+import contextlib
 import os
 import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from streaming.commit.java_clients import admin_settings
@@ -51,13 +54,24 @@ def explain_version(version: int) -> str:
 
 def cluster_transaction_version(settings: Settings) -> int | None:
     """The same, asked with a Java of its own, for librdkafka does not show features; None: nobody can ask or answer."""
-    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
     from py4j.protocol import Py4JError
 
-    jars = pyspark_folder() / "jars"
+    with java_with(classpath("spark")) as jvm:
+        try:
+            return transaction_version(jvm, settings)
+        except Py4JError:
+            return None
+
+
+@contextlib.contextmanager
+def java_with(jars: Iterable[Path]) -> Iterator[Any]:
+    """The view of a Java that runs beside no Spark, with these jars before PySpark's, and ends with the context."""
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+    pyspark_jars = pyspark_folder() / "jars"
     port, process = launch_gateway(
-        jarpath=str(next(jars.glob("py4j-*.jar"))),
-        classpath=os.pathsep.join([*map(str, classpath("spark")), f"{jars}/*"]),
+        jarpath=str(next(pyspark_jars.glob("py4j-*.jar"))),
+        classpath=os.pathsep.join([*map(str, jars), f"{pyspark_jars}/*"]),
         java_path=str(find_java()),
         die_on_exit=True,
         redirect_stdout=subprocess.DEVNULL,
@@ -66,9 +80,7 @@ def cluster_transaction_version(settings: Settings) -> int | None:
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
     try:
-        return transaction_version(gateway.jvm, settings)
-    except Py4JError:
-        return None
+        yield gateway.jvm
     finally:
         gateway.shutdown()
         process.stdin.close()  # its main thread reads it until the end, and ends then

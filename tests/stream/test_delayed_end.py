@@ -1,22 +1,19 @@
 """A delayed EndTxn must not end a later transaction of the same producer (KIP-890; found by Jepsen in Kafka 3)."""
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from streaming.broker import EmbeddedBroker
-from streaming.commit.protocol import FENCES_EACH_TRANSACTION, cluster_transaction_version, explain_version
+from streaming.commit.protocol import FENCES_EACH_TRANSACTION, cluster_transaction_version, explain_version, java_with
 from streaming.errors import RuntimeSetupError
 from streaming.kafka.committed import committed_records
 from streaming.runtime.jars import cache_folder, classpath, ensure, read_lock
-from streaming.runtime.java import find_java, pyspark_folder
 from streaming.settings import Settings
 from tests.brokers import free_port
 from tests.stream.endtxn_proxy import HOST, EndTxnProxy
@@ -40,26 +37,6 @@ def proxied() -> Iterator[tuple[EndTxnProxy, str]]:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(30)
         yield proxy, f"{HOST}:{port}"
-
-
-@contextlib.contextmanager
-def _java(kafka_clients: Path) -> Iterator[Any]:
-    """A Java with this version of Kafka's clients."""
-    jars = pyspark_folder() / "jars"
-    [py4j] = jars.glob("py4j-*.jar")
-    port = launch_gateway(
-        jarpath=str(py4j),
-        classpath=f"{kafka_clients}:{jars}/*",
-        java_path=str(find_java()),
-        die_on_exit=True,
-        redirect_stdout=subprocess.DEVNULL,
-        redirect_stderr=subprocess.DEVNULL,
-    )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
-    try:
-        yield gateway.jvm
-    finally:
-        gateway.shutdown()
 
 
 class DelayedEnds:
@@ -124,7 +101,7 @@ def _older_client() -> Path:
 
 def _torn(jar: Path, rounds: int, proxied: tuple[EndTxnProxy, str]) -> int:
     """In how many rounds records of a transaction are visible that was aborted."""
-    with _java(jar) as jvm:
+    with java_with([jar]) as jvm:
         ends = DelayedEnds(jvm, *proxied, jar.stem)
         for number in range(rounds):
             ends.run(number)
