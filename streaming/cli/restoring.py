@@ -217,7 +217,7 @@ class ChangedRecord(NamedTuple):
 
 
 def changed_records(settings: "Settings", log: "DocumentLog", change: "LoggedChange") -> list[ChangedRecord]:
-    """The documents of a change by the keys of their records. Raises Failure where one cannot be told from another.
+    """The documents of a change by the keys of their records. Raises Failure where two cannot be distinguished.
 
     What stands in the change is a text to be shown, shortened where it is long. The offset says which record it was;
     where compaction has taken that, the documents of the topic whose keys are shown so are searched.
