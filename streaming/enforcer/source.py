@@ -132,7 +132,7 @@ def range_options(settings: Settings, partitions: int) -> dict[str, str]:
         **fetching(settings, partitions),
         **polling(settings, partitions, settings.limits.record_in, POLLED_OF_RANGES),
     }
-    # A name of its own, where Spark would choose another each time. None joins it. The ACLs of the job allow its prefix.
+    # A name of its own: Spark would choose another each time. None joins it. The ACLs of the job allow its prefix.
     prefix = connection.get(GROUP) or connection.get("groupIdPrefix") or SPARK_GROUPS
     group = "-".join((prefix, settings.job_name, "ranges", *sizes.values()))
     return {**connection, **sizes, GROUP: group, "includeHeaders": "true"}
