@@ -84,7 +84,7 @@ def fuzz(
     """
     report = Report(target=target.name, seed=seed)
     began, warm_at = time.monotonic(), numbers.start + int(WARM * len(numbers))
-    warm = rss_mib()
+    warm, number = rss_mib(), numbers.start
     for number in numbers:
         if number == warm_at:
             warm = rss_mib()
@@ -96,7 +96,8 @@ def fuzz(
             if len(report.findings) >= most:
                 break
     end = rss_mib()
-    if warm_at > numbers.start and end - warm > GROWTH_MIB:  # one input alone warms nothing up
+    # One input alone warms nothing up, nor do those before the last finding of a campaign that it ended.
+    if numbers.start < warm_at <= number and end - warm > GROWTH_MIB:
         report.findings.append(
             {"sort": "memory", "where": "", "message": f"{warm:.0f} MiB when warm, {end:.0f} MiB at the end"}
         )

@@ -1,6 +1,7 @@
 """Cedar's answer to a request, by the policies and entities that it needs (CE-SLICE), and what decided it."""
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from policy.core.facts import Facts
@@ -9,7 +10,7 @@ from policy.systems.cedar import engine
 from policy.systems.cedar.entities import Entity, first_nonconforming, nonconformity
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
 from policy.systems.cedar.request import CedarRequest
-from policy.systems.cedar.uid import Uid, text_of
+from policy.systems.cedar.uid import Uid, leaves, text_of
 
 MOST_REASONS = 50  # determining policies that a decision names, and failures
 
@@ -61,12 +62,42 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
 def _unanswerable(cedar: CedarRequest, entities: list[Entity], error: engine.EngineError) -> Unanswerable:
     """Cedar takes no request, and no entity, that does not conform to the schema (CE-SCHEMA)."""
     if cedar.schema is None:
-        return Unanswerable("evaluation-failed", f"Cedar cannot evaluate the request: {error}", "CE-ERRORS")
+        why = _first_malformed(cedar, entities) or str(error)
+        return Unanswerable("evaluation-failed", f"Cedar cannot evaluate the request: {why}", "CE-ERRORS")
     entity = first_nonconforming(entities, cedar.schema)
     what = "the request" if entity is None or not entity.document else entity.document
-    why = error if entity is None else nonconformity(entity, cedar.schema)
+    why = str(error) if entity is None else nonconformity(entity, cedar.schema)
     message = f"{what} does not conform to the schema: {why}"
     return Unanswerable("evaluation-failed", message, "CE-SCHEMA")
+
+
+def _first_malformed(cedar: CedarRequest, entities: list[Entity]) -> str:
+    """The first value that Cedar does not have, with its path and without the value, which may be a secret.
+
+    Cedar names one of several at random; the reason of a decision is the same each time.
+    """
+    bodies = [(text_of(entity.uid), json.loads(f"{{{entity.body}}}")) for entity in entities]
+    values = [("context", cedar.context)]
+    values += [(f"{name}.{field}", body[field]) for name, body in bodies for field in sorted(body)]
+    all_leaves = [leaf for path, value in values for leaf in leaves(value, path)]
+    faults = (f"{path} {fault}" for path, leaf in all_leaves if (fault := _scalar_fault(leaf)))
+    return next(faults, "") or _malformed_escape([leaf for leaf in all_leaves if isinstance(leaf[1], Mapping)])
+
+
+def _scalar_fault(value: object) -> str:
+    if value is None:
+        return "is null, which is no value of Cedar"
+    if isinstance(value, float) or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+        return "is no integer of 64 bits: Cedar has decimals as {__extn: {fn: decimal, arg: TEXT}}"
+    return ""
+
+
+def _malformed_escape(escapes: list[tuple[str, object]]) -> str:
+    """By halving, for who sends a request chooses how many there are."""
+    while len(escapes) > 1:
+        first, second = escapes[: len(escapes) // 2], escapes[len(escapes) // 2 :]
+        escapes = first if engine.value_fault([value for _, value in first]) else second
+    return next((f"{path}: {fault}" for path, value in escapes if (fault := engine.value_fault([value]))), "")
 
 
 def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:

@@ -193,6 +193,16 @@ def check_entities(entities: str, schema: Schema | None = None) -> None:
     _entities_of(entities, schema)
 
 
+def value_fault(value: object) -> str:
+    """What Cedar says of a value in its JSON form; "": it is one of its values."""
+    entity = {"uid": {"type": "A", "id": "a"}, "attrs": {"value": value}, "parents": []}
+    try:
+        check_entities(json.dumps([entity]))
+    except EngineError as error:
+        return str(error).removeprefix('failed to evaluate attribute `value` of `A::"a"`: ')
+    return ""
+
+
 def _entities_of(entities: str, schema: Schema | None) -> Any:
     parsed = None if schema is None else schema.parsed
     try:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from policy.core.names import fault
@@ -123,6 +123,18 @@ def implicit_form(value: Any) -> tuple[str, str] | None:
         further = [(name, inner) for name, inner in inside if type(inner) not in SCALARS and name not in ESCAPES]
         todo += ((f"{place}.{name}" if is_mapping else f"{place}[{name}]", inner) for name, inner in further)
     return None
+
+
+def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The values within a value that hold no others, with their paths, by name: scalars, and all with an escape."""
+    if isinstance(value, Mapping) and not value.keys() & {*ESCAPES}:
+        for name in sorted(value):
+            yield from leaves(value[name], f"{path}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from leaves(inner, f"{path}[{number}]")
+    else:
+        yield path, value
 
 
 def implicit_fault(place: str, escape: str) -> str:
