@@ -16,6 +16,7 @@ from policy.evaluation import HELD_BYTES
 from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
 from streaming.monitor_settings import UNREQUESTED, MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
+from streaming.unique_yaml import TWICE, parse_yaml, problem_of
 
 PREFIX = "LOCKKEEPER_"
 OTHER_VARIABLES = frozenset(
@@ -355,12 +356,13 @@ def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:
 def _parse(where: str, text: str) -> Any:
     """The YAML of a file or a variable. Errors say where, not what stands there: it may be part of a secret."""
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-99-99
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return parse_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = problem_of(error)
+        if problem.startswith(TWICE):
+            raise SettingsError(f"{where}: {problem}") from None
         raise SettingsError(
-            f"{where}: not YAML{place}: put the value in quotes; a quote within single quotes is written twice, "
+            f"{where}: {problem}: put the value in quotes; a quote within single quotes is written twice, "
             'within double quotes as \\". What is there is not shown, as it may be a secret'
         ) from None
 

@@ -11,6 +11,7 @@ import yaml
 
 from streaming.serve.authzen import Rules
 from streaming.settings import DEFAULT_TRUST, Settings, SettingsError
+from streaming.unique_yaml import parse_yaml, problem_of
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:-]{0,127}$")]
 """Of a caller, as logs show it."""
@@ -90,25 +91,13 @@ def load_callers(settings: Settings) -> Callers:
 _CREDENTIALS = "tokens (SHA-256, 64 hexadecimal digits), subjects, or certificates (CN:…, DNS:…, URI:… or email:…)"
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a name that is there twice: the later one would replace the credentials and rights of the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        found = super().construct_mapping(node, deep)
-        if len(found) != len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key is there twice", node.start_mark)
-        return found
-
-
 def _parse(path: Path) -> Any:
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; serve.callers must name a file that can be read") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path}: not YAML{place}, or a key that is there twice") from None
+        raise SettingsError(f"{path}: {problem_of(error)}") from None
 
 
 def _check(path: Path, file: File, settings: Settings) -> None:

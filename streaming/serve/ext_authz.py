@@ -12,6 +12,7 @@ import msgspec
 import yaml
 
 from streaming.settings import Settings, SettingsError
+from streaming.unique_yaml import parse_yaml
 
 PREFIX = "/ext_authz"
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -109,7 +110,7 @@ def load_routes(settings: Settings) -> Routes | None:
         return None
     path = Path(settings.serve.ext_authz)
     try:
-        file = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), File)
+        file = msgspec.convert(parse_yaml(path.read_text(encoding="utf-8")), File)
     except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(f"serve.ext_authz: {path}: {error}") from None
     if file.system not in settings.systems:
