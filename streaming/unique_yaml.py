@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
-TWICE = "a name that is there twice in one mapping: remove one"
+
+class DuplicateName(yaml.composer.ComposerError):
+    """A name stands twice in its mapping."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -20,7 +22,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (key.tag, key.value) in names:
-                raise yaml.composer.ComposerError(None, None, TWICE, key.start_mark)
+                raise DuplicateName(None, None, "a name that is there twice", key.start_mark)
             names.add((key.tag, key.value))
         return node
 
@@ -30,8 +32,7 @@ def parse_yaml(text: str) -> Any:
     return yaml.load(text, _Loader)
 
 
-def problem_of(error: Exception) -> str:
-    """What is wrong and on which line, without anything that stands there: it may be part of a secret."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"{TWICE if problem == TWICE else 'not YAML'}{place}"
+def place_of(error: Exception) -> str:
+    """Where in a text an error is, and nothing that stands there: it may be part of a secret."""
+    mark = getattr(error, "problem_mark", None)
+    return f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

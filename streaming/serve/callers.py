@@ -4,14 +4,12 @@ import hmac
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-import yaml
 
 from streaming.serve.authzen import Rules
-from streaming.settings import DEFAULT_TRUST, Settings, SettingsError
-from streaming.unique_yaml import parse_yaml, problem_of
+from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, parse_text
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:-]{0,127}$")]
 """Of a caller, as logs show it."""
@@ -81,7 +79,7 @@ def load_callers(settings: Settings) -> Callers:
     """Read the file. Raises SettingsError, which shows no value of the file: it may be a token by mistake."""
     path = Path(settings.serve.callers)
     try:
-        file = msgspec.convert(_parse(path), File)
+        file = msgspec.convert(parse_text(str(path), _read(path)), File)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{path}: {error}. A caller has systems, trust, search, and {_CREDENTIALS}") from None
     _check(path, file, settings)
@@ -91,13 +89,13 @@ def load_callers(settings: Settings) -> Callers:
 _CREDENTIALS = "tokens (SHA-256, 64 hexadecimal digits), subjects, or certificates (CN:…, DNS:…, URI:… or email:…)"
 
 
-def _parse(path: Path) -> Any:
+def _read(path: Path) -> str:
     try:
-        return parse_yaml(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; serve.callers must name a file that can be read") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SettingsError(f"{path}: {problem_of(error)}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def _check(path: Path, file: File, settings: Settings) -> None:
