@@ -360,8 +360,8 @@ def parse_text(where: str, text: str) -> Any:
     try:
         return parse_yaml(text)
     except DuplicateName as error:
-        twice = f"a name that is there twice in one mapping{place_of(error)}: remove one"
-        raise SettingsError(f"{where}: {twice}") from None
+        place = place_of(error)
+        raise SettingsError(f"{where}: a name that is there twice in one mapping{place}: remove one") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(
             f"{where}: not YAML{place_of(error)}: put the value in quotes; a quote within single quotes is written "
