@@ -30,7 +30,7 @@ from policy.core.request import (
 )
 from policy.core.suggest import nearest
 from policy.core.times import LAST_MS, to_ms, to_text
-from policy.core.unique_names import decode_json
+from policy.core.unique_names import decode_json, unique_members
 from policy.evaluation.authorize import answer, decide
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
@@ -117,6 +117,7 @@ __all__ = [
     "to_ms",
     "to_text",
     "together",
+    "unique_members",
     "usable_time",
     "warnings_of",
     "worst",

@@ -16,6 +16,7 @@ from policy.evaluation import HELD_BYTES
 from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
 from streaming.monitor_settings import UNREQUESTED, MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
+from streaming.unique_yaml import DuplicateName, parse_yaml, place_of
 
 PREFIX = "LOCKKEEPER_"
 OTHER_VARIABLES = frozenset(
@@ -287,7 +288,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror}; name a file that can be read") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: not UTF-8 at byte {error.start}") from None  # the error holds the file
-    given = _parse(str(path), text)
+    given = parse_text(str(path), text)
     if given is not None and not isinstance(given, dict):
         kind = type(given).__name__
         raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not a {kind}")
@@ -322,7 +323,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[st
     for name, text in environment.items():
         if name in known:
             path, type_ = known[name]
-            yield path, text if type_ in (str, Text) else _parse(name, text)
+            yield path, text if type_ in (str, Text) else parse_text(name, text)
 
 
 def _check_variables(environment: Iterable[str], known: Iterable[str]) -> None:
@@ -352,16 +353,19 @@ def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(services)})_(?:SERVICE_HOST|(?:SERVICE_)?PORT(?:_.+)?)" if services else r"(?!)")
 
 
-def _parse(where: str, text: str) -> Any:
-    """The YAML of a file or a variable. Errors say where, not what stands there: it may be part of a secret."""
+def parse_text(where: str, text: str) -> Any:
+    """The YAML of a file or a variable. Raises SettingsError, which says where, and not what stands there: it may be
+    part of a secret.
+    """
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-99-99
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        return parse_yaml(text)
+    except DuplicateName as error:
+        place = place_of(error)
+        raise SettingsError(f"{where}: a name that is there twice in one mapping{place}: remove one") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(
-            f"{where}: not YAML{place}: put the value in quotes; a quote within single quotes is written twice, "
-            'within double quotes as \\". What is there is not shown, as it may be a secret'
+            f"{where}: not YAML{place_of(error)}: put the value in quotes; a quote within single quotes is written "
+            'twice, within double quotes as \\". What is there is not shown, as it may be a secret'
         ) from None
 
 

@@ -109,15 +109,18 @@ def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: in
 
 def _by_facts(system: System, policy_set: PolicySet, edits: Sequence[Edit], work: Work) -> Iterator[Escalation]:
     """The restrictions that facts had, and have no more."""
+    found: dict[Escalation, None] = {}  # a document may hold thousands of facts, and lift the same by each
     with contextlib.suppress(WorkExceeded):
         for change in fact_changes_of(system, edits):
             work.take(1 + len(change.before) + len(change.after))
             for one in openings(system, change, policy_set.facts):
                 if one.lifts:
-                    text, document = opening_text(one, change), change.document
-                    yield Escalation(
-                        document, -1, "deny-lifted", one.severity, (one.lifts,), (text,), (one.who,), (document,)
+                    texts, causes = (opening_text(one, change),), (change.document,)
+                    lifted = Escalation(
+                        *(change.document, -1, "deny-lifted", one.severity, (one.lifts,), texts, (one.who,), causes)
                     )
+                    found[lifted] = None
+    yield from found
 
 
 def _by_engine(

@@ -1,5 +1,6 @@
 """`--expect` of `policy apply | delete`: nothing is published unless what is live is what its author has seen."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,14 +37,32 @@ def _live_version(settings: "Settings") -> str:
 
 
 def _newest_change(settings: "Settings", systems: Collection[str]) -> str:
-    """The change that the newest record of these systems' topics names; "" for none."""
+    """The change that the newest record of these systems' topics is of; "" for none. Raises Failure.
+
+    The publisher chooses the id, and another one may choose it again: its documents would pass for those that were
+    seen. No two transactions have records that follow each other, as a marker is between them (KIP-98).
+    """
     from streaming.kafka.authorship import authorship_of
     from streaming.kafka.committed import committed_records
+    from streaming.records.change import is_job_id, job_id
 
-    topics = settings.topics.policy_topics()
-    newest = max(
-        committed_records(settings, [topics[system] for system in systems]),
-        key=lambda message: (message.timestamp()[1], message.offset()),
-        default=None,
-    )
-    return authorship_of(newest.headers()).change if newest is not None else ""
+    by_system = settings.topics.policy_topics()
+    topics, every_topic = [by_system[system] for system in systems], frozenset(by_system.values())
+    newest: tuple[int, int, str] = (-1, -1, "")
+    last, runs = dict[str, tuple[int, str]](), Counter[tuple[str, str]]()
+    for message in committed_records(settings, topics):
+        topic, offset = str(message.topic()), message.offset() or 0
+        claimed = authorship_of(message.headers()).change
+        before, id_ = last.get(topic, (-1, ""))
+        named = bool(claimed) and not is_job_id(claimed, every_topic)
+        follows = offset == before + 1 and (id_ == claimed if named else is_job_id(id_, every_topic))
+        if not follows:
+            id_ = claimed if named else job_id(topic, offset)
+            runs[topic, id_] += 1
+        last[topic] = offset, id_
+        newest = max(newest, (message.timestamp()[1], offset, id_))
+    if any(count > 1 for (_, id_), count in runs.items() if id_ == newest[2]):
+        raise Failure(
+            f"nothing was published: several changes have the id {newest[2]}. Compare, and expect a policy version"
+        )
+    return newest[2]

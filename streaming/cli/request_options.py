@@ -57,7 +57,7 @@ def short_form(
     given: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
     short = {name: value for name, value in given.items() if value}
     if properties:
-        short["properties"] = dict(map(_pair, properties))
+        short["properties"] = _pairs(properties)
     if context is not None:
         short["context"] = _object("--context", context)
     return short
@@ -97,11 +97,16 @@ def _object(where: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
-    return name, value
+def _pairs(texts: Iterable[str]) -> dict[str, str]:
+    """Raises Failure, also for a name with two values: as in a request, none of them counts."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
+        if found.setdefault(name, value) != value:
+            raise Failure(f"--property {text}: it is {found[name]!r} already; leave one of them out", MISUSED)
+    return found
 
 
 Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]

@@ -25,6 +25,7 @@ from policy.evaluation import (
     check_resource,
     is_simple,
 )
+from streaming.enforcer.pending_facts import derived_reads
 from streaming.enforcer.rendering import (
     DECISION,
     OBJECT,
@@ -126,7 +127,7 @@ class RenderedQuery(CachedQuery):
 
     `for_every_id`: see `PreparedQuery`. `only`: its answer where that does not depend on the resource's id. `answers`:
     else by state, and by the grant that determines them. `request_text`: what its decisions repeat of the request.
-    `quotes`: of a request in which nothing else stands, see `quotes_of`.
+    `quotes`: of a request in which nothing else stands, see `quotes_of`. `derived`: see `derived_reads`.
     """
 
     __slots__ = (
@@ -137,6 +138,7 @@ class RenderedQuery(CachedQuery):
         "_templates",
         "_via",
         "answers",
+        "derived",
         "end",
         "first",
         "for_every_id",
@@ -158,7 +160,7 @@ class RenderedQuery(CachedQuery):
         prepared = PreparedQuery(snapshot, request, answers.trust, repeats_id)
         name, text = answers.interned_system(request.system)
         super().__init__(name, prepared.reads)
-        self.quotes = quotes
+        self.quotes, self.derived = quotes, derived_reads(prepared.reads)
         self.first = first if prepared.since is None else max(prepared.since, first)
         self.end = LAST if prepared.until is None else prepared.until
         self.for_every_id = prepared.for_every_id

@@ -22,7 +22,7 @@ from policy import (
     decode_json,
     to_ms,
 )
-from policy.evaluation import Lookup
+from policy.evaluation import Lookup, PreparedQuery
 from streaming.enforcer.answers import (
     FIRST,
     MOMENT_QUOTES,
@@ -33,6 +33,7 @@ from streaming.enforcer.answers import (
     is_plain,
 )
 from streaming.enforcer.evaluator import EXPECTED
+from streaming.enforcer.pending_facts import FactReads, derived_reads
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.records.audit import (
@@ -43,6 +44,7 @@ from streaming.records.audit import (
     Verdict,
     VerdictOutcome,
     encode_verdict,
+    has_derived_facts,
     read_event,
 )
 from streaming.records.avro import Reader, is_avro
@@ -53,6 +55,7 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
+NOT_YET_KNOWN = Reason(NO_LONGER_KNOWN, "a login, or a start or stop of a job, before that time is no fact yet")
 NULL = b"null"
 OUTCOME_QUOTES = 4
 
@@ -164,7 +167,8 @@ class AuditEvaluator:
     """Evaluates the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
     (ms), to producers with the trust of the source; None: that is not known any more.
 
-    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
+    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics. `facts`: notes which
+    facts are read and passed on; None: no facts are derived.
     """
 
     def __init__(
@@ -173,8 +177,9 @@ class AuditEvaluator:
         answers_at: Callable[[int], AuditAnswers | None],
         limits: Limits,
         reader: Reader | None = None,
+        facts: FactReads | None = None,
     ) -> None:
-        self._source, self._answers_at, self._limits = source, answers_at, limits
+        self._source, self._answers_at, self._limits, self._facts = source, answers_at, limits, facts
         self.counts = no_counts()
         self._reader = reader or Reader(JSON_ALONE)
         self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
@@ -223,7 +228,7 @@ class AuditEvaluator:
             return None
         query = answers.find(parts, resource, at) or self._prepare(answers, parts, key, value, at)
         answer = query.answer_for(resource) if query else None
-        if query is None or answer is None or answer.is_large:
+        if query is None or answer is None or answer.is_large or self._is_pending(query.system, query.derived, at):
             return None
         if value.count(b'"') != query.quotes + MOMENT_QUOTES[type(parts.time)] + _quotes_beside(parts):
             decode_json(value)  # raises where a name stands twice
@@ -274,11 +279,17 @@ class AuditEvaluator:
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
         self._check_size(size, min(self._limits.record_out, self._limits.document))
+        if self._facts is not None:
+            self._facts.pass_on(lifecycle)
         return encoded
 
     def _check_size(self, size: int, limit: int) -> None:
         if not fits(size, limit):
             raise TooLarge("the verdict", size, limit)
+
+    def _is_pending(self, system: str, reads: tuple[Lookup, ...], at: int) -> bool:
+        """Whether an access that reads these derived facts happened after an event that is not among them yet."""
+        return bool(reads) and self._facts is not None and self._facts.is_pending(system, reads, at)
 
     def _request(self, event: AuditEvent, at: int) -> Request:
         """The access as a request at a moment (ms)."""
@@ -295,6 +306,10 @@ class AuditEvaluator:
         if answers is not None:
             snapshot, _ = answers.snapshot_at(at)
             decision, version = answer(snapshot, request, answers.trust), snapshot.version
+            if self._facts is not None and has_derived_facts(request.system):
+                reads = derived_reads(PreparedQuery(snapshot, request, answers.trust).reads)
+                if self._is_pending(request.system, reads, at):
+                    decision = Decision("error", (NOT_YET_KNOWN,))
         return Verdict(
             id=id_,
             event_id=event.id,

@@ -25,6 +25,7 @@ from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.transaction import Evaluated, Outage, Output, is_unavailable
+from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
@@ -117,6 +118,7 @@ class Enforcer:
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._named = self._open_named(spark)
         self._candidate = self._open_candidate()
+        self._fact_lag = FactLag(settings, self._admin) if settings.monitor.enabled else None
         self._stale = StaleWatch(self._admin, settings)
         self._outage, self._during = Outage(stop, watch), watch.watchdog.during
         self._heartbeats = Heartbeats(settings)
@@ -159,6 +161,8 @@ class Enforcer:
                     if not query.isActive:
                         query = self._start_again(query)
                     self._check_executors()
+                    if self._fact_lag is not None:
+                        self._fact_lag.poll()
                     self._between_batches()
             self._end(query)
 
@@ -279,6 +283,8 @@ class Enforcer:
             self._limits.failed()
             raise
         self._limits.committed()
+        if self._fact_lag is not None:
+            self._fact_lag.add(itertools.chain.from_iterable(one.passed_on for one in evaluated.side_outputs))
         self._watch.decided((one.tally for one in evaluated.side_outputs), task.now, version)
         self._watch.compared(one.compared for one in evaluated.side_outputs)
         self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.side_outputs))
@@ -307,10 +313,10 @@ class Enforcer:
     def _evaluate(self, records: DataFrame, range_: OffsetRange, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
-        All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
-        be rebuilt.
+        All over again when they met Avro schemas that had to be asked for, accesses of a time whose policies had to be
+        rebuilt, or ones that need a login of the same batch.
         """
-        may_rebuild = self._named is not None
+        may_rebuild, pending = self._named is not None, PendingFacts()
         while True:
             self._read_policies()
             snapshots = self._published()
@@ -324,7 +330,7 @@ class Enforcer:
             older = self._policies.take_older_facts()
             with self._during("send the facts to the workers"):
                 facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
-            task = self._task(published, facts, self._budgets(range_))
+            task = self._task(published, facts, self._budgets(range_), pending)
             broadcasts = [one.broadcast for one in published]
             rebuilt_ones = self._named.broadcasts() if self._named is not None else []
             worker = Worker(
@@ -341,7 +347,9 @@ class Enforcer:
                 rebuilt = self._past.rebuild(moments)
             found = may_rebuild and self._resolve(evaluated)
             may_rebuild = False  # once for a batch: any producer may name any offsets
-            if not learned and not rebuilt and not found:
+            missed = overlooked(evaluated.side_outputs, again=bool(pending))
+            pending.update(missed)
+            if not learned and not rebuilt and not found and not missed:
                 return evaluated, task, snapshots[-1].version
 
     def _resolve(self, evaluated: Evaluated) -> bool:
@@ -409,7 +417,13 @@ class Enforcer:
         whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
-    def _task(self, snapshots: Sequence[PublishedSnapshot], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
+    def _task(
+        self,
+        snapshots: Sequence[PublishedSnapshot],
+        facts: Facts,
+        budgets: Mapping[Partition, Budget],
+        passed_on: PendingFacts,
+    ) -> Task:
         return Task(
             topics=self._output_topics,
             committed=self._tracker.committed,
@@ -429,8 +443,17 @@ class Enforcer:
             candidate=self._candidate.number if self._candidate else 0,
             logged=self._watch.logs_decisions,
             budgets=budgets,
+            pending=self._pending_facts(passed_on),
             **({} if self._named is None else self._answered(self._named)),
         )
+
+    def _pending_facts(self, passed_on: PendingFacts) -> PendingFacts | None:
+        """Derived facts that are not on the facts topic yet. `passed_on`: by the batch under way."""
+        if self._fact_lag is None:
+            return None
+        pending = self._fact_lag.pending(self._policies.facts_offset() + 1)
+        pending.update(passed_on)
+        return pending
 
     def _answered(self, named: NamedOffsets) -> dict[str, Any]:
         """What the workers need of a task to decide answered records."""
@@ -562,6 +585,8 @@ class Enforcer:
         self._watch.remove_consumer_group(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
+        if self._fact_lag is not None:
+            self._fact_lag.close()
 
 
 def _brief(ended: StreamingQuery) -> str:

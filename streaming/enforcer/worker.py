@@ -21,6 +21,7 @@ from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.facts_at import FactsAt
+from streaming.enforcer.pending_facts import FactReads, PendingFacts
 from streaming.enforcer.ranges import Budget, Decide, Usage
 from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
@@ -70,7 +71,8 @@ class Task(msgspec.Struct, frozen=True):
     `enforced`: whether clients must act on the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
     each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy offsets
     that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there are no
-    answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms.
+    answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms. `pending`: derived facts that are not on the
+    facts topic yet; None: the monitor, which derives them, is off.
     """
 
     topics: Sequence[str]
@@ -95,6 +97,7 @@ class Task(msgspec.Struct, frozen=True):
     policy_topics: Mapping[str, str] = {}
     facts_topic: str = ""
     answer_skew: int = 0
+    pending: PendingFacts | None = None
 
 
 class Worker:
@@ -116,6 +119,7 @@ class Worker:
         self._unknown: collections.Counter[bytes] = collections.Counter()  # offsets of which none is held
         self._since = [since for since, _, _ in task.snapshots]
         self._audited: dict[tuple[int, frozenset[str]], AuditAnswers] = {}  # by the index of the snapshot
+        self._pending: PendingFacts | None = None  # with what this task passes on
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows for each Arrow batch that has any records to decide: packed columnar batches, and its side output.
@@ -123,6 +127,8 @@ class Worker:
         Until the task's budget is used up.
         """
         usage = None
+        pending = self._task.pending
+        self._pending = None if pending is None else pending.copy()
         for batch in batches:
             records = self._undecided(batch)
             BUDGET.most = self._task.limits.cached_bytes
@@ -160,7 +166,8 @@ class Worker:
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
         self._unknown.clear()
-        made, counts = self._make(records, reader, usage)
+        facts = None if self._pending is None else FactReads(self._pending)
+        made, counts = self._make(records, reader, usage, facts)
         count = made.decided or 0
         if self._candidate is not None and outputs.verdicts is None and not outputs.answered and count:
             compared = self._compare(self._source(records, outputs.dead_letters), reader, records.head(count))
@@ -174,10 +181,11 @@ class Worker:
         decided = _decided(records, count, usage)
         offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
         moments = sorted(self._moments)
-        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, moments, decided, offsets)
+        noted = ([], []) if facts is None else (list(facts.passed_on), list(facts.newest.items()))
+        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, moments, decided, offsets, *noted)
         return packed or [None], side_output
 
-    def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:
+    def _make(self, records: Records, reader: Reader, usage: Usage, facts: FactReads | None) -> tuple[Packed, Counts]:
         """What is to be written for the first of these, as far as the budget goes, and its counts."""
         fitting = usage.fitting(records.sizes)
         if not fitting:
@@ -187,7 +195,7 @@ class Worker:
             return self._decide_again(self._source(some, outputs.dead_letters), reader, some, usage)
         if outputs.verdicts is None:
             return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
-        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
+        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage, facts)
 
     def _pack(self, number: int, batch: ColumnarBatch) -> bytes:
         decisions = [content_type(self._task.formats.output)]
@@ -281,11 +289,18 @@ class Worker:
         return _evaluator_of(task.candidate, held, self._candidate, task.limits, _candidate_evaluators)
 
     def _audit(
-        self, verdicts: int, dead_letters: int, reader: Reader, records: Records, usage: Usage
+        self,
+        verdicts: int,
+        dead_letters: int,
+        reader: Reader,
+        records: Records,
+        usage: Usage,
+        facts: FactReads | None,
     ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        evaluator = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
+        answers_at = functools.partial(self._answers_at, source.trust)
+        evaluator = AuditEvaluator(source, answers_at, task.limits, reader, facts)
         return _one_by_one(evaluator.evaluate, records, evaluator.counts, usage), evaluator.counts
 
     def _held_facts(self) -> "HeldFacts":

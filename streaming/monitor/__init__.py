@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from policy import Request, all_systems
+from streaming.records.audit import ACTIVE_JOB, SESSION
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
 
@@ -131,10 +132,6 @@ def access_id(request: Request) -> bytes:
     return hashlib.blake2b(text, digest_size=ACCESS_BYTES).digest()
 
 
-SESSION, ACTIVE_JOB = "Session", "ActiveJob"
-KINDS = {SUBJECT: SESSION, JOB: ACTIVE_JOB}
-
-
 class Fact(msgspec.Struct, frozen=True):
     """A fact document to write; `spec` None deletes it. `since`: when it became so, ms."""
 
@@ -170,12 +167,6 @@ class Run(msgspec.Struct, array_like=True):
     def changed_at(self) -> int:
         """When it last started or stopped, ms."""
         return max(self.started, self.stopped)
-
-
-def knows_facts(system: str, about: str) -> bool:
-    """Whether a system's facts hold subjects' logins or jobs' runs."""
-    known = all_systems().get(system)
-    return known is not None and KINDS.get(about, "") in known.kinds
 
 
 def session_of(key: Key, login: LoginEvent) -> Fact:

@@ -35,7 +35,6 @@ from streaming.monitor import (
     access_id,
     bucket_of,
     encode_inputs,
-    knows_facts,
 )
 from streaming.monitor_settings import (
     ANSWER_CONTRADICTED,
@@ -45,15 +44,22 @@ from streaming.monitor_settings import (
     DENIAL_BURST,
     MALFORMED_BURST,
 )
-from streaming.records.audit import ActionName, AnyVerdict, Entity, Lifecycle, Verdict, decode_verdict
+from streaming.records.audit import (
+    SESSION,
+    ActionName,
+    AnyVerdict,
+    Entity,
+    Lifecycle,
+    Verdict,
+    decode_verdict,
+    derived_fact,
+)
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
 
 SCHEMA = "bucket int, at timestamp, inputs binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
-OF_SUBJECT = ("login",)
-OF_JOB = ("job.started", "job.stopped")
 
 KeyedInputs = Iterator[tuple[Key, Input]]
 
@@ -172,13 +178,15 @@ def _access(system: str, request: Verdict | _Request) -> bytes:
 
 
 def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
-    """Claims that are not trusted become no fact; groups and roles that are not trusted are left out already."""
-    if "facts" in event.untrusted:
+    """Groups and roles that are not trusted are left out already."""
+    fact = derived_fact(event)
+    if fact is None:
         return
-    if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
-        yield Key(SUBJECT, event.system, event.subject), LoginEvent(event.time, event.groups, event.roles)
-    elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
-        yield Key(JOB, event.system, event.resource), JobEvent(event.time, event.event == "job.started", at)
+    system, kind, name = fact
+    if kind == SESSION:
+        yield Key(SUBJECT, system, name), LoginEvent(event.time, event.groups, event.roles)
+    else:
+        yield Key(JOB, system, name), JobEvent(event.time, event.event == "job.started", at)
 
 
 def _of_decision(decision: _Decision, at: int) -> KeyedInputs:

@@ -4,7 +4,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import Action, MalformedRequest, Outcome, Reason, Resource, Subject, check_nesting, decode_json, to_ms
+from policy import (
+    Action,
+    MalformedRequest,
+    Outcome,
+    Reason,
+    Resource,
+    Subject,
+    all_systems,
+    check_nesting,
+    decode_json,
+    to_ms,
+)
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.settings import Limits
 
@@ -126,6 +137,32 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     groups: tuple[str, ...] | None = None
     roles: tuple[str, ...] | None = None
     untrusted: tuple[str, ...] = ()
+
+
+SESSION, ACTIVE_JOB = "Session", "ActiveJob"
+DERIVED_KINDS = frozenset({SESSION, ACTIVE_JOB})
+"""The kinds of facts that the monitor derives from lifecycle events."""
+
+Derived = tuple[str, str, str]
+"""System, kind and name of such a fact."""
+
+
+def has_derived_facts(system: str) -> bool:
+    """Whether a system has facts of these kinds."""
+    known = all_systems().get(system)
+    return known is not None and not DERIVED_KINDS.isdisjoint(known.kinds)
+
+
+def derived_fact(event: Lifecycle) -> Derived | None:
+    """The fact that the monitor derives from an event; None: there is none, or that it happened is not trusted."""
+    system, kind, name = all_systems().get(event.system), "", None
+    if event.event == "login":
+        kind, name = SESSION, event.subject
+    elif event.event in OF_RESOURCE:
+        kind, name = ACTIVE_JOB, event.resource
+    if not name or "facts" in event.untrusted or system is None or kind not in system.kinds:
+        return None
+    return event.system, kind, name
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):

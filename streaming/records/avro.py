@@ -14,7 +14,7 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from policy import to_ms, to_text
+from policy import to_ms, to_text, unique_members
 from streaming.records.avro_moments import PER_MS, WRITTEN, NoMoment, with_written_units
 from streaming.records.formats import Formats
 from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
@@ -128,8 +128,10 @@ def print_of(schema: AvroSchema) -> bytes:
 
 
 @functools.cache
-def _own_schema(kind: Kind, release: str = "") -> AvroSchema:
-    schema = fastavro.parse_schema(bare(avro_schema(kind, release)), {})
+def _own_schema(kind: Kind, release: str = "", in_pairs: bool = False) -> AvroSchema:
+    """`in_pairs`: to read by, see `with_pairs`."""
+    plain = bare(avro_schema(kind, release))
+    schema = fastavro.parse_schema(with_pairs(plain) if in_pairs else plain, {})
     assert isinstance(schema, dict), "every kind is a record"
     return schema
 
@@ -137,8 +139,9 @@ def _own_schema(kind: Kind, release: str = "") -> AvroSchema:
 @functools.cache
 def _own_decoders(kind: Kind) -> dict[bytes, Decode]:
     """By the fingerprints of the schema in force and those of every release that had the kind."""
-    schemas = [_own_schema(kind, release) for release in ("", *releases()) if _has(kind, release)]
-    return {print_of(schema): _decoder(kind, schema) for schema in reversed(schemas)}
+    found = [release for release in ("", *releases()) if _has(kind, release)]
+    prints = {print_of(_own_schema(kind, release)): release for release in reversed(found)}
+    return {print_: _decoder(kind, _own_schema(kind, release, in_pairs=True)) for print_, release in prints.items()}
 
 
 def _has(kind: Kind, release: str) -> bool:
@@ -154,8 +157,8 @@ def _written_decoder(kind: Kind, texts: tuple[str, ...]) -> Decode:
     """By a schema from the registry; raises Undecodable."""
     try:
         contract, named = avro_schema(kind), dict[str, AvroSchema]()
-        writer = parse_written(texts, contract["name"], named=named)
-        return _decoder(kind, writer, _with_units(contract, writer, named))
+        units = _with_units(contract, parse_written(texts, contract["name"], named=named), named)
+        return _decoder(kind, parse_written(texts, contract["name"], in_pairs=True), units)
     except Unreadable as error:
         raise Undecodable(f"the Avro schema cannot be read by: {error}") from error
 
@@ -179,9 +182,9 @@ def _with_units(contract: AvroSchema, writer: AvroSchema, named: Mapping[str, Av
 def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None) -> Decode:
     """Reads by the schema in force what was written by another, as Avro's schema resolution has it.
 
-    `contract`: the schema in force with the units of the writer's moments; None: they are its own.
+    `writer`: with pairs. `contract`: the schema in force with the units of the writer's moments; None: its own.
     """
-    own, convert = _own_schema(kind), to_json(contract or avro_schema(kind))
+    own, convert = _own_schema(kind, in_pairs=True), to_json(contract or avro_schema(kind))
     reader = None if to_parsing_canonical_form(writer) == to_parsing_canonical_form(own) else own
     assert convert is not None, "every kind is a record"
 
@@ -245,7 +248,7 @@ class _Conversions:
         if schema["type"] == "array":
             return _each_item(self.of(schema["items"]))
         if schema["type"] == "map":
-            return _each_value(self.of(schema["values"]))
+            return self._map(self.of(schema["values"]))
         if schema["type"] == "record":
             convert = self._record([(field, self.of(field["type"])) for field in schema["fields"]])
             self._named[schema["name"]] = convert
@@ -259,6 +262,9 @@ class _Conversions:
         raise NotImplementedError
 
     def _moment(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _map(self, convert: Convert) -> Convert:
         raise NotImplementedError
 
     def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
@@ -275,6 +281,14 @@ class _Reading(_Conversions):
             return to_text(to_ms(value))
         except OverflowError as error:
             raise ValueError(f"{value} ms is not between 1970 and 9999") from error
+
+    def _map(self, convert: Convert) -> Convert:
+        def members(pairs: list[dict[str, Any]]) -> dict[str, Any]:
+            return unique_members(
+                [(pair["key"], pair["value"] if convert is None else convert(pair["value"])) for pair in pairs]
+            )
+
+        return members
 
     def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
         optional = {field["name"] for field, _ in fields if _may_be_left_out(field)}
@@ -311,6 +325,9 @@ class _Writing(_Conversions):
 
     def _moment(self, value: Any) -> int:
         return to_ms(value)
+
+    def _map(self, convert: Convert) -> Convert:
+        return _each_value(convert)
 
     def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
         read = [(field["name"], _may_be_left_out(field), convert) for field, convert in fields]
@@ -352,15 +369,18 @@ class Unreadable(Exception):
     """A schema is none, or none to read by; the message says why."""
 
 
-def parse_written(texts: Sequence[str], *readers: str, named: dict[str, AvroSchema] | None = None) -> AvroSchema:
+def parse_written(
+    texts: Sequence[str], *readers: str, named: dict[str, AvroSchema] | None = None, in_pairs: bool = False
+) -> AvroSchema:
     """The last of the texts as a writer's schema of a record; the ones before define types that it names.
 
     Raises Unreadable, also when the record is not called like one of the `readers`, in whatever namespace. `named`:
-    takes the named types.
+    takes the named types. `in_pairs`: see `with_pairs`.
     """
     named = {} if named is None else named
     try:
-        *_, schema = (fastavro.parse_schema(bare(json.loads(text)), named) for text in texts)
+        plain = (bare(json.loads(text)) for text in texts)
+        *_, schema = (fastavro.parse_schema(with_pairs(one) if in_pairs else one, named) for one in plain)
         if not isinstance(schema, dict) or schema["type"] != "record":
             raise Unreadable(f"it is not a record {' or '.join(readers)}")
         if (name := schema["name"].rpartition(".")[2]) not in readers:
@@ -382,6 +402,41 @@ def bare(schema: Any) -> Any:
         logical = {WRITTEN: schema["logicalType"]} if "logicalType" in schema else {}
         return {name: part if name == "default" else bare(part) for name, part in kept.items()} | logical
     return schema
+
+
+PAIRS = "_pairs"
+
+
+def with_pairs(schema: Any, within: str = "") -> Any:
+    """A schema that reads each map as an array of its keys and values, which is encoded alike (Avro, "Maps").
+
+    A reader of maps takes the last of two values with one key, in silence. `within`: the record and field that it is
+    of: writer and reader give a type of pairs one name by it.
+    """
+    if isinstance(schema, list):
+        return [with_pairs(part, within) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    type_ = schema["type"]
+    if type_ == "map":
+        fields = [
+            {"name": "key", "type": "string"},
+            {"name": "value", "type": with_pairs(schema["values"], f"{within}_")},
+        ]
+        return {"type": "array", "items": {"type": "record", "name": f"{within}{PAIRS}", "fields": fields}}
+    if type_ == "array":
+        return {**schema, "items": with_pairs(schema["items"], f"{within}_")}
+    if type_ in ("record", "error"):
+        name = schema["name"].rpartition(".")[2]
+        return {**schema, "fields": [_field_with_pairs(field, f"{name}_{field['name']}") for field in schema["fields"]]}
+    return schema if isinstance(type_, str) else {**schema, "type": with_pairs(type_, within)}
+
+
+def _field_with_pairs(field: Mapping[str, Any], within: str) -> dict[str, Any]:
+    """A default that is a mapping is left out: the contracts have none, and of a writer's schema none counts."""
+    has_default = "default" in field and not isinstance(field["default"], dict)
+    kept = {name: part for name, part in field.items() if name != "default" or has_default}
+    return {**kept, "type": with_pairs(field["type"], within)}
 
 
 class _Scale:
@@ -417,6 +472,9 @@ class _Scale:
         name = schema["name"]
         if name in self._within:
             raise Unreadable(f"its type {name} holds itself")
+        names = [field["name"] for field in schema["fields"]]
+        if len(set(names)) < len(names):
+            raise Unreadable(f"its record {name} has a field twice")  # the last would count
         if name not in self._weighed:
             self._within.add(name)
             weighing = [self.weighs(field["type"]) for field in schema["fields"]]  # all of them: each may do harm

@@ -4,13 +4,12 @@ import hmac
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-import yaml
 
 from streaming.serve.authzen import Rules
-from streaming.settings import DEFAULT_TRUST, Settings, SettingsError
+from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, parse_text
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:-]{0,127}$")]
 """Of a caller, as logs show it."""
@@ -80,7 +79,7 @@ def load_callers(settings: Settings) -> Callers:
     """Read the file. Raises SettingsError, which shows no value of the file: it may be a token by mistake."""
     path = Path(settings.serve.callers)
     try:
-        file = msgspec.convert(_parse(path), File)
+        file = msgspec.convert(parse_text(str(path), _read(path)), File)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{path}: {error}. A caller has systems, trust, search, and {_CREDENTIALS}") from None
     _check(path, file, settings)
@@ -90,25 +89,13 @@ def load_callers(settings: Settings) -> Callers:
 _CREDENTIALS = "tokens (SHA-256, 64 hexadecimal digits), subjects, or certificates (CN:…, DNS:…, URI:… or email:…)"
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a name that is there twice: the later one would replace the credentials and rights of the first."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        found = super().construct_mapping(node, deep)
-        if len(found) != len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key is there twice", node.start_mark)
-        return found
-
-
-def _parse(path: Path) -> Any:
+def _read(path: Path) -> str:
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; serve.callers must name a file that can be read") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark else ""
-        raise SettingsError(f"{path}: not YAML{place}, or a key that is there twice") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def _check(path: Path, file: File, settings: Settings) -> None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
-from streaming.settings import Settings, SettingsError
+from streaming.settings import Settings, SettingsError, parse_text
 
 PREFIX = "/ext_authz"
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -109,8 +108,8 @@ def load_routes(settings: Settings) -> Routes | None:
         return None
     path = Path(settings.serve.ext_authz)
     try:
-        file = msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), File)
-    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        file = msgspec.convert(parse_text(f"serve.ext_authz: {path}", path.read_text(encoding="utf-8")), File)
+    except (OSError, ValueError) as error:
         raise SettingsError(f"serve.ext_authz: {path}: {error}") from None
     if file.system not in settings.systems:
         raise SettingsError(f"serve.ext_authz: {path}: system: {file.system!r} is not one of {settings.systems}")

@@ -6,7 +6,6 @@ asymmetric ones alone. Keys are found by `kid` among the issuer's own: those tha
 `jku`, `x5c`) do not count.
 """
 
-import json
 import time
 import warnings
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from joserfc.jwk import Key
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
+from policy import decode_json
 from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import IssuerKeys
 
@@ -83,7 +83,7 @@ class Tokens:
             key = await self._key(algorithm, kid)
             if not jws.validate_compact(signed, key, registry=self._registry):
                 raise InvalidToken("the signature is not one of the issuer")
-            claims = json.loads(signed.payload or b"")
+            claims = decode_json(signed.payload or b"")
             if not isinstance(claims, dict):
                 raise InvalidToken("the token has no claims")
             self._claims.validate(claims)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 
 from streaming.cli.app import Failure
 from streaming.cli.authorship import authorship
-from streaming.kafka.authorship import MOST, Authorship, authorship_of
+from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
 from streaming.kafka.committed import committed_records, read_stored
 from streaming.kafka.publish import Publication, PublishFailed, publish, publish_prepared
 from streaming.kafka.topics import TopicNames
@@ -26,6 +26,20 @@ from tests.docs.pages import ROOT
 
 ROLE_VALUE = {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": []}}
 PROCESSES = ("anna", "ben", "cleo", "dan")
+
+
+def _produce(settings: Settings, key: str, value: bytes, headers: list[tuple[str, bytes]]) -> int:
+    """Publish a document as any producer may. Returns its offset."""
+    producer, offsets = Producer({"bootstrap.servers": settings.bootstrap_servers}), list[int]()
+    producer.produce(
+        settings.topics.policy_topics()["lenses6"],
+        value,
+        key,
+        headers=headers,
+        on_delivery=lambda _, message: offsets.append(message.offset()),
+    )
+    assert producer.flush(30) == 0
+    return offsets[0]
 
 
 @pytest.fixture
@@ -129,6 +143,15 @@ class TestOnKafka:
             assert f"is live, not {old}" in refused.err
         assert len([*records(settings)]) == 2 + 1
         assert lockkeeper(*apply, "--expect", second).code == 0
+        # Whoever takes the id of a change does not pass for it.
+        for number, headers in enumerate(([(CHANGE, second.encode())], [], [])):
+            document = ROLE.format(name=f"taken-{number}", topic="*").encode()
+            offset = _produce(settings, f"Role/taken-{number}", document, headers)
+            refused = lockkeeper(*apply, "--expect", second)
+            assert refused.code == 1
+            assert "nothing was published" in refused.err
+        named = f"{settings.topics.policy_topics()['lenses6']}-{offset - 1}"
+        assert lockkeeper(*apply, "--expect", named).code == 0, "what the job calls records without a header"
 
     def test_a_publisher_that_is_fenced_prepares_again_and_publishes(
         self, settings: Settings, topics: TopicNames

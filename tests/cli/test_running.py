@@ -127,6 +127,10 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "[]"], "--context: must be a JSON object"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "{"], "--context: line 1: not JSON"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--property", "x"], "--property x: write NAME=VALUE"),
+        (
+            [*ASK, *ORDERS, "--subject", "user:a", "--property", "x=1", "--property", "x=2"],
+            "--property x=2: it is '1' already; leave one of them out",
+        ),
         ([*ASK, *ORDERS, "--subject", "user:a", "--topic", "t"], "--topic t: not a request topic"),
         (["--file", "-", "--subject", "user:a"], "--file holds the whole request"),
         (["--file", "no-such-file"], "--file no-such-file:"),

@@ -233,6 +233,14 @@ def test_a_schema_that_is_none_is_refused(text: str) -> None:
         parse_written((text,), "AccessRequest")
 
 
+def test_a_schema_that_has_a_field_twice_is_refused() -> None:
+    """Avro's own library refuses it, and fastavro takes the last: the subject of a request would be another."""
+    schema = avro_schema("request")
+    twice = {**schema, "fields": [*schema["fields"], {"name": "id", "type": "string"}]}
+    with pytest.raises(Unreadable, match="AccessRequest has a field twice"):
+        parse_written((json.dumps(twice),), "AccessRequest")
+
+
 def test_a_schema_of_another_record_is_refused_and_named() -> None:
     with pytest.raises(Unreadable, match="a record Decision, not AccessRequest or AuditEvent"):
         parse_written((json.dumps(avro_schema("decision")),), "AccessRequest", "AuditEvent")

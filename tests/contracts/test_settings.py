@@ -1,5 +1,6 @@
 """The settings of encodings and of the schema registry: wrong ones are reported, passwords never."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,3 +52,18 @@ def test_a_wrong_one_is_reported_without_the_password(given: dict[str, Any], say
         check_settings(given)
     assert says in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+TWICE = "kafka:\n  security.protocol: SSL\n  security.protocol: PLAINTEXT\n"
+
+
+def test_a_name_that_is_there_twice_is_refused_with_its_line_and_without_its_value(tmp_path: Path) -> None:
+    """In a file and in a variable; of two, the last would count."""
+    file = tmp_path / "lockkeeper.yaml"
+    file.write_text(TWICE)
+    for path, given in ((file, {}), (None, {"LOCKKEEPER_KAFKA": "{a: 1, b: {c: s3cret, c: s3cret}}"})):
+        with pytest.raises(SettingsError, match=r"there twice in one mapping at line [13]") as refused:
+            load_settings(path, given)
+        assert "s3cret" not in str(refused.value)
+    file.write_text("monitor: {rules: &a {}}\nserve: {<<: {port: 1}, port: 2}\n")
+    assert load_settings(file, {}).serve.port == 2, "a name of its own may replace a merged one"

@@ -3,8 +3,9 @@
 The policies are compiled and superseded versions dropped as the job does it; events are evaluated by prepared queries.
 """
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy import answer
@@ -15,8 +16,11 @@ from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
+from streaming.commit.evaluation import Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.pending_facts import FactReads, PendingFacts, overlooked
 from streaming.monitor_settings import MonitorSettings
+from streaming.ops.tally import NOTHING, Tally
 from streaming.records.audit import AnyVerdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.monitor.pure import VERDICTS, PureMonitor, Record
@@ -43,6 +47,7 @@ class AuditedJob:
         self._answers: dict[tuple[int, frozenset[str]], AuditAnswers] = {}
         self.monitor, self._unread = PureMonitor(MonitorSettings()), list[Record]()
         self.facts: list[tuple[str, Any]] = []
+        self._pending = PendingFacts()
         self._order = 0
 
     def publish(self, at: int, *documents: Mapping[str, Any]) -> None:
@@ -103,13 +108,37 @@ class AuditedJob:
 
     def report(self, at: int, event: Mapping[str, Any], trust: frozenset[str] = DEFAULT_TRUST) -> AnyVerdict:
         """An audit event on a topic with this trust, at a moment of the broker."""
-        source = AuditSource("audit", 0, "audit-id", trust, 1, 2)
-        evaluator = AuditEvaluator(source, lambda moment: self._answers_at(moment, trust), Limits())
-        self._order += 1
-        output, _, value, _ = evaluator.evaluate(b"", json.dumps({"id": "e", **event}).encode(), None, self._order, at)
-        assert output == 1, value
-        self._unread.append((VERDICTS, 0, self._order, at, value or b""))
-        return decode_verdict(value or b"")
+        return self.report_batch(at, [event], trust)[0]
+
+    def report_batch(
+        self, at: int, events: Iterable[Mapping[str, Any]], trust: frozenset[str] = DEFAULT_TRUST
+    ) -> list[AnyVerdict]:
+        """Audit events in one batch, each in a partition of its own: no partition knows of the others."""
+        events, pending, missed = list(events), self._pending.copy(), PendingFacts()
+        while True:
+            facts = [FactReads(pending.copy()) for _ in events]
+            records = [self._evaluate(at, event, trust, number, facts[number]) for number, event in enumerate(events)]
+            noted = [_noted(one) for one in facts]
+            missed = overlooked(noted, again=bool(missed))
+            if not missed:
+                break
+            pending.update(missed)
+        for one in noted:
+            self._pending.update(one.passed_on)
+        self._order += len(events)
+        self._unread += records
+        return [decode_verdict(value) for *_, value in records]
+
+    def _evaluate(
+        self, at: int, event: Mapping[str, Any], trust: frozenset[str], partition: int, facts: FactReads
+    ) -> Record:
+        source = AuditSource("audit", partition, "audit-id", trust, 1, 2)
+        answers_at = functools.partial(self._answers_at, trust=trust)
+        evaluator, value = AuditEvaluator(source, answers_at, Limits(), None, facts), {"id": "e", **event}
+        offset = self._order + 1
+        output, _, verdict, _ = evaluator.evaluate(b"", json.dumps(value).encode(), None, offset, at)
+        assert output == 1, verdict
+        return VERDICTS, partition, offset, at, verdict or b""
 
     def _answers_at(self, moment: int, trust: frozenset[str]) -> AuditAnswers | None:
         number = max((n for n, (since, _) in enumerate(self._snapshots) if since <= moment), default=None)
@@ -123,7 +152,7 @@ class AuditedJob:
 
     def derive(self, at: int) -> None:
         """A batch of the monitor, whose facts the enforcer then reads."""
-        unread, self._unread = self._unread, []
+        unread, self._unread, self._pending = self._unread, [], PendingFacts()
         written = len(self.monitor.written)
         self.monitor.batch(unread)
         for fact in self.monitor.written[written:]:
@@ -134,6 +163,13 @@ class AuditedJob:
         """The outcome of a request, by what is in force now."""
         asked = parse_request({"id": "r", **request, "time": at})
         return answer(self._snapshots[-1][1].with_facts(self.overlay), asked, trust | {"time"}).outcome
+
+
+def _noted(facts: FactReads) -> SideOutput:
+    """What a worker reports of them."""
+    tally = Tally("audit", [], 0, [], [], [])
+    noted = list(facts.passed_on), list(facts.newest.items())
+    return SideOutput(tally, [], NOTHING, [], [], Decided(0, 0, 0, False, 0.0), [], *noted)
 
 
 def document(kind: str, name: str, **spec: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ STREAMING = (
         "streaming.authentication_settings",
         "streaming.monitor_settings",
         "streaming.terminal",
+        "streaming.unique_yaml",
     ),
     ("streaming.settings",),
     ("streaming.runtime",),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy import compile_documents, decide
+from policy import compile_documents, decide, engine_findings
 from policy.analysis import lint
 from policy.systems.cedar import parser_process, text
 from policy.systems.cedar.hierarchy import has_more_pairs, in_cycle
@@ -169,6 +169,9 @@ def test_a_document_that_takes_too_long_is_refused(unbounded: list[bytes], monke
     assert len(unbounded) == 1
 
 
+APPLIES = "action a%d"
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [
@@ -178,6 +181,14 @@ def test_a_document_that_takes_too_long_is_refused(unbounded: list[bytes], monke
         (
             {"": {"entityTypes": {f"U{n}": {"memberOfTypes": [f"U{n + 1}"]} for n in range(20_000)}, "actions": {}}},
             "failed to resolve type",
+        ),
+        (
+            f"entity U; {APPLIES % 0};" + "".join(f"{APPLIES % n} in [a{n - 1}];" for n in range(1, 700)),
+            "actions are in too many groups",
+        ),
+        (
+            f"entity T2500; {APPLIES % 0};" + "".join(f"entity T{n} in [T{n + 1}];" for n in range(2500)),
+            "MiB: use fewer levels",
         ),
     ],
 )  # fmt: skip
@@ -233,6 +244,19 @@ def test_a_chain_of_parents_is_no_work_and_a_cycle_is_refused() -> None:
     chain = {number: number + 1 for number in range(8000)}
     assert errors(entities(chain)) == {}
     assert 'U::"7000" has a cycle among its parents' in errors(entities({**chain, 8000: 7000}))["cedar/Entities/e"]
+
+
+def test_lint_checks_entities_against_a_schema_where_it_may_die() -> None:
+    """The library works out every pair of a chain, also of entities that no request needs."""
+    listed = [
+        {"uid": {"type": "U", "id": str(one)}, "parents": [{"type": "U", "id": str(one + 1)}]} for one in range(8000)
+    ]
+    entities = {"system": "cedar", "kind": "Entities", "name": "e", "spec": {"entities": listed}}
+    wrong = {**entities, "name": "w", "spec": {"entities": [{**listed[0], "attrs": {"a": "b" * parser_process.SMALL}}]}}
+    snapshot = compile_documents([schema("entity U in [U];"), entities, wrong])
+    found = {one.document: one.message for one in engine_findings(snapshot)}
+    assert "Cedar's parser ends with it" in found["cedar/Entities/e"]
+    assert "should not exist according to the schema" in found["cedar/Entities/w"]
 
 
 def _layers(levels: int, width: int, parents: int) -> dict[str, Any]:

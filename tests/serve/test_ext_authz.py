@@ -113,6 +113,14 @@ def test_a_file_of_routes_that_cannot_be_used_is_refused(tmp_path: Path, change:
     assert error in str(refused.value)
 
 
+def test_a_file_of_routes_with_a_name_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    """The last of them would count: a route would ask for another action than the one that is read first."""
+    path, routes = tmp_path / "routes.yaml", yaml.safe_dump(FILE)
+    path.write_text(routes.replace("- action:", "- action: kafka:ListTopics\n  action:"))
+    with pytest.raises(SettingsError, match="there twice in one mapping at line 3,"):
+        load_routes(Settings(serve=ServeSettings(callers="c", ext_authz=str(path))))
+
+
 def test_envoy_needs_credentials() -> None:
     with pytest.raises(SettingsError, match=r"needs serve\.callers"):
         check_settings({"serve": {"ext_authz": "routes.yaml"}})

@@ -11,7 +11,7 @@ from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.requests import decide_lines
 from streaming.enforcer.source import Records
 from streaming.records.audit import read_event
-from streaming.records.avro import Reader, Writer
+from streaming.records.avro import Reader, Undecodable, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import DECISIONS
 from streaming.serve.authzen import BadRequest, Rules, parse_evaluation, parse_evaluations
@@ -114,3 +114,43 @@ def test_json_within_avro_is_read_as_strictly() -> None:
     number, _, _, headers = partition.decide(None, twice, None, 0, AT)
     assert number != DECISIONS
     assert b"duplicate key 'note'" in dict(headers or ())["__connect.errors.exception.message"]
+
+
+def _long(number: int) -> bytes:
+    """As Avro encodes it: zigzag, seven bits a byte."""
+    bits, encoded = number << 1, bytearray()
+    while bits > 0x7F:
+        encoded.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    return bytes([*encoded, bits])
+
+
+def _text(text: str) -> bytes:
+    return _long(len(text)) + text.encode()
+
+
+def _answered(policy_offsets: dict[str, dict[str, int]]) -> bytes:
+    freshness = {"kind": "full", "age_ms": 1, "max_ms": 2}
+    answered = {"by": "pdp", "time": AT, "decision": True, "outcome": "allow", "policy_version": "v", "facts_offset": 7}
+    request = _request(answered={**answered, "freshness": freshness, "policy_offsets": policy_offsets})
+    return Writer("request", "avro-single-object").encode(json.dumps(request).encode())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_map_of_avro_that_has_a_key_twice_is_refused(number: int) -> None:
+    """Of the offsets that an answer names: the last would count, and another reader may take the first."""
+    inner = {"0": 41, "1": 5}
+    value, reader = _answered({"topic": inner}), Reader(JSON_ALONE)
+    assert json.loads(reader.transcode("request", value))["answered"]["policy_offsets"] == {"topic": inner}
+    pairs = _long(2) + _text("0") + _long(41) + _text("1") + _long(5) + _long(0)
+    once = _long(1) + _text("topic") + pairs + _long(0)
+    assert once in value
+    twice = {
+        1: _long(2) + (_text("topic") + pairs) * 2 + _long(0),
+        2: once.replace(_text("1") + _long(5), _text("0") + _long(5)),
+    }[number]
+    with pytest.raises(Undecodable, match="duplicate key"):
+        reader.transcode("request", value.replace(once, twice))
+    in_blocks = _long(1) + _text("topic") + pairs + _long(1) + _text("other") + pairs + _long(0)
+    found = json.loads(reader.transcode("request", value.replace(once, in_blocks)))
+    assert found["answered"]["policy_offsets"] == {"topic": inner, "other": inner}

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from streaming.monitor_settings import MonitorSettings, Rules
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
-from tests.stream.world import LOOKS_BACK, World, group, request, role
+from tests.stream.world import LOOKS_BACK, Reader, World, group, request, role
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
@@ -173,6 +173,16 @@ def _job_event(id_: str, event: str) -> dict[str, Any]:
     return {"id": id_, "system": LOOKS_BACK, "event": event, "resource": {"type": "job", "id": "job:j"}}
 
 
+def _verdict(verdicts: Reader, event_id: str) -> str:
+    """The outcome of an access."""
+
+    def found(messages: list[Any]) -> list[str]:
+        records = [json.loads(message.value()) for message in messages]
+        return [record["outcome"] for record in records if record.get("event_id") == event_id and "outcome" in record]
+
+    return found(verdicts.until(lambda messages: bool(found(messages)), f"the verdict on {event_id}"))[0]
+
+
 def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothing_before_them(world: World) -> None:
     """Their events go the whole way: audit topic, verdict, monitor, facts topic, snapshot."""
     [audit] = world.names.audit
@@ -210,6 +220,18 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
         emit(_job_event("stop", "job.stopped"), 4)
         emit(_job_event("second", "job.started"), 5)
         assert outcomes("restart") == {"view": "allow", "monitor": "allow"}
+        # What dana did after a login that is no fact yet is not judged by the login before it.
+        verdicts, seen = world.reader(world.names.verdicts), _ask("seen", "dana", "pipeline.view", "pipeline:p")
+        world.send([login("dana", id="third"), {**seen, "outcome": "success", "id": "at-once"}], audit)
+        assert _verdict(verdicts, "at-once") in ("unknown", "allow")
+        facts.until(lambda found: len(found) == 6, "the third login is a fact")
+
+        def is_judged() -> bool:
+            id_ = f"later-{time.monotonic()}"
+            world.send([{**seen, "outcome": "success", "id": id_}], audit)
+            return _verdict(verdicts, id_) == "allow"
+
+        wait_until(is_judged, "accesses after the third login are judged by it")
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
 
 

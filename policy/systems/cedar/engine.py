@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policy.core.caching import Cache, weight_of_texts
 from policy.systems.cedar import parser_process
+from policy.systems.cedar.parse_program import whole_message
 
 try:
     import cedarpy
@@ -193,6 +194,18 @@ def check_entities(entities: str, schema: Schema | None = None) -> None:
     _entities_of(entities, schema)
 
 
+@_called
+def check_documents_entities(entities: str, schema: Schema) -> None:
+    """The same of whole documents against a schema: what is large in a process of its own.
+
+    The library works out each ancestor of each entity, which takes the square of a chain's length.
+    """
+    if len(entities) <= parser_process.SMALL:
+        _entities_of(entities, schema)
+    elif fault := parser_process.call("entities_fault", entities, "\n".join(schema.texts)):
+        raise EngineError(shown(_without_values(fault)))
+
+
 def value_fault(value: object) -> str:
     """What Cedar says of a value in its JSON form; "": it is one of its values."""
     entity = {"uid": {"type": "A", "id": "a"}, "attrs": {"value": value}, "parents": []}
@@ -208,13 +221,7 @@ def _entities_of(entities: str, schema: Schema | None) -> Any:
     try:
         return cedarpy.Entities.from_json_str(entities, parsed)
     except ValueError as error:
-        # A request gives the whole message; the error above has only its beginning.
-        entity = {"type": "A", "id": "a"}
-        request = {"principal": entity, "action": {"type": "Action", "id": "a"}, "resource": entity}
-        errors = cedarpy.is_authorized(request, "", entities, parsed).diagnostics.errors
-        message = errors[0] if errors else str(error)
-        message = message.removeprefix(f"failed to parse entities from:\n{entities}: ")
-        raise EngineError(shown(_without_values(message))) from None
+        raise EngineError(shown(_without_values(whole_message(cedarpy, entities, parsed, error)))) from None
 
 
 @_called
@@ -222,7 +229,7 @@ def schema_text(schema: str | dict[str, Any]) -> str:
     """A schema, Cedar text or its JSON form, as Cedar text; raises EngineError where it does not parse."""
     is_json = not isinstance(schema, str)
     text = json.dumps(schema) if is_json else str(schema)
-    if len(text) > parser_process.SMALL:
+    if len(text) > parser_process.SMALL_SCHEMA:
         return str(parser_process.call("schema_text", text, is_json))
     return str(cedarpy.Schema.from_json_str(text) if is_json else cedarpy.Schema.from_str(text))
 
@@ -236,7 +243,7 @@ def schema(texts: tuple[str, ...]) -> Schema:
     parsed = _schemas.get(texts)
     if parsed is None:
         joined = "\n".join(texts)
-        if len(texts) > 1 and len(joined) > parser_process.SMALL:
+        if len(texts) > 1 and len(joined) > parser_process.SMALL_SCHEMA:
             # Each was parsed for its document, but what they refer to in each other may be deep together.
             parser_process.call("schema_text", joined, False)
         parsed = Schema(texts)

@@ -14,6 +14,9 @@ import threading
 from typing import Any
 
 STACK = 2 << 20  # bytes: a quarter of a thread's, so that what is parsed here is parsed anywhere
+ACTIONS = 8 << 20  # bytes of JSON with all groups of each action: a chain of 500 has them, and takes 1.3 s
+SCHEMA_MEMORY = 256 << 20  # bytes: whoever uses a schema parses it again, in a process that must not die
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 MEMORY = 2 << 30  # bytes of address space: beyond it the library's allocation fails, and the process ends
 
 
@@ -24,7 +27,30 @@ def policies_json(cedarpy: Any, texts: list[str]) -> list[list[str]]:
 
 def schema_text(cedarpy: Any, schema: str, is_json: bool) -> str:
     """A schema, Cedar text or JSON, as Cedar text."""
-    return str(cedarpy.Schema.from_json_str(schema) if is_json else cedarpy.Schema.from_str(schema))
+    parsed = cedarpy.Schema.from_json_str(schema) if is_json else cedarpy.Schema.from_str(schema)
+    if len(str(cedarpy.Entities.from_json_str("[]", parsed))) > ACTIONS:
+        raise ValueError("its actions are in too many groups: use fewer levels of groups")
+    if (used := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS_UNIT) > SCHEMA_MEMORY:
+        raise ValueError(f"it takes {used >> 20} MiB: use fewer levels of groups and types")
+    return str(parsed)
+
+
+def entities_fault(cedarpy: Any, entities: str, schema: str) -> str:
+    """Why entities do not conform to a schema; "": they do."""
+    parsed = cedarpy.Schema.from_str(schema)
+    try:
+        cedarpy.Entities.from_json_str(entities, parsed)
+    except ValueError as error:
+        return whole_message(cedarpy, entities, parsed, error)
+    return ""
+
+
+def whole_message(cedarpy: Any, entities: str, schema: Any, error: ValueError) -> str:
+    """A request gives the whole message, of which the error has only the beginning."""
+    entity = {"type": "A", "id": "a"}
+    request = {"principal": entity, "action": {"type": "Action", "id": "a"}, "resource": entity}
+    errors = cedarpy.is_authorized(request, "", entities, schema).diagnostics.errors
+    return str(errors[0] if errors else error).removeprefix(f"failed to parse entities from:\n{entities}: ")
 
 
 def violations(cedarpy: Any, policies: str, schema: str) -> list[list[str]]:
@@ -32,7 +58,7 @@ def violations(cedarpy: Any, policies: str, schema: str) -> list[list[str]]:
     return [[error.policy_id, error.error] for error in cedarpy.validate_policies(policies, schema).errors]
 
 
-FUNCTIONS = {function.__name__: function for function in (policies_json, schema_text, violations)}
+FUNCTIONS = {function.__name__: function for function in (policies_json, schema_text, violations, entities_fault)}
 
 
 def answer(function: Any, *arguments: Any) -> list[Any]:

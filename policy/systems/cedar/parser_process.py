@@ -23,6 +23,7 @@ from typing import Any
 from policy.systems.cedar import parse_program
 
 SMALL = 16 << 10  # characters; in so many no construct that `text` does not bound takes a tenth of a stack
+SMALL_SCHEMA = 4 << 10  # the same of schemas: a chain of action groups takes the square of its length
 SECONDS = 20.0  # of the processor; the largest document that is taken needs 5
 PATIENCE = 600.0  # seconds by the clock, for a process that does not run at all
 MOST_REMEMBERED = 1000

@@ -157,6 +157,6 @@ def _entities(facts: Facts, schema: engine.Schema) -> Iterator[EngineFinding]:
         by_document.setdefault(entity.document, []).append(entity)
     for document, entities in sorted(by_document.items()):
         try:
-            engine.check_entities(engine.entity_list(entity.text for entity in entities), schema)
+            engine.check_documents_entities(engine.entity_list(entity.text for entity in entities), schema)
         except engine.EngineError as error:
             yield EngineFinding(document, None, "schema", str(error))

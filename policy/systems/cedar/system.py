@@ -1,6 +1,6 @@
 """Cedar policies: documents to facts, a request to the slice of them that decides it, and Cedar's answer to it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.core.document import Document
@@ -10,6 +10,7 @@ from policy.core.request import Request
 from policy.systems.cedar import engine
 from policy.systems.cedar.answer import answer
 from policy.systems.cedar.entities import ENTITIES, read_entities
+from policy.systems.cedar.forbids import lifted_by
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
 from policy.systems.cedar.request import cedar_request
 from policy.systems.cedar.schema import EVERY_SCHEMA, SCHEMA
@@ -17,6 +18,7 @@ from policy.systems.cedar.settings import SETTINGS, current_settings, read_setti
 from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission
 from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.kit.validator import Validator
@@ -75,6 +77,12 @@ class Cedar:
         return AuthorizationQuery(
             (text_of(cedar.principal),), result, cedar.claims, (*cedar.notes, *failures), cedar.untrusted
         )
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
+        """Anything; and where a forbid may no longer match, a deny that is lifted (CE-Q1)."""
+        yield Opening()
+        if why := lifted_by(change, facts):
+            yield Opening(lifts=why)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Cedar never looks back."""

@@ -21,6 +21,7 @@ from policy.systems.streamsets.records import (
     FULL,
     ORGANIZATION,
     Organization,
+    Thing,
     organization_name,
 )
 
@@ -42,6 +43,18 @@ def sole_organization(facts: Facts) -> str | None:
     """The organization, while there is one; it need not be named then."""
     known = organizations(facts)
     return next(iter(known)) if len(known) == 1 else None
+
+
+def leaves_enforcement(before: Thing, after: Thing, facts: Facts) -> bool:
+    """Whether an object that was governed by permissions belongs to an organization that enforces none."""
+    if before.current.deleted or after.current.deleted:
+        return False
+    enforced = []
+    for thing in (before, after):
+        name = thing.current.organization or sole_organization(facts)
+        record: Organization | None = None if name is None else facts.get(ORGANIZATION, name)
+        enforced.append(None if record is None else record.enforcement)
+    return enforced[0] is not False and enforced[1] is False
 
 
 def read_organization(document: Document) -> CompiledDocument:

@@ -38,7 +38,7 @@ from policy.systems.streamsets.catalogue import (
 )
 from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
-from policy.systems.streamsets.organizations import read_organization, tasks_opened
+from policy.systems.streamsets.organizations import leaves_enforcement, read_organization, tasks_opened
 from policy.systems.streamsets.people import User, read_active_job, read_session, user_of
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION, Organization, Thing
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
@@ -117,13 +117,17 @@ class StreamSets:
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
         """Anything, but for an object that is published again as it was, and an organization's settings.
 
-        The switch of the latter is a grant, and of its tasks' roles those count that are no longer needed.
+        The switch of the latter is a grant, and of its tasks' roles those count that are no longer needed. An object
+        that moves to an organization without enforcement is open to everyone there (SS-ENF-OFF).
         """
         before, after = change.bodies
         if isinstance(before, Organization) and isinstance(after, Organization):
             yield from map(_opening_of_task, tasks_opened(before.task_roles, after.task_roles))
         elif not (isinstance(before, Thing) and isinstance(after, Thing) and after.repeats(before)):
             yield Opening()
+            if isinstance(before, Thing) and isinstance(after, Thing) and leaves_enforcement(before, after, facts):
+                lifts = "it is in an organization without enforcement now"
+                yield Opening(resource=change.name, lifts=lifts, severity="high")
 
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""

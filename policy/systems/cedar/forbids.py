@@ -1,0 +1,88 @@
+"""Whether a forbid may stop matching by a change of entities, of the schema or of the settings (CE-Q1).
+
+What a forbid reads is taken from the words of its text: more may be reported than is lifted, and nothing is left out.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from policy.core.facts import Facts
+from policy.systems.cedar.entities import ENTITY, Entity
+from policy.systems.cedar.policies import POLICY, Policy
+from policy.systems.kit.fact_changes import FactChange
+
+WORD = re.compile(r"\w+")
+LIFTS = "a forbid may no longer match, as {} changed"
+
+
+class _Read(msgspec.Struct, frozen=True):
+    """What the forbids of a policy set read. ``words``: of their texts. ``everything``: a word may be escaped."""
+
+    words: frozenset[str]
+    everything: bool
+
+    def attribute(self, name: str) -> bool:
+        """Whether one may read an attribute."""
+        return self.everything or self.words.issuperset(WORD.findall(name))
+
+    @property
+    def ancestors(self) -> bool:
+        """Whether one asks what an entity is in."""
+        return self.everything or "in" in self.words
+
+    @property
+    def tags(self) -> bool:
+        """Whether one reads tags, whose names may be worked out."""
+        return self.everything or not self.words.isdisjoint(("getTag", "hasTag"))
+
+
+_READ: WeakKeyDictionary[Facts, _Read] = WeakKeyDictionary()  # a change of entities asks once for each of them
+
+
+def lifted_by(change: FactChange, facts: Facts) -> str:
+    """Why a forbid may no longer match; "": none does. ``facts``: after the change."""
+    read = _READ.get(facts)
+    if read is None:
+        read = _READ[facts] = _read(facts)
+    if not read.words:
+        return ""
+    if change.kind != ENTITY:
+        return LIFTS.format(f"the {change.kind} document")
+    before, after = change.bodies
+    return ", ".join(LIFTS.format(what) for what in _changed(before, after, read))
+
+
+def _read(facts: Facts) -> _Read:
+    texts = [policy.text for policy in facts.bodies(POLICY) if _is_forbid(policy)]
+    words = frozenset(word for text in texts for word in WORD.findall(text))
+    return _Read(words, any("\\" in text for text in texts))
+
+
+def _is_forbid(policy: Policy) -> bool:
+    return policy.effect == "forbid"
+
+
+def _changed(before: Entity | None, after: Entity | None, read: _Read) -> Iterator[str]:
+    """What forbids read of an entity that is another now."""
+    parents = [set(entity.parents) if entity is not None else set() for entity in (before, after)]
+    if parents[0] != parents[1] and read.ancestors:
+        yield "the parents of entities"
+    old, new = _values(before), _values(after)
+    names = {name for name in old["attrs"].keys() | new["attrs"].keys() if _differ(old["attrs"], new["attrs"], name)}
+    if changed := sorted(name for name in names if read.attribute(name)):
+        yield f"the attribute {changed[0]}"
+    if old["tags"] != new["tags"] and read.tags:
+        yield "the tags of entities"
+
+
+def _values(entity: Entity | None) -> dict[str, dict[str, Any]]:
+    return {"attrs": {}, "tags": {}, **({} if entity is None else json.loads(f"{{{entity.body}}}"))}
+
+
+def _differ(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
+    return json.dumps(old.get(name), sort_keys=True) != json.dumps(new.get(name), sort_keys=True)

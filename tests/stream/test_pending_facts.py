@@ -1,0 +1,126 @@
+"""Facts that the monitor has yet to derive, followed by its committed offsets and the end of the facts topic."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from streaming.enforcer.pending_facts import EVERY, FACTS_HELD, SETS_HELD, FactLag, FactReads, PendingFacts
+from streaming.kafka.clients import admin_client, last_stable_offsets, log_ends
+from streaming.records.audit import Lifecycle, encode_verdict
+from streaming.settings import monitor_settings
+from tests.brokers import TestBroker
+from tests.stream.world import LOOKS_BACK, World
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+SESSION = (LOOKS_BACK, "Session", "dana")
+
+
+def test_the_facts_that_are_kept_are_bounded_and_beyond_that_all_are_pending() -> None:
+    pending = PendingFacts()
+    for number in range(FACTS_HELD + 1):
+        pending.note((LOOKS_BACK, "Session", f"user-{number}"), 1000 + number)
+    assert dict(pending) == {EVERY: 1000}
+    assert pending.affects(LOOKS_BACK, [("name", "ActiveJob", "job:j")], 1000)
+    assert not pending.affects(LOOKS_BACK, [("name", "ActiveJob", "job:j")], 999)
+    reads = FactReads(PendingFacts())
+    for number in range(FACTS_HELD + 1):
+        assert not reads.is_pending(LOOKS_BACK, [("name", "Session", f"user-{number}")], 1000 + number)
+    assert reads.newest == {EVERY: 1000 + FACTS_HELD}
+
+
+class Monitor:
+    """In place of the monitor: commits that it has read the verdicts, and writes facts in a transaction."""
+
+    def __init__(self, world: World) -> None:
+        self._settings = monitor_settings(world.settings)
+        servers, group = {"bootstrap.servers": self._settings.bootstrap_servers}, self._settings.job_name
+        self._consumer = Consumer({**servers, "group.id": group, "enable.auto.commit": "false"})
+        self.producer = Producer({**servers, "transactional.id": f"{group}-test"})
+        self.producer.init_transactions(30)
+        self.admin = admin_client(world.settings)
+        self.verdicts, self.facts = (world.names.verdicts, 0), (world.names.facts, 0)
+
+    def commit(self, offset: int) -> None:
+        """It has read up to, without it, this offset."""
+        self._consumer.commit(offsets=[TopicPartition(*self.verdicts, offset)], asynchronous=False)
+
+    def read_all(self) -> None:
+        """It has read all verdicts."""
+        self.commit(log_ends(self.admin, [self.verdicts])[self.verdicts])
+
+    def facts_end(self) -> int:
+        """Where a reader of committed facts gets to."""
+        return last_stable_offsets(self.admin, [self.facts])[self.facts]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    return World(broker, fresh_name("pending"), str(tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def monitor(world: World) -> Iterator[Monitor]:
+    with contextlib.closing(Monitor(world)) as made:
+        yield made
+
+
+def _login(time: int = 5, **more: Any) -> bytes:
+    event: dict[str, Any] = {"id": "v", "event_id": "e", "system": LOOKS_BACK, "event": "login", "subject": "dana"}
+    return encode_verdict(Lifecycle(**event, time=time, **more))
+
+
+def _pending(lag: FactLag, facts_end: int) -> dict[Any, int]:
+    lag._next_poll = 0.0
+    lag.poll()
+    return dict(lag.pending(facts_end))
+
+
+def test_a_start_finds_the_logins_that_the_monitor_has_not_read(world: World, monitor: Monitor) -> None:
+    world.send([_login(), _login(3), _login(1, untrusted=("facts",))], world.names.verdicts)
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        assert _pending(lag, 0) == {SESSION: 3}
+    monitor.commit(1)
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        assert _pending(lag, 0) == {SESSION: 3}
+    monitor.read_all()
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        assert _pending(lag, 0) == {}
+
+
+def test_a_fact_is_pending_until_the_facts_topic_is_read_to_where_the_monitor_has_written_it(
+    world: World, monitor: Monitor
+) -> None:
+    """The marker of its transaction may reach its offsets before it reaches the facts."""
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        world.send([_login()], world.names.verdicts)
+        lag.add([(SESSION, 5)])
+        assert _pending(lag, monitor.facts_end()) == {SESSION: 5}
+        monitor.producer.begin_transaction()
+        monitor.producer.produce(world.names.facts, b"{}", key=b"x")
+        monitor.producer.flush(30)
+        monitor.read_all()
+        assert _pending(lag, monitor.facts_end()) == {SESSION: 5}
+        monitor.producer.commit_transaction(30)
+        wait_until(lambda: _pending(lag, monitor.facts_end()) == {}, "the fact is there")
+
+
+def test_what_is_sent_while_the_monitor_is_away_is_bounded_and_comes_back_to_nothing(
+    world: World, monitor: Monitor
+) -> None:
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        for number in range(2 * SETS_HELD):
+            world.send([_login(number)], world.names.verdicts)
+            lag.add([((LOOKS_BACK, "Session", f"user-{number}"), number)])
+            assert len(_pending(lag, 0)) == number + 1
+        assert len(lag._sent) == SETS_HELD
+        monitor.read_all()
+        assert _pending(lag, monitor.facts_end()) == {}
