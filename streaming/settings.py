@@ -487,6 +487,19 @@ def monitor_settings(settings: Settings) -> Settings:
     return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place, monitor=monitor)
 
 
+def check_separate_monitor(settings: Settings) -> None:
+    """Raise SettingsError where `lockkeeper run` runs the monitor: it and `lockkeeper monitor` would fence each other.
+
+    Or where heartbeats are missing, as `lockkeeper run` takes the monitor for switched off.
+    """
+    for name, is_set in (("enabled", settings.monitor.enabled), ("separate", settings.monitor.separate)):
+        if not is_set:
+            raise SettingsError(
+                f"monitor.{name}: must be true for `lockkeeper monitor`. Set it in the settings of `lockkeeper run`, "
+                "too, which then leaves the monitor to `lockkeeper monitor`"
+            )
+
+
 def unrecorded_systems(settings: Settings) -> list[str]:
     """Those whose answers over HTTP are not all recorded: accesses of theirs may have been allowed without a record."""
     serve = settings.serve

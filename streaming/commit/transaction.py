@@ -186,8 +186,9 @@ class Output:
 
     def is_unavailable(self, error: BaseException) -> bool:
         """Whether an error is a fault of Kafka's that may pass, also where Spark or Java met it."""
-        if isinstance(error, Py4JJavaError):
-            return bool(self._sender.isUnavailable(error.java_exception))
+        java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        if java is not None:  # PySpark's own errors keep Java's so
+            return bool(self._sender.isUnavailable(java))
         return is_unavailable(error)
 
     def failed_by_kafka(self, query: StreamingQuery) -> bool:

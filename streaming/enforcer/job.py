@@ -43,12 +43,13 @@ from streaming.kafka.clients import (
 )
 from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
+from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import VERDICTS
-from streaming.runtime.executors import count_executors, describe_spark
+from streaming.runtime.executors import describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -158,7 +159,7 @@ class Enforcer:
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
-                    self._check_executors()
+                    check_executors(self._spark, self._settings, self._watch.health)
                     self._between_batches()
             self._end(query)
 
@@ -182,24 +183,6 @@ class Enforcer:
         except (KafkaException, TimeoutError, KeyError):
             return None
         return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
-
-    def _check_executors(self) -> None:
-        """Raise JobStopped when Spark has had no executors for too long.
-
-        A standalone master that was restarted without `spark.deploy.recoveryMode` does not know the application: its
-        workers end the executors, none is started again, and the driver waits for them without end.
-        """
-        health, count = self._watch.health, count_executors(self._spark)
-        # Dynamic allocation ends executors that have nothing to do.
-        may_be_none = self._settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
-        health.executors(1 if may_be_none else count)
-        if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
-            raise JobStopped(
-                f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "
-                "without spark.deploy.recoveryMode, it forgot the application, and the next start of the job registers "
-                "it. If this was the first start, check that the workers have enough free cores and memory, and can "
-                "reach the driver"
-            )
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
