@@ -126,7 +126,8 @@ class Enforcer:
         self._ending = False
         self._last_batch = -1  # the newest that this run has committed
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
-        self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
+        self._limits = ReadLimits(settings.max_records, settings.weights)
+        self._slots = spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
@@ -269,16 +270,18 @@ class Enforcer:
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
             self._limits.limit_first_read(ends, self._tracker.committed)
-        return self._limits.first(
-            ends, self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
-        )
+        committed, replayed = self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
+        newest = self._newest(ends) if self._limits.is_full(ends, committed) else {}
+        return self._limits.first(ends, committed, replayed, newest)
 
     def _next_range(self, ends: Offsets) -> OffsetRange:
-        newest: Offsets = {}
-        # Where Kafka does not answer, what is newer waits for the next range.
+        return self._limits.next(ends, self._newest(ends), self._tracker.committed)
+
+    def _newest(self, ends: Offsets) -> Offsets:
+        """The newest ends of the input partitions; none where Kafka does not answer: what is newer waits then."""
         with contextlib.suppress(KafkaException, TimeoutError), self._during("read the ends of the input topics"):
-            newest = last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
-        return self._limits.next(ends, newest, self._tracker.committed)
+            return last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
+        return {}
 
     def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
         """The records of a range; `records`: of the Spark batch."""

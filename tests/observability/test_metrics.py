@@ -12,8 +12,8 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.metrics import ALERT_KINDS, CountedHistogram
-from streaming.ops.tally import Compiled, Tally
 from streaming.ops.queries import observe_progress
+from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
 from streaming.snapshots.policies import measure

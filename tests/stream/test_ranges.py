@@ -60,7 +60,9 @@ def test_what_follows_is_read_from_where_a_task_stopped_about_as_much_at_a_time(
 
 def test_a_partition_that_is_done_is_read_no_further_than_its_share_of_a_batch() -> None:
     range_ = ReadLimits(MOST).next({A: 500, B: 7}, {B: 10**9}, {A: 100, B: 7})
-    assert range_.ends[B] == 7 + MOST // 2
+    assert range_.undecided == {A: 400, B: MOST - 400}
+    range_ = ReadLimits(MOST).next({A: 900, B: 7}, {B: 10**9}, {A: 100, B: 7})
+    assert range_.undecided == {A: MOST // 2, B: MOST // 2}
     assert ReadLimits(MOST).next({A: 500, B: 7}, {}, {A: 100, B: 7}).undecided == {A: 400}, "no newest end is known"
 
 
