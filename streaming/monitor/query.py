@@ -92,6 +92,7 @@ class MonitorQuery:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
         self._busy, self._stopping = threading.Lock(), False
+        self._last_commit = time.monotonic()
         self._watch = watch or MonitorWatch(settings)
         self._spark, self._topics = session, watched_topics(settings)
         self._admin = admin_client(self._settings)
@@ -257,6 +258,7 @@ class MonitorQuery:
         written = self._encodings.encoded(results)
         self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))
         self._tracker.advance(offsets)
+        self._last_commit = time.monotonic()
         self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
@@ -269,6 +271,19 @@ class MonitorQuery:
         """Leave Kafka and the schema registry."""
         self._watch.remove_consumer_group(self._settings.job_name)
         self._opened.close()
+
+    def commit_when_idle(self) -> None:
+        """Commit the offsets again, from time to time: Kafka forgets those of a group that commits none.
+
+        By that a monitor without records also notices that it was fenced.
+        """
+        overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
+        if overdue and self._busy.acquire(blocking=False):
+            try:
+                if self.failure is None:
+                    self._publish([], {})
+            finally:
+                self._busy.release()
 
     def waiting(self) -> int | None:
         """Records that can be read and were not; None: Kafka does not answer."""

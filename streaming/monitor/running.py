@@ -84,7 +84,7 @@ class MonitorRuns:
                 query = monitor.start()
                 self._watch.follow_monitor(monitor.waiting, lambda: describe_spark(self._spark))
                 try:
-                    self._await_end(query, each_look)
+                    self._await_end(monitor, query, each_look)
                 finally:
                     monitor.stop(query)
                 if self._is_ending():
@@ -94,7 +94,7 @@ class MonitorRuns:
         except Exception as failure:  # whatever it is: decisions go on
             return failure, is_unavailable(failure) and not lasts(failure)
 
-    def _await_end(self, query: StreamingQuery, each_look: Callable[[], None]) -> None:
+    def _await_end(self, monitor: MonitorQuery, query: StreamingQuery, each_look: Callable[[], None]) -> None:
         """Return when the query has ended, or is to end."""
         steady_at = time.monotonic() + STEADY_SECONDS
         if not self.reported:
@@ -102,6 +102,7 @@ class MonitorRuns:
         while query.isActive and not self._is_ending():
             if time.monotonic() >= steady_at:
                 self._note_steady()
+            monitor.commit_when_idle()
             each_look()
             time.sleep(POLL_SECONDS)
 

@@ -2,8 +2,8 @@
 
     python -m tests.chaos.many [--only NAME …] [--output FILE] [--seconds N] [--keep FOLDER]
 
-A broker and a job with default settings for each; a line of JSON for each. Latencies are those of a client that asks at a
-steady rate, from the record it sends to the committed decision it reads.
+A broker and a job with default settings for each; a line of JSON for each. Latencies are those of a client that asks at
+a steady rate, from the record it sends to the committed decision it reads.
 """
 
 import argparse
