@@ -30,6 +30,8 @@ from streaming.records.size_gate import record_size
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
 LEAST_SHARE = 1 / 1024  # of a transaction's bytes, however often Kafka did not take one
+# A partition is a task, which takes 10 to 30 ms also for one record: 10,000 at once would be a batch of minutes.
+MOST_PARTITIONS = 200
 FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 
 
@@ -85,6 +87,8 @@ class ReadLimits:
     def __init__(self, most: int, weights: Mapping[str, float] | None = None) -> None:
         self._most, self._weights = most, weights or {}
         self._limits: Offsets = {}
+        self._ranges = 0
+        self._read_in: Offsets = {}  # the number of the range in which a partition was read last
         self.stalled: set[Partition] = set()
         self.share = 1.0
 
@@ -138,9 +142,9 @@ class ReadLimits:
     ) -> OffsetRange:
         """What to decide next of a Spark batch with these ends, and beyond it: by fair shares of what waits."""
         starts = {partition: committed.get(partition, 0) for partition in ends}
-        shares = self._shares(ends, newest, committed) if newest else _undecided(ends, committed)
+        shares = self._shares(ends, newest, committed) if newest else self._in_turn(_undecided(ends, committed))
         reached = {
-            partition: start + min(shares[partition], self._limits.get(partition, shares[partition]))
+            partition: start + min(share := shares.get(partition, 0), self._limits.get(partition, share))
             for partition, start in starts.items()
         }
         return OffsetRange(starts, reached)
@@ -149,12 +153,21 @@ class ReadLimits:
         self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
     ) -> Offsets:
         known = {partition: max(end, newest.get(partition, end)) for partition, end in ends.items()}
-        return fair_shares(_undecided(known, committed), self._most, self._weights)
+        return fair_shares(self._in_turn(_undecided(known, committed)), self._most, self._weights)
+
+    def _in_turn(self, waiting: Mapping[Partition, int]) -> Offsets:
+        """What waits, of so many partitions as a range may have: those go first that were read the longest ago."""
+        waits = [partition for partition, count in waiting.items() if count]
+        if len(waits) > MOST_PARTITIONS:
+            waits.sort(key=lambda partition: (self._read_in.get(partition, 0), partition))
+        return {partition: waiting[partition] for partition in waits[:MOST_PARTITIONS]}
 
     def note(self, range_: OffsetRange, side_outputs: Iterable[SideOutput]) -> None:
         """Learn from what was decided of a range."""
         side_outputs = list(side_outputs)
         stopped = stops(side_outputs)
+        self._ranges += 1
+        self._read_in |= dict.fromkeys(range_.undecided, self._ranges)
         shares = dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
         for one in side_outputs:
             shares[one.partition] = max(one.decided.share, shares.get(one.partition, 0.0))

@@ -196,9 +196,9 @@ def _asked(number: int, prefix: str) -> dict[str, Any]:
     return request(f"{prefix}-{number}", USER, RESOURCE)
 
 
-def partitions(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
+def partitions(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]]:
     """50 request topics of 200 partitions: a probe on any of them, then one record on each."""
-    names = tuple(f"many.requests.{number}" for number in range(TOPICS))
+    names = tuple(f"many.requests.{number}" for number in range(max(int(TOPICS * scale), 1)))
     stage = Stage(folder, _names(requests=names), request_partitions=PARTITIONS)
     try:
         _small_policies(stage)
@@ -213,14 +213,14 @@ def partitions(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
             stage.producer.produce(topic, json.dumps(_asked(number, topic)).encode(), b"k", number)
             stage.producer.poll(0)
         flush(stage.producer)
-        yield {"records": TOPICS * PARTITIONS, "all_decided_seconds": stage.await_all()}
+        yield {"records": len(names) * PARTITIONS, "all_decided_seconds": stage.await_all()}
         yield {"latency_afterwards_ms": Latencies(stage, probe).during(seconds)}
     finally:
         yield {"memory_mib": stage.peak}
         stage.close()
 
 
-def tenants(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
+def tenants(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]]:
     """1,000 tenants on a topic, by key; another one floods its own topic, then one partition of theirs."""
     shared, own = "many.tenants", "many.flooding"
     stage = Stage(folder, _names(requests=(shared, own)), request_partitions=6)
@@ -239,19 +239,19 @@ def tenants(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
         Latencies(stage, probes("warm")).during(seconds / 2)
         yield {"without_flood_ms": Latencies(stage, probes("calm")).during(seconds)}
         for name, topic, partition in (("own_topic", own, None), ("same_topic", shared, 5)):
-            _flood(stage, topic, partition, name)
+            _flood(stage, topic, partition, name, int(FLOOD * scale))
             began = time.monotonic()
             found = Latencies(stage, probes(name)).during(seconds)
             waiting = stage.await_all()
             rest = round(time.monotonic() - began, 1) if waiting > 1 else 0.0
             yield {f"beside_flood_of_{name}_ms": found, f"flood_of_{name}_decided_seconds": rest}
     finally:
-        yield {"tenants": TENANTS, "flood": FLOOD, "memory_mib": stage.peak}
+        yield {"tenants": TENANTS, "flood": int(FLOOD * scale), "memory_mib": stage.peak}
         stage.close()
 
 
-def _flood(stage: Stage, topic: str, partition: int | None, prefix: str) -> None:
-    for number in range(FLOOD):
+def _flood(stage: Stage, topic: str, partition: int | None, prefix: str, count: int) -> None:
+    for number in range(count):
         value = json.dumps(_asked(number, prefix)).encode()
         where = {} if partition is None else {"partition": partition}
         while True:
@@ -263,15 +263,15 @@ def _flood(stage: Stage, topic: str, partition: int | None, prefix: str) -> None
     flush(stage.producer)
 
 
-def facts(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
+def facts(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]]:
     """1,000,000 documents of facts, then a change of one each second."""
     stage = Stage(folder, TopicNames())
     try:
         _small_policies(stage)
-        for number in range(FACTS):
+        for number in range(int(FACTS * scale)):
             _publish_fact(stage, number, 0)
         flush(stage.producer)
-        yield {"facts": FACTS, "start": stage.start()}
+        yield {"facts": int(FACTS * scale), "start": stage.start()}
         topic = stage.settings.topics.requests[0]
 
         def probe(prefix: str) -> Probe:
@@ -299,13 +299,13 @@ def _publish_fact(stage: Stage, number: int, version: int) -> None:
     produce(stage.producer, ProducerRecord(stage.settings.topics.facts, key, msgspec.json.encode(document), [], ""))
 
 
-def statements(folder: Path, seconds: float) -> Iterator[dict[str, Any]]:
+def statements(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]]:
     """100,000 statements of five systems, then a change of one document each second."""
     stage = Stage(folder, TopicNames())
     try:
-        documents, draw = traffic.policies(STATEMENTS, mix=True)
+        documents, draw = traffic.policies(int(STATEMENTS * scale), mix=True)
         stage.publish(documents)
-        yield {"statements": STATEMENTS, "start": stage.start()}
+        yield {"statements": int(STATEMENTS * scale), "start": stage.start()}
         topic, dice = stage.settings.topics.requests[0], random.Random(1)
 
         def probe(number: int) -> tuple[str, int | None, bytes, dict[str, Any]]:
@@ -334,6 +334,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("many", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=sorted(MEASURED), default=sorted(MEASURED))
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each latency is measured")
+    parser.add_argument("--scale", type=float, default=1.0, help="a part of the numbers, to try it")
     parser.add_argument("--output", type=Path, help="add the lines to this file, too")
     parser.add_argument("--keep", type=Path, help="keep the logs of the jobs in this folder")
     options = parser.parse_args(arguments)
@@ -341,7 +342,7 @@ def main(arguments: list[str]) -> int:
     for name in options.only:
         folder, row = Path(tempfile.mkdtemp(prefix="lockkeeper-many-")), {"benchmark": "many", "what": name}
         try:
-            for part in MEASURED[name](folder, options.seconds):
+            for part in MEASURED[name](folder, options.seconds, options.scale):
                 print(part, file=sys.stderr, flush=True)
                 row |= part
         except (AssertionError, TimeoutError, RuntimeError) as failure:

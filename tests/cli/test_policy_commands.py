@@ -257,7 +257,7 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_reported
 def test_where_kafka_does_not_say_the_offset_of_what_it_has_taken_a_newer_one_is_demanded(
     policies: Policies, folder: Path, settings: Settings
 ) -> None:
-    """It acknowledges a repeated batch as a duplicate, without its place: an older offset would let old answers pass."""
+    """Kafka calls a repeated batch a duplicate, and names no place. An older offset would let old answers pass."""
     [published] = policies("apply", str(folder), "--json").records
     demanded = with_unknown(settings, {policies.topic: {"0": UNKNOWN}})
     assert demanded[policies.topic]["0"] >= published[policies.topic]["0"]
