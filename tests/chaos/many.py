@@ -9,6 +9,7 @@ a steady rate, from the record it sends to the committed decision it reads.
 import argparse
 import itertools
 import json
+import os
 import random
 import shutil
 import sys
@@ -113,6 +114,13 @@ class Stage:
         }
         self.peak = {name: max(before, round(now[name], 1)) for name, before in self.peak.items()}
 
+    def idle_cores(self, seconds: float = 10.0) -> float:
+        """How many cores the job takes while nothing is asked."""
+        assert self.job is not None
+        before, began = _cpu_seconds(self.job.everything()), time.monotonic()
+        time.sleep(seconds)  # it is the length that is measured
+        return round((_cpu_seconds(self.job.everything()) - before) / (time.monotonic() - began), 2)
+
     def await_all(self) -> float:
         """The seconds until all that is there now is decided."""
         began = time.monotonic()
@@ -128,6 +136,18 @@ class Stage:
         if self.job is not None:
             self.job.stop()
         self._broker.stop()
+
+
+def _cpu_seconds(pids: Iterable[int]) -> float:
+    """Of user and system time of processes."""
+    ticks = 0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 BY_BROKER = {"message.timestamp.type": "LogAppendTime"}
@@ -208,7 +228,7 @@ def partitions(folder: Path, seconds: float, scale: float) -> Iterator[dict[str,
         def probe(number: int) -> tuple[str, int | None, bytes, dict[str, Any]]:
             return dice.choice(names), dice.randrange(PARTITIONS), b"k", _asked(number, "probe")
 
-        yield {"latency_ms": Latencies(stage, probe).during(seconds)}
+        yield {"latency_ms": Latencies(stage, probe).during(seconds), "idle_cores": stage.idle_cores()}
         for topic, number in partitions_of(stage.admin, names):
             stage.producer.produce(topic, json.dumps(_asked(number, topic)).encode(), b"k", number)
             stage.producer.poll(0)
@@ -277,7 +297,7 @@ def facts(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]
         def probe(prefix: str) -> Probe:
             return lambda number: (topic, None, b"k-%d" % number, _asked(number, prefix))
 
-        yield {"latency_ms": Latencies(stage, probe("calm")).during(seconds)}
+        yield {"latency_ms": Latencies(stage, probe("calm")).during(seconds), "idle_cores": stage.idle_cores()}
 
         def changing(number: int) -> tuple[str, int | None, bytes, dict[str, Any]]:
             if number % int(RATE) == 0:
@@ -311,7 +331,7 @@ def statements(folder: Path, seconds: float, scale: float) -> Iterator[dict[str,
         def probe(number: int) -> tuple[str, int | None, bytes, dict[str, Any]]:
             return topic, None, b"k-%d" % number, draw(dice)
 
-        yield {"latency_ms": Latencies(stage, probe).during(seconds)}
+        yield {"latency_ms": Latencies(stage, probe).during(seconds), "idle_cores": stage.idle_cores()}
         policies = [document for document in documents if not traffic.is_fact(document)]
 
         def changing(number: int) -> tuple[str, int | None, bytes, dict[str, Any]]:
