@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run` alone) fenced: another "
+    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run`, `monitor`) fenced: another "
     "instance with the same job_name took over."
 )
 

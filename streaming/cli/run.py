@@ -110,7 +110,7 @@ class _Ready:
 
 def _give_up() -> None:
     """End without order, as by a kill: what was not committed is decided by the next start."""
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start decides it")
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
     end_at_once(0)
 
 
