@@ -360,7 +360,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     failed = False
     for name in options.only:
-        folder, row = Path(tempfile.mkdtemp(prefix="lockkeeper-many-")), {"benchmark": "many", "what": name}
+        folder, row = (
+            Path(tempfile.mkdtemp(prefix="lockkeeper-many-")),
+            {"benchmark": "many", "what": name, "scale": options.scale},
+        )
         try:
             for part in MEASURED[name](folder, options.seconds, options.scale):
                 print(part, file=sys.stderr, flush=True)
