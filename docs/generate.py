@@ -697,9 +697,10 @@ def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
 
 
 MANY = """\
-`make many` starts a broker and a job with default settings for each table. `start` is the time until `/readyz` succeeds,
-in seconds. Latencies are those of 20 requests a second, from producing a request to reading its decision, in ms. Memory is
-the largest private memory of the processes, in MiB. [Sizing](../guides/operate.md#sizing) describes what follows."""
+`make many` starts a broker and a job with default settings for each table. `start` is the time until `/readyz`
+succeeds, in seconds. Latencies are those of 20 requests a second, from producing a request to reading its decision, in
+ms. Memory is the largest private memory of the processes, in MiB. [Sizing](../guides/operate.md#sizing) describes what
+follows."""
 
 
 def _many(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

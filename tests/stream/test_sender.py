@@ -447,9 +447,8 @@ def test_offsets_of_more_partitions_than_one_batch_of_the_coordinator_has_are_co
 ) -> None:
     """It refuses a request whose offsets, with what is written beside them, are more than 1 MiB."""
     topic, count, beside = fresh_name("wide"), 300, "x" * 4_000
-    AdminClient({"bootstrap.servers": broker.bootstrap_servers}).create_topics([NewTopic(topic, count, 1)])[
-        topic
-    ].result(60)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, count, 1)])[topic].result(60)
     offsets = [TopicPartition(topic, number, number, beside) for number in range(count)]
     place.output.publish([], offsets)
     found = place.output.group.committed([TopicPartition(topic, number) for number in range(count)], timeout=30)
