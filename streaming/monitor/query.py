@@ -54,10 +54,11 @@ log = structlog.get_logger()
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# With one slot. A task takes so many in TODO s, and a batch each `trigger_seconds` still keeps up with 10,000 a second.
+# With one slot, where decisions wait for each task: a batch each `trigger_seconds` keeps up with 10,000 a second.
 ONE_SLOT_RECORDS = 50_000
-# Kafka answers so until a setting or an ACL is corrected; UNKNOWN_TOPIC also where a topic is deleted.
-LASTING = ("AUTHORIZATION", "AUTHENTICATION", "UNKNOWN_TOPIC")
+# Kafka answers so until a setting or an ACL is corrected. Brokers that start know no topics: a deleted one is
+# TopicChanged.
+LASTING = ("AUTHORIZATION", "AUTHENTICATION")
 
 STOP_SECONDS = 4.0  # for the batch at hand, and as long for Spark: signals allow ten for the whole job
 
