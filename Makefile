@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
+.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -101,6 +101,9 @@ explore: $(TOOLS)-test ## Look for counterexamples: the properties with new exam
 
 chaos: $(TOOLS)-test ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")
 	$(BIN)/python -m tests.chaos $(ARGS)
+
+many: $(TOOLS)-test ## Measure many partitions, tenants, facts and statements (ARGS="--only tenants --scale 0.1")
+	$(BIN)/python -m tests.chaos.many $(ARGS)
 
 CHANGES ?= 1000
 # With MINUTES: a change each second for so long, and what the job takes of the machine meanwhile.

@@ -401,6 +401,7 @@ def performance() -> str:
         lines += [_job_panels(jobs), ""]
     if (MEASURED / "changes-topic.jsonl").exists():
         lines += _changes_topic(_measured("changes-topic.jsonl"))
+    lines += _many(_measured("many.jsonl"))
     servers = _measured("serve.jsonl")
     lines += ["## Over HTTP", "", SERVE]
     if servers:
@@ -693,6 +694,28 @@ def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
     loads = [row["machine"]["load"] for row in rows]
     load = f"at load averages of {min(loads):.0f} to {max(loads):.0f}"
     return f"Measured on {' and '.join(days)} with {where}, {load}."
+
+
+MANY = """\
+`make many` starts a broker and a job with default settings for each table. `start` is the time until `/readyz`
+succeeds, in seconds. Latencies are those of 20 requests a second, from producing a request to reading its decision, in
+ms. Memory is the largest private memory of the processes, in MiB. [Sizing](../guides/operate.md#sizing) describes what
+follows."""
+
+
+def _many(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What many partitions, tenants, facts and statements take; one table for each."""
+    if rows:
+        yield from ("## Many partitions, tenants, facts, statements", "", MANY, "", _measured_where(rows), "")
+    for row in rows:
+        shown = {name: value for name, value in row.items() if name not in ("benchmark", "what", "machine", "at")}
+        yield from (f"### Many {row['what']}, {row['at']}", "", *_table(("measure", "value"), _flat(shown)), "")
+
+
+def _flat(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        text = ", ".join(f"{key} {one:,}" for key, one in value.items()) if isinstance(value, dict) else value
+        yield name.replace("_", " "), f"{text:,}" if isinstance(text, int | float) else str(text)
 
 
 SOAK = """\

@@ -1,4 +1,4 @@
-"""The application: the enforcer's query and the monitor's, on one Spark."""
+"""The applications: the enforcer's query and the monitor's on one Spark, and the monitor's alone."""
 
 import contextlib
 import threading
@@ -16,16 +16,18 @@ from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of
-from streaming.kafka.manifests import enforcer_permissions, permissions_of
+from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
 from streaming.kafka.topics import Problem, check_topics, explained_problems
-from streaming.monitor.query import MonitorStep, RunningMonitor
+from streaming.monitor.query import MonitorObserver, MonitorStep
+from streaming.monitor.running import RunningMonitor, run_alone
 from streaming.ops.metrics import Step
-from streaming.ops.watch import ProgressListener, Watch
-from streaming.runtime.checkpoints import checkpoints_locked
+from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
+from streaming.ops.watch import Watch
+from streaming.runtime.checkpoints import checkpoints_locked, locked
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
-from streaming.settings import Settings
+from streaming.settings import Settings, check_separate_monitor, monitor_settings
 from streaming.topics import Sizes
 
 log = structlog.get_logger()
@@ -87,6 +89,34 @@ def run(
         enforcer.run()
 
 
+def run_monitor(
+    settings: Settings,
+    stop: threading.Event,
+    on_step: MonitorObserver = lambda _step, _batch: None,
+    watch: MonitorWatch | None = None,
+) -> None:
+    """Run the monitor as an application of its own until `stop` is set; see `run`, which leaves it out then.
+
+    Raises SettingsError where `run` does not leave it out; CannotStart, CannotWrite, Fenced and JobStopped as `run`.
+    """
+    check_separate_monitor(settings)
+    watch, own = watch or MonitorWatch(settings), monitor_settings(settings)
+    _check_monitor_permissions(settings)
+    with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
+        stack.enter_context(watch.watchdog.watched())
+        stack.enter_context(explained(own))
+        stack.enter_context(locked(own.checkpoint))
+        with watch.watchdog.during("start Spark"):
+            spark = stack.enter_context(_session(own, watch))
+        run_alone(settings, spark, stop, on_step, watch)
+
+
+def _check_monitor_permissions(settings: Settings) -> None:
+    missing = missing_permissions(admin_client(settings), monitor_permissions(settings))
+    if missing:
+        raise CannotStart(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing))
+
+
 def _check_cluster(settings: Settings) -> None:
     """Check what can be checked before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
@@ -107,7 +137,7 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
     principal, servers = principal_of(settings.kafka), settings.bootstrap_servers
     if refused := [permission for permission in missing if permission in needed]:
         raise CannotStart(explain_missing(principal, servers, refused))
-    if missing and settings.monitor.enabled:
+    if missing and settings.monitor.runs_within_job:
         log.error("the monitor cannot run", error=explain_missing(principal, servers, missing))
 
 
@@ -121,7 +151,7 @@ def refuse_or_warn(problems: Iterable[Problem]) -> None:
 
 
 @contextlib.contextmanager
-def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
+def _session(settings: Settings, watch: QueryWatch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))

@@ -107,12 +107,14 @@ class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The monitor: `rules` of all systems, `systems` what is otherwise for one of them, `exempt`: who is left out.
 
+    `separate`: an application of its own, `lockkeeper monitor`, runs it, and `lockkeeper run` leaves it out.
     `checkpoint`: "" for that of the job with `-monitor` after it. `partitions`: of its state, fixed with the first
     checkpoint. `max_records`: of a micro-batch. `accesses_per_subject`: remembered at once; older ones are forgotten,
     and not held against the subject.
     """
 
     enabled: bool = True
+    separate: bool = False
     checkpoint: str = ""
     trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
@@ -126,6 +128,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for system in self.systems:
             self.rules_of(system)
         _rules_from(self.rules, {})
+
+    @property
+    def runs_within_job(self) -> bool:
+        """Whether `lockkeeper run` runs it."""
+        return self.enabled and not self.separate
 
     @property
     def narrowest_window_ms(self) -> int:

@@ -184,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     and a request answered `error`, `unknown-system`.
     `trust`: by topic of requests, answered requests or audit events, what its producers may claim; one not named gets
     all but `time`.
+    `weights`: by input topic, its share of a batch while more records wait than a batch has; one not named has 1.
     `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
@@ -207,6 +208,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     systems: tuple[str, ...] = DEFAULT_SYSTEMS
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}
+    weights: dict[str, Seconds] = {}
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
@@ -276,6 +278,7 @@ def check_settings(given: Mapping[str, Any], where: str = "settings") -> Setting
         raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
     _check_systems(given, settings, where)
     _check_trust(settings, where)
+    _check_weights(settings, where)
     _check_registry(settings, where)
     _check_serve(settings, where)
     return settings
@@ -421,6 +424,13 @@ def _check_trust(settings: Settings, where: str) -> None:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
 
 
+def _check_weights(settings: Settings, where: str) -> None:
+    for topic in settings.weights:
+        if topic not in settings.topics.inputs:
+            inputs = settings.topics.inputs
+            raise SettingsError(f"{where}: weights.{topic}: not one of topics.requests, topics.audit: {inputs}")
+
+
 def _check_serve(settings: Settings, where: str) -> None:
     serve = settings.serve
     if unknown := serve.trust - DEFAULT_TRUST:
@@ -489,6 +499,19 @@ def monitor_settings(settings: Settings) -> Settings:
     place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
     monitor = msgspec.structs.replace(settings.monitor, systems=_monitored(settings))
     return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place, monitor=monitor)
+
+
+def check_separate_monitor(settings: Settings) -> None:
+    """Raise SettingsError where `lockkeeper run` runs the monitor: it and `lockkeeper monitor` would fence each other.
+
+    Or where heartbeats are missing, as `lockkeeper run` takes the monitor for switched off.
+    """
+    for name, is_set in (("enabled", settings.monitor.enabled), ("separate", settings.monitor.separate)):
+        if not is_set:
+            raise SettingsError(
+                f"monitor.{name}: must be true for `lockkeeper monitor`. Set it in the settings of `lockkeeper run`, "
+                "too, which then leaves the monitor to `lockkeeper monitor`"
+            )
 
 
 def unrecorded_systems(settings: Settings) -> list[str]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run` alone) fenced: another "
-    "instance with the same job_name took over."
+    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run`, `monitor`) fenced: "
+    "another instance with the same job_name took over."
 )
 
 

@@ -63,6 +63,39 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     echo_err("stopped")
 
 
+@app.command("monitor")
+def monitor(config: Config = None, bootstrap: Bootstrap = None) -> None:
+    """Run the monitor as an application of its own, until SIGTERM or Ctrl-C.
+
+    It compares audit events with decisions and raises alerts. By default `lockkeeper run` does so, too, on the same
+    cores. With the setting `monitor.separate: true`, which both commands need, `lockkeeper run` leaves it to this one.
+
+    It ends within 10 s with exit code 0, and has the exit codes, the metrics endpoint and the log of `lockkeeper run`,
+    but a consumer group, a transactional id and a checkpoint of its own: those of the job with the suffix -monitor. On
+    the same machine it needs another metrics.port.
+
+    \b
+    Examples:
+      lockkeeper monitor --config lockkeeper.yaml
+      LOCKKEEPER_MONITOR_SEPARATE=true LOCKKEEPER_METRICS_PORT=9465 lockkeeper monitor
+    """
+    from streaming.ops.telemetry import configure_logs
+    from streaming.ops.watch import observing_monitor
+    from streaming.settings import check_separate_monitor
+
+    settings = settings_of(config, bootstrap)
+    check_separate_monitor(settings)
+    topics = settings.topics
+    reach(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))
+    configure_logs(settings, sys.stderr)
+    with observing_monitor(settings) as watch, stop_on_signals(_give_up) as stop:
+        from streaming.application import run_monitor
+
+        echo_err(f"starting Spark for the monitor of {topics.decisions} at {settings.bootstrap_servers}")
+        run_monitor(settings, stop, watch=watch)
+    echo_err("stopped")
+
+
 class _Ready:
     """Prints a line when the first batch is committed."""
 
@@ -77,7 +110,7 @@ class _Ready:
 
 def _give_up() -> None:
     """End without order, as by a kill: what was not committed is decided by the next start."""
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start decides it")
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
     end_at_once(0)
 
 

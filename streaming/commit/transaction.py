@@ -40,6 +40,7 @@ FIRST_ATTEMPTS = 3
 PIECE_BYTES = 6_000
 MOST_PIECES = 40
 CLOSE_SECONDS = 1
+OFFSETS_BYTES = 256 << 10  # a broker takes 1 MiB, in which each partition also has the name of the group, and more
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 NOT_INITIALIZED = -1
@@ -186,8 +187,9 @@ class Output:
 
     def is_unavailable(self, error: BaseException) -> bool:
         """Whether an error is a fault of Kafka's that may pass, also where Spark or Java met it."""
-        if isinstance(error, Py4JJavaError):
-            return bool(self._sender.isUnavailable(error.java_exception))
+        java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+        if java is not None:  # PySpark's own errors keep Java's so
+            return bool(self._sender.isUnavailable(java))
         return is_unavailable(error)
 
     def failed_by_kafka(self, query: StreamingQuery) -> bool:
@@ -254,7 +256,8 @@ class Output:
                 self._producer.beginTransaction()
                 self._write(results, evaluated)
             with self._during("send the offsets to Kafka"):
-                self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
+                for lines in _in_portions(_lines(offsets)):
+                    self._producer.sendOffsetsToTransaction(self._sender.offsets(lines), self._member)
             before_commit()
             self._end_transaction()
         except Py4JJavaError as error:
@@ -349,9 +352,24 @@ def describe_transaction(jvm: Any, settings: Settings) -> Transaction | None:
         admin.close(jvm.java.time.Duration.ZERO)
 
 
-def _lines(offsets: Iterable[TopicPartition]) -> str:
+def _lines(offsets: Iterable[TopicPartition]) -> Iterator[str]:
     """As `Sender.java` reads them; neither names of topics nor JSON hold a tab or the end of a line."""
-    return "\n".join(f"{tp.topic}\t{tp.partition}\t{tp.offset}\t{tp.metadata}" for tp in offsets)
+    return (f"{tp.topic}\t{tp.partition}\t{tp.offset}\t{tp.metadata}" for tp in offsets)
+
+
+def _in_portions(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of each request. The coordinator writes those of one request as one batch of `__consumer_offsets`, and
+    refuses what is larger than its max.message.bytes with INVALID_COMMIT_OFFSET_SIZE: 10,000 partitions are.
+    """
+    portion: list[str] = []
+    size = 0
+    for line in lines:
+        if portion and size + len(line) > OFFSETS_BYTES:
+            yield "\n".join(portion)
+            portion, size = [], 0
+        portion.append(line)
+        size += len(line)
+    yield "\n".join(portion)
 
 
 def _chain(error: Py4JJavaError) -> Iterator[Any]:

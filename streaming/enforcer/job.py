@@ -44,12 +44,13 @@ from streaming.kafka.clients import (
 )
 from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
+from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import VERDICTS
-from streaming.runtime.executors import count_executors, describe_spark
+from streaming.runtime.executors import describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -127,7 +128,8 @@ class Enforcer:
         self._ending = False
         self._last_batch = -1  # the newest that this run has committed
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
-        self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
+        self._limits = ReadLimits(settings.max_records, settings.weights)
+        self._slots = spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
@@ -160,7 +162,7 @@ class Enforcer:
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
-                    self._check_executors()
+                    check_executors(self._spark, self._settings, self._watch.health)
                     if self._fact_lag is not None:
                         self._fact_lag.poll()
                     self._between_batches()
@@ -186,24 +188,6 @@ class Enforcer:
         except (KafkaException, TimeoutError, KeyError):
             return None
         return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
-
-    def _check_executors(self) -> None:
-        """Raise JobStopped when Spark has had no executors for too long.
-
-        A standalone master that was restarted without `spark.deploy.recoveryMode` does not know the application: its
-        workers end the executors, none is started again, and the driver waits for them without end.
-        """
-        health, count = self._watch.health, count_executors(self._spark)
-        # Dynamic allocation ends executors that have nothing to do.
-        may_be_none = self._settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
-        health.executors(1 if may_be_none else count)
-        if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
-            raise JobStopped(
-                f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "
-                "without spark.deploy.recoveryMode, it forgot the application, and the next start of the job registers "
-                "it. If this was the first start, check that the workers have enough free cores and memory, and can "
-                "reach the driver"
-            )
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
@@ -292,16 +276,18 @@ class Enforcer:
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
             self._limits.limit_first_read(ends, self._tracker.committed)
-        return self._limits.first(
-            ends, self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
-        )
+        committed, replayed = self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
+        newest = self._newest(ends) if self._limits.is_full(ends, committed) else {}
+        return self._limits.first(ends, committed, replayed, newest)
 
     def _next_range(self, ends: Offsets) -> OffsetRange:
-        newest: Offsets = {}
-        # Where Kafka does not answer, what is newer waits for the next range.
+        return self._limits.next(ends, self._newest(ends), self._tracker.committed)
+
+    def _newest(self, ends: Offsets) -> Offsets:
+        """The newest ends of the input partitions; none where Kafka does not answer: what is newer waits then."""
         with contextlib.suppress(KafkaException, TimeoutError), self._during("read the ends of the input topics"):
-            newest = last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
-        return self._limits.next(ends, newest, self._tracker.committed)
+            return last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
+        return {}
 
     def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
         """The records of a range; `records`: of the Spark batch."""

@@ -5,6 +5,9 @@ offset, and what is left of the Spark batch is read from there, about as much at
 is a batch by the promises: its policies are read after its range is fixed, and it has a transaction. Meanwhile
 partitions that are done are read on to their newest end, so that nothing waits for the backlog of one partition. When
 Spark proposes these records, they are decided, and by rule 2 left out.
+
+A Spark batch is also decided in parts where it would let a topic or partition wait for the backlog of others: then each
+part has their fair shares, see `shares`.
 """
 
 import math
@@ -17,6 +20,7 @@ import numpy as np
 
 from streaming.commit.checkpoint import Offsets
 from streaming.commit.evaluation import SideOutput
+from streaming.enforcer.shares import fair_shares, is_starved
 from streaming.enforcer.source import Int64Array, Row
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Counts
@@ -26,6 +30,8 @@ from streaming.records.size_gate import record_size
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
 LEAST_SHARE = 1 / 1024  # of a transaction's bytes, however often Kafka did not take one
+# A partition is a task, which takes 10 to 30 ms also for one record: 10,000 at once would be a batch of minutes.
+MOST_PARTITIONS = 200
 FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 
 
@@ -45,6 +51,11 @@ class OffsetRange(msgspec.Struct, frozen=True):
     def decided(self, side_outputs: Iterable[SideOutput]) -> Offsets:
         """Up to where each partition is decided: to the end, or to where the first of its tasks stopped."""
         return {**self.ends, **stops(side_outputs)}
+
+
+def _undecided(ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> Offsets:
+    """How many offsets there are before the end of each partition that are not decided."""
+    return {partition: max(end - committed.get(partition, 0), 0) for partition, end in ends.items()}
 
 
 def stops(side_outputs: Iterable[SideOutput]) -> Offsets:
@@ -69,12 +80,15 @@ def counted(side_outputs: Iterable[SideOutput]) -> list[bool]:
 class ReadLimits:
     """How many offsets to read at once of the partitions of which all were too much. `most`: those of a Spark batch.
 
-    `stalled`: partitions of which nothing was decided the last time. `share`: of its bytes, for the next transaction.
+    `weights`: of input topics, for their shares of a batch; 1 by default. `stalled`: partitions of which nothing was
+    decided the last time. `share`: of its bytes, for the next transaction.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most: int, weights: Mapping[str, float] | None = None) -> None:
+        self._most, self._weights = most, weights or {}
         self._limits: Offsets = {}
+        self._ranges = 0
+        self._read_in: Offsets = {}  # the number of the range in which a partition was read last
         self.stalled: set[Partition] = set()
         self.share = 1.0
 
@@ -98,8 +112,26 @@ class ReadLimits:
             if end - committed.get(partition, 0) > FEW_OFFSETS:
                 self._limits.setdefault(partition, FEW_OFFSETS)
 
-    def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> OffsetRange:
-        """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again."""
+    def is_full(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> bool:
+        """Whether Spark has left records for later batches, as far as the size of this one shows.
+
+        It rounds the part of each partition down, or up to one.
+        """
+        return sum(_undecided(ends, committed).values()) + len(ends) >= self._most
+
+    def first(
+        self,
+        ends: Mapping[Partition, int],
+        committed: Mapping[Partition, int],
+        replayed: bool,
+        newest: Mapping[Partition, int] | None = None,
+    ) -> OffsetRange:
+        """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again.
+
+        `newest`: the newest ends, where the batch is full.
+        """
+        if newest and is_starved(_undecided(ends, committed), self._shares(ends, newest, committed)):
+            return self.next(ends, newest, committed)
         part = self.next(ends, {}, committed)
         if part.undecided and (replayed or any(end < ends[partition] for partition, end in part.ends.items())):
             return part
@@ -108,22 +140,34 @@ class ReadLimits:
     def next(
         self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
     ) -> OffsetRange:
-        """What to decide next of a Spark batch with these ends, and of partitions that are done up to their newest."""
+        """What to decide next of a Spark batch with these ends, and beyond it: by fair shares of what waits."""
         starts = {partition: committed.get(partition, 0) for partition in ends}
-        most = max(self._most // max(len(ends), 1), 1)  # of a partition that is done
-        reached: Offsets = {}
-        for partition, start in starts.items():
-            if start < ends[partition]:
-                reached[partition] = min(ends[partition], start + self._limits.get(partition, ends[partition]))
-            else:
-                limit = min(self._limits.get(partition, most), most)
-                reached[partition] = max(min(newest.get(partition, start), start + limit), start)
+        shares = self._shares(ends, newest, committed) if newest else self._in_turn(_undecided(ends, committed))
+        reached = {
+            partition: start + min(share := shares.get(partition, 0), self._limits.get(partition, share))
+            for partition, start in starts.items()
+        }
         return OffsetRange(starts, reached)
+
+    def _shares(
+        self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
+    ) -> Offsets:
+        known = {partition: max(end, newest.get(partition, end)) for partition, end in ends.items()}
+        return fair_shares(self._in_turn(_undecided(known, committed)), self._most, self._weights)
+
+    def _in_turn(self, waiting: Mapping[Partition, int]) -> Offsets:
+        """What waits, of so many partitions as a range may have: those go first that were read the longest ago."""
+        waits = [partition for partition, count in waiting.items() if count]
+        if len(waits) > MOST_PARTITIONS:
+            waits.sort(key=lambda partition: (self._read_in.get(partition, 0), partition))
+        return {partition: waiting[partition] for partition in waits[:MOST_PARTITIONS]}
 
     def note(self, range_: OffsetRange, side_outputs: Iterable[SideOutput]) -> None:
         """Learn from what was decided of a range."""
         side_outputs = list(side_outputs)
         stopped = stops(side_outputs)
+        self._ranges += 1
+        self._read_in |= dict.fromkeys(range_.undecided, self._ranges)
         shares = dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
         for one in side_outputs:
             shares[one.partition] = max(one.decided.share, shares.get(one.partition, 0.0))

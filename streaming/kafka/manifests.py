@@ -79,7 +79,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
     requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (AclResource("group", CLIENT_GROUP), DESCRIBE)]
     everything = [spec.name for spec in topic_specs(topics)]
     everybody: dict[str, Iterable[Right]] = {
-        job: _of_the_job(settings),
+        **_of_the_applications(settings),
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
         f"{job}-client": [*requesting, (_groups(f"{job}-client"), READ)],
@@ -106,6 +106,11 @@ def permissions_of(settings: Settings, user: str) -> list[Permission]:
 def enforcer_permissions(settings: Settings) -> list[Permission]:
     """Those of the job's without which it decides nothing; what its monitor needs beside them is left out."""
     return _one_by_one(_together(_of_the_enforcer(settings)))
+
+
+def monitor_permissions(settings: Settings) -> list[Permission]:
+    """Those of the monitor as an application of its own."""
+    return _one_by_one(_together(_of_the_monitor(settings)))
 
 
 def _one_by_one(rights: Mapping[AclResource, list[str]]) -> list[Permission]:
@@ -135,9 +140,12 @@ def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Rig
     yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE
 
 
-def _of_the_job(settings: Settings) -> Iterator[Right]:
-    yield from _of_the_enforcer(settings)
-    yield from _of_the_monitor(settings)
+def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
+    """The job, and the monitor where that is an application of its own."""
+    enforcer, monitor = _of_the_enforcer(settings), _of_the_monitor(settings)
+    if settings.monitor.separate:
+        return {settings.job_name: enforcer, monitor_settings(settings).job_name: monitor}
+    return {settings.job_name: [*enforcer, *monitor]}
 
 
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import Key, encode_document, identify
 from streaming.kafka.authorship import Authorship, Headers, authorship_of
-from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
+from streaming.kafka.clients import Partition, admin_client, last_stable_offsets, log_ends
 from streaming.kafka.committed import RecordKey, records_between
 from streaming.kafka.permissions import (
     Permission,
@@ -27,6 +27,10 @@ from streaming.settings import Settings
 
 Offsets = dict[str, dict[str, int]]
 """The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""
+
+UNKNOWN = -1
+"""The offset of a record that Kafka acknowledged as a repetition (DUPLICATE_SEQUENCE_NUMBER): it does not say where the
+first one stands. It happens when a partition's leader moves."""
 
 TRANSACTION_MS = 30_000
 POLL_SECONDS = 0.005
@@ -179,13 +183,25 @@ class _Attempts:
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
     try:
-        return write(transactional_producer(settings, systems), records)
+        return with_unknown(settings, write(transactional_producer(settings, systems), records))
     except PublishFailed as failed:
         cause = failed.__cause__
         if isinstance(cause, KafkaException) and is_not_authorized(cause.args[0], "transactionalId"):
             needed = Permission("transactionalId", transactional_id(settings, systems), "Write")
             raise PublishFailed(f"nothing was published: {_explain_missing(settings, [needed])}") from cause
         raise
+
+
+def with_unknown(settings: Settings, offsets: Offsets) -> Offsets:
+    """In place of offsets that Kafka did not say, those before the ends: what is published by then is not older."""
+    unknown = [(topic, int(number)) for topic, at in offsets.items() for number in at if at[number] == UNKNOWN]
+    if not unknown:
+        return offsets
+    try:
+        ends = log_ends(admin_client(settings), unknown)
+    except (KafkaException, TimeoutError) as error:
+        raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
+    return {**offsets, **{topic: {str(number): ends[topic, number] - 1} for topic, number in unknown}}
 
 
 def await_visible(settings: Settings, offsets: Offsets) -> None:
@@ -260,14 +276,16 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
 def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
     """Write the records in one transaction; they are asked for once other publishers are fenced.
 
+    The offsets are those of the topics' last records, or `UNKNOWN`.
+
     Raises PublishFailed, and PublisherFenced.
     """
     offsets: Offsets = {}
 
     def note(error: KafkaError | None, message: Message) -> None:
         topic, offset = message.topic(), message.offset()
-        if error is None and topic is not None and offset is not None:
-            offsets.setdefault(topic, {})[str(message.partition())] = offset
+        if error is None and topic is not None:
+            offsets.setdefault(topic, {})[str(message.partition())] = UNKNOWN if offset is None else offset
 
     try:
         producer.init_transactions(SECONDS)

@@ -7,17 +7,14 @@ committed offsets without the state of before: alerts may then repeat, under the
 """
 
 import contextlib
-import functools
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import structlog
 from confluent_kafka import KafkaException
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,26 +23,29 @@ from streaming.commit.checkpoint import Checkpoint, format_offsets
 from streaming.commit.offsets import OffsetTracker, check_group, open_offset_tracker
 from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options, polling
-from streaming.errors import CannotStart, Fenced, JobStopped, Stopping, TopicChanged
+from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
+    RETRIED_SECONDS,
     Partition,
     admin_client,
     cluster_id,
+    error_name,
     first_offsets,
     lags,
+    last_stable_offsets,
     offsets_since,
     partitions_of,
     topic_ids,
 )
 from streaming.monitor.intake import SCHEMA, Alignment, Intake, Times, send_times
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
-from streaming.ops.watch import ProgressListener, Watch
+from streaming.ops.queries import MonitorWatch, QueryWatch
 from streaming.records.encodings import Encodings
-from streaming.records.formats import JSON_HEADERS, Result, shorten
+from streaming.records.formats import JSON_HEADERS, Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import tasks_beside, use_pool
 from streaming.runtime.spark_errors import why_ended
-from streaming.settings import Settings, monitor_settings, unrecorded_systems
+from streaming.settings import Settings, monitor_settings
 from streaming.snapshots.documents import SINCE
 from streaming.topics import dead_letters_of
 
@@ -53,6 +53,12 @@ log = structlog.get_logger()
 
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+# With one slot, where decisions wait for each task: a batch each `trigger_seconds` keeps up with 10,000 a second.
+ONE_SLOT_RECORDS = 50_000
+# Kafka answers so until a setting or an ACL is corrected. Brokers that start know no topics: a deleted one is
+# TopicChanged.
+LASTING = ("AUTHORIZATION", "AUTHENTICATION")
 
 STOP_SECONDS = 4.0  # for the batch at hand, and as long for Spark: signals allow ten for the whole job
 
@@ -66,6 +72,11 @@ def watched_topics(settings: Settings) -> tuple[str, ...]:
     return topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs)
 
 
+def lasts(error: BaseException) -> bool:
+    """Whether Kafka answers so until something is corrected."""
+    return isinstance(error, KafkaException) and any(part in error_name(error) for part in LASTING)
+
+
 class MonitorQuery:
     """One run of the monitor, on a session of `monitor_session`. Making it fences every other one of this name.
 
@@ -77,12 +88,13 @@ class MonitorQuery:
         settings: Settings,
         session: SparkSession,
         on_step: MonitorObserver = lambda _step, _batch: None,
-        watch: Watch | None = None,
+        watch: QueryWatch | None = None,
     ) -> None:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
         self._busy, self._stopping = threading.Lock(), False
-        self._watch = watch or Watch(settings)
+        self._last_commit = time.monotonic()
+        self._watch = watch or MonitorWatch(settings)
         self._spark, self._topics = session, watched_topics(settings)
         self._admin = admin_client(self._settings)
         self._topic_ids = topic_ids(self._admin, self._topics)
@@ -152,19 +164,30 @@ class MonitorQuery:
             **connection_options(settings),
             **polling(settings, monitor.partitions, settings.limits.record_out),
             "subscribe": ",".join(self._topics),
-            "maxOffsetsPerTrigger": str(monitor.max_records),
+            "maxOffsetsPerTrigger": str(self._max_records()),
             "startingOffsets": format_offsets(starts),
         }
         records = self._spark.readStream.format("kafka").options(**options).load()
         topics, window = settings.topics, monitor.narrowest_window_ms
         formats = self._encodings.of_decisions(topics.decisions)
         intake = Intake(topics.decisions, topics.verdicts, window, formats)
-        # A task of a backlog holds its slot for long: 16 s were measured, in which decisions waited for both of two.
-        tasks = tasks_beside(self._spark, monitor.partitions)
-        inputs = records.coalesce(tasks).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
+        inputs = self._beside_decisions(records).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
         keyed = inputs.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
-        found = keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
-        return found.coalesce(tasks)  # a task then has several partitions of the state, one after the other
+        return self._beside_decisions(keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime"))
+
+    def _beside_decisions(self, rows: DataFrame) -> DataFrame:
+        """In so few tasks that decisions have a slot: a task may have several partitions, one after the other.
+
+        A task of a backlog holds its slot for long: 16 s were measured, in which decisions waited for both of two.
+        """
+        tasks = tasks_beside(self._spark, self._settings.monitor.partitions)
+        return rows if self._settings.monitor.separate or tasks is None else rows.coalesce(tasks)
+
+    def _max_records(self) -> int:
+        """Of a batch. With one slot, decisions wait for each task."""
+        monitor = self._settings.monitor
+        shares_its_slot = not monitor.separate and tasks_beside(self._spark, monitor.partitions) is None
+        return min(monitor.max_records, ONE_SLOT_RECORDS) if shares_its_slot else monitor.max_records
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
         with self._busy:
@@ -194,6 +217,7 @@ class MonitorQuery:
         elif found or self._tracker.lacks(ends):
             read_until = None if math.isinf(times.until) else int(times.until)
             self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch, read_until)
+        self._watch.monitor_committed()
         self._on_step("monitor-committed", batch)
 
     def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
@@ -235,6 +259,7 @@ class MonitorQuery:
         written = self._encodings.encoded(results)
         self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))
         self._tracker.advance(offsets)
+        self._last_commit = time.monotonic()
         self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
@@ -248,9 +273,37 @@ class MonitorQuery:
         self._watch.remove_consumer_group(self._settings.job_name)
         self._opened.close()
 
-    def cause(self, query: StreamingQuery) -> Exception:
-        """What the query ended by. Raises TopicChanged."""
+    def commit_when_idle(self) -> None:
+        """Commit the offsets again, from time to time: Kafka forgets those of a group that commits none.
+
+        By that a monitor without records also notices that it was fenced.
+        """
+        overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
+        if overdue and self._busy.acquire(blocking=False):
+            try:
+                if self.failure is None:
+                    self._publish([], {})
+            finally:
+                self._busy.release()
+
+    def waiting(self) -> int | None:
+        """Records that can be read and were not; None: Kafka does not answer."""
+        try:
+            ends = last_stable_offsets(self._admin, self._partitions, RETRIED_SECONDS)
+        except (KafkaException, TimeoutError):
+            return None
+        committed = self._tracker.committed
+        return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
+
+    def failed_by_kafka(self, query: StreamingQuery) -> bool:
+        """Whether it ended by a fault of Kafka's that may pass, such as a broker that restarts."""
         if self.failure is None:
+            return self._output.failed_by_kafka(query)
+        return not lasts(self.failure) and self._output.is_unavailable(self.failure)
+
+    def cause(self, query: StreamingQuery, by_kafka: bool) -> Exception:
+        """What the query ended by. `by_kafka`: by a fault of Kafka's that may pass. Raises TopicChanged."""
+        if self.failure is None and not by_kafka:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_topics()  # offsets that are gone end a query, with a message of Spark's that names no cause
         return self.failure or JobStopped(why_ended(query, self._settings))
@@ -280,126 +333,3 @@ def monitor_session(spark: SparkSession, settings: Settings) -> SparkSession:
     for name, value in own.items():
         session.conf.set(name, value)
     return session
-
-
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
-LATEST_START = 10.0  # s
-STEADY_SECONDS = 10.0  # after a failure: what ran for so long runs again
-POLL_SECONDS = 0.2
-END_SECONDS = 5.0  # of waiting for its end when the enforcer has ended
-REASON_CHARACTERS = 1000  # of what Spark says, which may be whole plans
-
-
-class RunningMonitor:
-    """The monitor while a job runs, on its own thread: no failure of it delays decisions.
-
-    It is started again, after a pause that grows, after any failure. Where another instance of the job fenced it,
-    that one fenced the enforcer too, which notices with its next commit and ends the job. `stop`: that of the job.
-    It starts once `decided` is set, or after `LATEST_START`: after a restart decisions go first.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        spark: SparkSession,
-        stop: threading.Event,
-        decided: threading.Event,
-        on_step: MonitorObserver,
-        watch: Watch,
-    ) -> None:
-        self._settings, self._spark, self._on_step, self._watch = settings, spark, on_step, watch
-        self._stop, self._decided, self._job_ended = stop, decided, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
-        self._reason = ""  # of the failure that was logged last; none: it runs
-
-    def __enter__(self) -> Self:
-        """Begin to start it."""
-        if self._settings.monitor.enabled:
-            for system in unrecorded_systems(self._settings):
-                log.warning(
-                    "unrequested-access is off: not all answers over HTTP are recorded (serve.record)", system=system
-                )
-            # Both queries need it, and to start it from two threads at once is not safe.
-            ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """Stop it; where it does not end soon, it ends with Spark."""
-        self._job_ended.set()
-        if self._thread.is_alive():
-            self._thread.join(END_SECONDS)
-
-    def _run(self) -> None:
-        pause = FIRST_PAUSE
-        self._await_first_batch()
-        while not self._stopping():
-            began = time.monotonic()
-            failure = self._run_once()
-            if failure is None or self._stopping():
-                return
-            pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else pause
-            self._note(failure)
-            self._sleep(max(pause, self._until_enforcer_commits()) if isinstance(failure, Fenced) else pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _await_first_batch(self) -> None:
-        latest = time.monotonic() + LATEST_START
-        while time.monotonic() < latest and not self._decided.is_set() and not self._stopping():
-            self._job_ended.wait(POLL_SECONDS)
-
-    @functools.cached_property
-    def _session(self) -> SparkSession:
-        """One for all runs: Spark keeps the listeners of each."""
-        session = monitor_session(self._spark, self._settings)
-        session.streams.addListener(ProgressListener(self._watch.monitored))
-        return session
-
-    def _run_once(self) -> Exception | None:
-        """Run it until it fails, and return by what; None: the job ends."""
-        try:
-            with contextlib.closing(MonitorQuery(self._settings, self._session, self._on_step, self._watch)) as monitor:
-                query = monitor.start()
-                try:
-                    self._await_end(query)
-                finally:
-                    self._watch.monitor_runs(False)
-                    monitor.stop(query)
-                return None if self._stopping() else monitor.cause(query)
-        except Exception as failure:  # whatever it is: decisions go on
-            return failure
-
-    def _await_end(self, query: StreamingQuery) -> None:
-        """Return when the query has ended, or the job ends."""
-        steady_at = time.monotonic() + STEADY_SECONDS
-        self._watch.monitor_runs(not self._reason)
-        while query.isActive and not self._stopping():
-            if self._reason and time.monotonic() >= steady_at:
-                self._reason = ""
-                self._watch.monitor_runs(True)
-                log.info("the monitor runs again")
-            self._job_ended.wait(POLL_SECONDS)
-
-    def _note(self, failure: Exception) -> None:
-        """One line for a failure; the same one again is no news."""
-        name = "" if isinstance(failure, JobStopped) else f"{type(failure).__name__}: "
-        reason = shorten(f"{name}{failure}".partition("=== Streaming Query ===")[0].strip(), REASON_CHARACTERS)
-        note = log.debug if reason == self._reason else log.error
-        note(
-            "the monitor failed; decisions go on, and it is started again",
-            error=reason,
-            checkpoint=monitor_settings(self._settings).checkpoint,
-        )
-        self._reason = reason
-
-    def _until_enforcer_commits(self) -> float:
-        """By then an enforcer that was fenced too has ended; else the monitors of two instances fence each other."""
-        return 2 * self._settings.idle_commit_seconds
-
-    def _sleep(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and not self._stopping():
-            self._job_ended.wait(POLL_SECONDS)
-
-    def _stopping(self) -> bool:
-        return self._stop.is_set() or self._job_ended.is_set()

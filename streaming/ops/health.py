@@ -113,6 +113,23 @@ class Health:
             yield f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"
 
 
+class MonitorHealth(Health):
+    """Of the monitor as an application of its own, which reads no policies."""
+
+    def __init__(self, progress_deadline: float = math.inf, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(math.inf, clock, progress_deadline)
+
+    def _problems(self) -> Iterator[str]:
+        if not self.running:
+            yield "the monitor's query does not run"
+        if self.waits_since is not None:
+            yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and no alert is raised meanwhile"
+        elif self.undecided() >= self.progress_deadline:
+            yield f"records wait since {self.undecided():.0f} s, and none was read; the log names the step it is in"
+        if self.without_executors():
+            yield f"Spark has had no executors for {self.without_executors():.0f} s"
+
+
 OFF = 0
 SCRAPES = 32  # at once
 ANSWER_SECONDS = 10.0  # for a request to be sent: slow ones must not pile up

@@ -50,24 +50,53 @@ DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
-class Metrics:
+class JobMetrics:
+    """The metrics of any application with a query, on `registry`. `name`: of its consumer group."""
+
+    def __init__(self, name: str) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
+        job.info({"job_name": name, "version": importlib.metadata.version(DISTRIBUTION)})
+        self._alerts = self._counter(
+            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*ALERT_KINDS, OTHER)}
+        )
+        self._dropped = self._counter(
+            "lockkeeper_dropped_records_total",
+            "Records too large for Kafka that were dropped; each is logged. topic: their destination.",
+            {"topic": ()},
+        )
+        self.lag = ConsumerLag(self.registry)
+
+    def alerted(self, kind: str) -> None:
+        """Count an alert that is committed."""
+        self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
+
+    def dropped(self, topic: str) -> None:
+        """Count a record that was too large for Kafka."""
+        self._dropped.labels(topic).inc()
+
+    def _counter(self, name: str, about: str, labels: Mapping[str, Sequence[str]]) -> Counter:
+        """A counter with its labels, each with the values that are known from the start."""
+        counter = Counter(name, about, tuple(labels), registry=self.registry)
+        _begin(counter, itertools.product(*labels.values()))
+        return counter
+
+
+class Metrics(JobMetrics):
     """Every metric of the enforcer, registered on `registry`."""
 
     def __init__(self, settings: Settings, health: Health) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__(settings.job_name)
         self._systems = (*all_systems(), OTHER)
-        ProcessCollector(registry=self.registry)
-        self._job(settings, health)
+        self._job(health)
         self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
         self._requests()
         self._other_records(settings.topics.inputs)
         self._batches()
         self._policies(health)
-        self.lag = ConsumerLag(self.registry)
 
-    def _job(self, settings: Settings, health: Health) -> None:
-        job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
-        job.info({"job_name": settings.job_name, "version": importlib.metadata.version(DISTRIBUTION)})
+    def _job(self, health: Health) -> None:
         ready = Gauge(
             "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
         )
@@ -116,20 +145,6 @@ class Metrics:
             "Dead letters: records that are not requests or audit events. topic: their source.",
             {"topic": inputs},
         )
-        self._alerts = self._counter(
-            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*ALERT_KINDS, OTHER)}
-        )
-        self._dropped = self._counter(
-            "lockkeeper_dropped_records_total",
-            "Records too large for Kafka that were dropped; each is logged. topic: their destination.",
-            {"topic": ()},
-        )
-
-    def _counter(self, name: str, about: str, labels: Mapping[str, Sequence[str]]) -> Counter:
-        """A counter with its labels, each with the values that are known from the start."""
-        counter = Counter(name, about, tuple(labels), registry=self.registry)
-        _begin(counter, itertools.product(*labels.values()))
-        return counter
 
     def compared(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """What a candidate would have answered: system, live and candidate outcome, how many."""
@@ -239,14 +254,6 @@ class Metrics:
     def committed(self, at: float) -> None:
         """Note a transaction. `at`: Unix time, s."""
         self._last_commit.set(at)
-
-    def alerted(self, kind: str) -> None:
-        """Count an alert that is committed."""
-        self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
-
-    def dropped(self, topic: str) -> None:
-        """Count a record that was too large for Kafka."""
-        self._dropped.labels(topic).inc()
 
     def policies_read(self, at: float, facts: int) -> None:
         """Note that the policies were read to their end, and how many documents of facts. `at`: Unix time, s."""

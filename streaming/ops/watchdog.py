@@ -28,6 +28,9 @@ PRESSED_PERCENT = 10.0  # of the time of the last 10 s some process waited for t
 OWN_CODE = "streaming."
 DESCRIBE_SECONDS = 2.0  # a Java that collects garbage without end, or is stopped, must not stop the watchdog, too
 
+NOTHING_DECIDED = "records wait, and none is decided"
+NOTHING_READ = "records wait, and the monitor reads none"
+
 Waiting = Callable[[], int | None]
 """How many records wait to be decided; None: it is not known now."""
 
@@ -46,11 +49,13 @@ class _Step:
 class Watchdog:
     """What each thread of the job does now, and since when records wait while none is decided.
 
-    `clock`: monotonic, s.
+    `clock`: monotonic, s. `stalled`: the event of the log for records that wait.
     """
 
-    def __init__(self, health: Health, clock: Callable[[], float] = time.monotonic) -> None:
-        self._health, self._clock = health, clock
+    def __init__(
+        self, health: Health, clock: Callable[[], float] = time.monotonic, stalled: str = NOTHING_DECIDED
+    ) -> None:
+        self._health, self._clock, self._stalled = health, clock, stalled
         self._steps: dict[int, list[_Step]] = {}  # by thread, the innermost last
         self._describe: Describe = dict
         self._waiting: Waiting = lambda: None
@@ -145,7 +150,7 @@ class Watchdog:
             self._logged = self._health.undecided()
             steps = [f"{step.name} ({self._clock() - step.began:.0f} s)" for step in self._innermost()]
             log.error(
-                "records wait, and none is decided",
+                self._stalled,
                 records=waiting,
                 seconds=round(self._logged, 1),
                 steps=steps,

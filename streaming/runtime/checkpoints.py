@@ -34,18 +34,22 @@ def local_path(place: str) -> Path | None:
 
 @contextlib.contextmanager
 def checkpoints_locked(settings: Settings) -> Iterator[None]:
-    """Lock the checkpoints on local disks while a job runs.
+    """Lock the checkpoints on local disks that a job uses while it runs; see `locked`."""
+    with contextlib.ExitStack() as stack:
+        for place in (settings.checkpoint,) if settings.monitor.separate else checkpoints_of(settings):
+            stack.enter_context(locked(place))
+        yield
+
+
+def locked(place: str) -> contextlib.AbstractContextManager[None]:
+    """Lock a checkpoint while a job runs, if it is on a local disk.
 
     A second instance shares the lock, since it fences the first.
 
     Raises CannotStart where a folder cannot be made.
     """
-    with contextlib.ExitStack() as stack:
-        for place in checkpoints_of(settings):
-            folder = local_path(place)
-            if folder is not None:
-                stack.enter_context(_shared(folder))
-        yield
+    folder = local_path(place)
+    return contextlib.nullcontext() if folder is None else _shared(folder)
 
 
 @contextlib.contextmanager

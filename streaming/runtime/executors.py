@@ -14,12 +14,12 @@ def use_pool(spark: SparkSession, pool: Literal["enforcer", "monitor"]) -> None:
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
-def tasks_beside(spark: SparkSession, most: int) -> int:
-    """How many tasks, at most so many, may run at once so that a slot is left for others, if there are two.
+def tasks_beside(spark: SparkSession, most: int) -> int | None:
+    """How many tasks, at most so many, may run at once so that a slot is left for others; None: there is one slot.
 
-    Spark never ends a task for another one, whatever their pools.
+    Spark never ends a task for another one, whatever their pools. Then tasks must be short.
     """
-    return max(min(most, spark.sparkContext.defaultParallelism - 1), 1)
+    return min(most, spark.sparkContext.defaultParallelism - 1) or None
 
 
 def count_executors(spark: SparkSession) -> int:

@@ -32,7 +32,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.kafka.publish import await_visible
+from streaming.kafka.publish import UNKNOWN, await_visible, with_unknown
 from streaming.records.registry import Deserializer
 from streaming.report import Span
 from streaming.report.gather import record_of
@@ -232,7 +232,8 @@ class Traffic:
         topic, partition, offset, (_, at) = message.topic(), message.partition(), message.offset(), message.timestamp()
         assert topic is not None
         assert partition is not None
-        assert offset is not None
+        if offset is None:
+            return  # see `UNKNOWN`; the records after it, of which there are more, have offsets
         self.sent.last[topic, partition] = max(offset, self.sent.last.get((topic, partition), -1))
         self.sent.first_at = min(at, self.sent.first_at or at)
         self.sent.last_at = max(at, self.sent.last_at)
@@ -260,8 +261,9 @@ class Traffic:
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
                 refused.append(error)
-            elif (offset := message.offset()) is not None:
-                written.append(offset)
+            else:
+                offset = message.offset()
+                written.append(UNKNOWN if offset is None else offset)
 
         for key, value in records:
             self._publisher.produce(self._topic, value, key, partition=0, on_delivery=note)
@@ -270,8 +272,9 @@ class Traffic:
             raise KafkaException(refused[0])
         if len(written) < len(records):
             raise TimeoutError(f"the broker did not acknowledge the policies within {FLUSH_SECONDS:g} s")
-        await_visible(self._settings, {self._topic: {"0": max(written)}})
-        self._acknowledged = {self._topic: max(written)}
+        offsets = with_unknown(self._settings, {self._topic: {"0": written[-1]}})
+        await_visible(self._settings, offsets)
+        self._acknowledged = {self._topic: offsets[self._topic]["0"]}
 
     def group(self) -> dict[str, Any]:
         """The group of all subjects, which has the role."""

@@ -82,16 +82,16 @@ class Broker:
 
 
 class Job:
-    """`lockkeeper run` as a process, started again whenever it ends, as Kubernetes or systemd do.
+    """`lockkeeper run`, or `monitor`, as a process, started again whenever it ends, as Kubernetes or systemd do.
 
     `exits`: the exit codes of runs that ended by themselves or were killed. `restarts`: False to leave it ended.
     """
 
-    def __init__(self, config: Path, log: Path) -> None:
+    def __init__(self, config: Path, log: Path, command: str = "run") -> None:
         self.exits: list[int] = []
         self.restarts = True
         self.log = log
-        self._command = [*LOCKKEEPER, "run", "--config", str(config)]
+        self._command = [*LOCKKEEPER, command, "--config", str(config)]
         self._stopping = threading.Event()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep, daemon=True)

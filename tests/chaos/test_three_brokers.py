@@ -10,6 +10,8 @@ from tests.chaos.run import Cluster
 from tests.chaos.scenarios import SCENARIOS
 from tests.stream.world import SHORT_LIVED
 
+MONITOR_FAILED = "the monitor failed"
+
 pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 SHARED = sorted(name for name, scenario in SCENARIOS.items() if scenario.brokers == 3 and not scenario.alone)
@@ -48,3 +50,5 @@ def _run(name: str, cluster: Cluster) -> None:
     assert row.ok, row
     assert row.requests > 0
     assert row.exits == ([3] if name == "secured-brokers-killed" else []), row
+    failures = [line for job in cluster.jobs for line in job.log.read_text().splitlines() if MONITOR_FAILED in line]
+    assert failures == [], "what passes is no failure of the monitor's, either"

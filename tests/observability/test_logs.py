@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import structlog
 
+from streaming.ops.queries import summary
 from streaming.ops.tally import Tally
 from streaming.ops.telemetry import configure_logs
-from streaming.ops.watch import Watch, observing, summary
+from streaming.ops.watch import Watch, observing
 from streaming.settings import LogSettings, Settings
 
 DECISION = b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","context":{"outcome":"deny"}}'

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import time
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.metrics import ALERT_KINDS, CountedHistogram
+from streaming.ops.queries import MonitorWatch, observe_progress
 from streaming.ops.tally import Compiled, Tally
-from streaming.ops.watch import Watch, observe_progress
+from streaming.ops.watch import Watch
 from streaming.settings import Settings
 from streaming.snapshots.policies import measure
 
@@ -27,7 +29,7 @@ def watch() -> Watch:
     return Watch(Settings())
 
 
-def _value(watch: Watch, name: str, **labels: str) -> float | None:
+def _value(watch: Watch | MonitorWatch, name: str, **labels: str) -> float | None:
     return watch.metrics.registry.get_sample_value(f"lockkeeper_{name}", labels)
 
 
@@ -171,6 +173,32 @@ def test_a_monitor_that_is_switched_off_shows_nothing(watch: Watch) -> None:
     off = Watch(Settings(monitor=MonitorSettings(enabled=False)))
     off.monitor_runs(False)
     assert _value(off, "monitor_running") is None
+
+
+def test_a_monitor_of_its_own_shows_what_it_does_and_the_job_beside_it_nothing_of_it() -> None:
+    settings = Settings(monitor=MonitorSettings(separate=True))
+    job, own = Watch(settings), MonitorWatch(settings)
+    own.monitor_runs(True)
+    own.alerted([(settings.topics.alerts, None, b'{"kind":"denial-burst"}', None)])
+    assert _value(job, "monitor_running") is None
+    assert (_value(own, "monitor_running"), _value(own, "decisions_total")) == (1, None)
+    assert _value(own, "alerts_total", kind="denial-burst") == 1
+
+
+def test_a_monitor_of_its_own_is_ready_while_its_query_runs_and_says_what_it_waits_for() -> None:
+    own = MonitorWatch(Settings(monitor=MonitorSettings(separate=True)))
+    assert own.health.problems() == ["the monitor's query does not run"]
+    own.monitor_runs(True)
+    assert own.health.problems() == []
+    own.monitor_waits(time.time() - 7)
+    [problem] = own.health.problems()
+    assert problem.startswith("Kafka is unavailable; waiting for it since 7 s")
+    own.monitor_waits(None)
+    own.health.undecided_since = time.time() - 1000
+    [problem] = own.health.problems()
+    assert problem.startswith("records wait since 1000 s, and none was read")
+    own.monitor_committed()
+    assert own.health.problems() == []
 
 
 def test_each_group_tells_its_lag_while_it_runs(watch: Watch) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from streaming.commit.checkpoint import parse_offsets
+from streaming.monitor.query import ONE_SLOT_RECORDS
 from streaming.monitor_settings import MonitorSettings
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings import monitor_settings
 from tests.brokers import TestBroker
 from tests.stream.running import running
@@ -62,3 +65,28 @@ def test_each_query_has_its_pool_and_the_monitor_leaves_a_slot_to_decisions(worl
     assert {job["Properties"].get(POOL) for job in watched} == {"monitor"}
     stages = [stage for job in watched for stage in job["Stage Infos"]]
     assert max(stage[TASKS] for stage in stages) <= SLOTS - 1, stages
+
+
+def test_with_one_slot_the_monitors_tasks_are_short(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It has none to leave to decisions, which wait for a task of the monitor that runs: so its batches are small."""
+    monitor = MonitorSettings(trigger_seconds=0.2)
+    made = World(broker, fresh_name("slot"), str(tmp_path / "checkpoint"), master="local[1,4]", monitor=monitor)
+    verdicts, count = made.names.verdicts, 2 * ONE_SLOT_RECORDS + 1
+    for number in range(count):
+        made.producer.produce(verdicts, encode_verdict(Heartbeat(time=number)), partition=number % 2)
+        made.producer.poll(0)
+    assert made.producer.flush(60) == 0
+    log = Path(f"{made.settings.checkpoint}-monitor", "offsets")
+    with running(made.settings):
+        wait_until(lambda: _read(log, verdicts)[-1] >= count, "the monitor has read all", 240)
+    read = _read(log, verdicts)
+    assert max(after - before for before, after in zip([0, *read], read, strict=False)) <= ONE_SLOT_RECORDS + 2
+
+
+def _read(log: Path, topic: str) -> list[int]:
+    """How many records of a topic lie before the end of each batch in Spark's offset log."""
+    files = sorted((int(path.name), path) for path in log.glob("*") if path.name.isdecimal())
+    ends = (parse_offsets(path.read_text().splitlines()[-1]) for _, path in files)
+    return [sum(end for (name, _), end in offsets.items() if name == topic) for offsets in ends] or [0]

@@ -13,6 +13,7 @@ from streaming.enforcer.ranges import (
     GROWTH,
     LEAST,
     LEAST_SHARE,
+    MOST_PARTITIONS,
     Budget,
     OffsetRange,
     ReadLimits,
@@ -60,7 +61,9 @@ def test_what_follows_is_read_from_where_a_task_stopped_about_as_much_at_a_time(
 
 def test_a_partition_that_is_done_is_read_no_further_than_its_share_of_a_batch() -> None:
     range_ = ReadLimits(MOST).next({A: 500, B: 7}, {B: 10**9}, {A: 100, B: 7})
-    assert range_.ends[B] == 7 + MOST // 2
+    assert range_.undecided == {A: 400, B: MOST - 400}
+    range_ = ReadLimits(MOST).next({A: 900, B: 7}, {B: 10**9}, {A: 100, B: 7})
+    assert range_.undecided == {A: MOST // 2, B: MOST // 2}
     assert ReadLimits(MOST).next({A: 500, B: 7}, {}, {A: 100, B: 7}).undecided == {A: 400}, "no newest end is known"
 
 
@@ -125,6 +128,25 @@ def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> Non
     few = ReadLimits(MOST)
     few.limit_first_read({A: FEW_OFFSETS, B: 7}, committed)
     assert few.first({A: FEW_OFFSETS, B: 7}, committed, replayed=False).whole
+
+
+def test_many_partitions_are_read_in_turn_and_those_first_that_have_waited_longest() -> None:
+    """Each is a task; and their records come again and again."""
+    partitions, limits = [("a", number) for number in range(2 * MOST_PARTITIONS + 50)], ReadLimits(10**6)
+    committed, ends = dict.fromkeys(partitions, 0), dict.fromkeys(partitions, 1)
+    reads: list[Partition] = []
+    range_ = limits.first(ends, committed, replayed=False)
+    while any(committed[partition] < end for partition, end in ends.items()):
+        assert not range_.whole
+        assert len(range_.undecided) == MOST_PARTITIONS
+        limits.note(range_, [_side_output(partition, 0, 1) for partition in range_.undecided])
+        reads += range_.undecided
+        committed |= range_.decided([])
+        range_ = limits.next(ends, {partition: end + 1 for partition, end in committed.items()}, committed)
+    assert set(reads) == set(partitions)
+    assert len(reads) == 3 * MOST_PARTITIONS
+    few = dict.fromkeys(partitions[:MOST_PARTITIONS], 9)
+    assert limits.first(few, dict.fromkeys(few, 8), replayed=False).whole
 
 
 def test_partitions_of_which_nothing_was_decided_are_known() -> None:

@@ -440,3 +440,16 @@ def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: S
     for records in (handed_over, handed_over.selectExpr("packed", "side"), handed_over.limit(0)):
         found = [tuple(row) for row in evaluation.collect(evaluation.plan(records, echo))]
         assert found == [tuple(row) for row in records.mapInArrow(echo, SCHEMA).collect()]
+
+
+def test_offsets_of_more_partitions_than_one_batch_of_the_coordinator_has_are_committed_together(
+    place: Place, broker: TestBroker, fresh_name: Callable[[str], str]
+) -> None:
+    """It refuses a request whose offsets, with what is written beside them, are more than 1 MiB."""
+    topic, count, beside = fresh_name("wide"), 300, "x" * 4_000
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, count, 1)])[topic].result(60)
+    offsets = [TopicPartition(topic, number, number, beside) for number in range(count)]
+    place.output.publish([], offsets)
+    found = place.output.group.committed([TopicPartition(topic, number) for number in range(count)], timeout=30)
+    assert [(tp.offset, len(tp.metadata or "")) for tp in found] == [(tp.offset, len(beside) + 1) for tp in offsets]

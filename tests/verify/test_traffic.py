@@ -1,6 +1,7 @@
 """The checker's own documents and requests: no other application is concerned, and no alert is raised."""
 
 import pytest
+from confluent_kafka import Message
 
 from policy import compile_documents, decide
 from policy.analysis.edits import Edit, said
@@ -27,6 +28,14 @@ def test_each_change_has_another_answer_and_denies_win(traffic: Traffic) -> None
     assert not snapshot.rejected
     undated = ({**traffic.request(n), "deadline": None} for n in range(100))
     assert {decide(snapshot, request).outcome for request in undated} == {"allow", "deny"}
+
+
+def test_a_request_that_kafka_acknowledged_without_its_offset_is_no_failure(traffic: Traffic) -> None:
+    """As a duplicate, when the leader of the partition has moved."""
+    traffic._note(None, Message(topic="requests", partition=0, offset=3, timestamp=(2, 10)))
+    traffic._note(None, Message(topic="requests", partition=0, timestamp=(0, 0)))
+    assert traffic.sent.last == {("requests", 0): 3}
+    assert (traffic.sent.first_at, traffic.sent.last_at) == (10, 10)
 
 
 def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Escalation]:
