@@ -23,6 +23,7 @@ from streaming.monitor.query import MonitorStep, RunningMonitor
 from streaming.ops.metrics import Step
 from streaming.ops.watch import ProgressListener, Watch
 from streaming.runtime.checkpoints import checkpoints_locked
+from streaming.runtime.executors import await_executors, refuse_dynamic_allocation
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings
@@ -74,6 +75,8 @@ def run(
         opened("lock the checkpoints", lambda: checkpoints_locked(settings))
         # Rule 1: first fence other instances, then read what is committed, then start the query.
         spark = opened("start Spark", lambda: _session(settings, watch))
+        with watch.watchdog.during("wait for Spark's executors"):
+            await_executors(spark, stop)
         output = opened(
             "take the transactional id",
             lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
@@ -127,6 +130,7 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
         spark.streams.addListener(ProgressListener(watch.progress))
     with contextlib.ExitStack() as stack:
         stack.callback(spark.stop)
+        refuse_dynamic_allocation(spark)
         if settings.log.level != "debug":
             stack.enter_context(worker_output_filtered(spark))
         yield spark

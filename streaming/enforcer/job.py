@@ -48,7 +48,7 @@ from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import VERDICTS
-from streaming.runtime.executors import count_executors, describe_spark
+from streaming.runtime.executors import count_executors, count_slots, describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -158,6 +158,7 @@ class Enforcer:
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
+                    self._output.check_workers()
                     self._check_executors()
                     self._between_batches()
             self._end(query)
@@ -189,10 +190,9 @@ class Enforcer:
         A standalone master that was restarted without `spark.deploy.recoveryMode` does not know the application: its
         workers end the executors, none is started again, and the driver waits for them without end.
         """
-        health, count = self._watch.health, count_executors(self._spark)
-        # Dynamic allocation ends executors that have nothing to do.
-        may_be_none = self._settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
-        health.executors(1 if may_be_none else count)
+        health = self._watch.health
+        health.executors(count_executors(self._spark))
+        self._slots = count_slots(self._spark) or self._slots
         if (seconds := health.without_executors()) >= self._settings.progress_deadline_seconds:
             raise JobStopped(
                 f"Spark has had no executors for {seconds:.0f} s. If the master {self._settings.master} was restarted "

@@ -53,10 +53,14 @@ def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` takes precedence."""
     stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
     local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
+    java = f"-XX:+UseParallelGC {COMPILE_LATE}"
     return {
         # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {COMPILE_LATE}{stacks}",
+        "spark.driver.extraJavaOptions": f"{java}{stacks}",
+        # They read and write the same buffers.
+        "spark.executor.memory": "2g",
+        "spark.executor.extraJavaOptions": java,
         "spark.python.daemon.module": "streaming.runtime.daemon",
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.errors import SparkStartError
+from streaming.runtime.environment import environment_settings, python_of_executors
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import CONSOLE_LOG, find_java, java_home, pyspark_folder
 
@@ -134,6 +136,7 @@ _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 
 ENDING_SECONDS = 1.0  # from its closed sockets to its end
 
+STANDALONE = "spark://"  # of Spark's own cluster manager
 _FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
 
 _WORKER_OUTPUT = Path(__file__).with_name("WorkerOutput.java")
@@ -151,6 +154,9 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     Under `spark-submit`, which Kubernetes uses, the JVM runs already: its master, memory, Java options and jars stay
     what they were started with, and `master` and such settings here count for nothing.
 
+    The executors of a standalone cluster get this Python environment, but for the interpreter: see
+    `streaming.runtime.environment`.
+
     Args:
         app_name: the application's name.
         settings: Spark settings; they go before the defaults here. `spark.jars` and
@@ -160,12 +166,15 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     Raises:
         JavaNotFoundError: there is no Java to run it.
         JarError: the connector's jars could not be fetched.
-        SparkStartError: the JVM did not start.
+        SparkStartError: the JVM did not start, or the executors' environment could not be packed.
     """
     submitted = _GATEWAY_PORT in os.environ
     here = {"spark.master": master, "spark.app.name": app_name, **settings}
     everything = _without_fixed(settings) if submitted else _with_defaults(here)
-    with _environment(_variables(master)), _gateway_if_needed(everything):
+    in_force = {**here, **_submitted_settings()} if submitted else here
+    if in_force["spark.master"].startswith(STANDALONE):
+        everything |= environment_settings(in_force)
+    with _environment(_variables(in_force)), _gateway_if_needed(everything):
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
@@ -237,16 +246,25 @@ def _joined(separator: str, first: str, second: str | None) -> str:
     return f"{first}{separator}{second}" if second else first
 
 
-def _variables(master: str) -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
+    """Those of `spark-submit`, which has started the JVM."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _variables(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which to start: variables that Spark reads, and has no settings for."""
     common = {
         "JAVA_HOME": str(java_home(find_java())),
         "PYTHONHASHSEED": str(1 + secrets.randbelow(2**32 - 1)),
     }
+    master, python = settings["spark.master"], os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python")
+    if master.startswith(STANDALONE):
+        return {**common, "PYSPARK_PYTHON": python or python_of_executors()}
     if _GATEWAY_PORT in os.environ:
-        return {**common, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+        return {**common, "PYSPARK_PYTHON": python or sys.executable}
     if not master.startswith("local"):
-        return common
+        return {**common, **({"PYSPARK_PYTHON": python} if python else {})}
     return {**common, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
