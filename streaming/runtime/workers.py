@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import policy
 import streaming
-from streaming.errors import JobStopped
+from streaming.errors import WorkersFailed
 from streaming.runtime.daemon import CANNOT_IMPORT
 from streaming.runtime.spark_errors import without_stack
 
@@ -41,10 +41,6 @@ INSTALL = (
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 Describe = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-class WorkersFailed(JobStopped):
-    """An executor cannot run the workers; the message says why, and what to install."""
 
 
 class WorkersStart:
@@ -76,7 +72,7 @@ class WorkersStart:
         context._jsc.sc().listenerBus().waitUntilEmpty(LISTENED_MS)
         for message in failed_tasks(self._spark):
             if cause := cause_of(message):
-                raise WorkersFailed(cause)
+                raise cause
 
     def join(self, seconds: float | None = None) -> None:
         """Wait for it, so long at most."""
@@ -85,15 +81,14 @@ class WorkersStart:
     def check(self) -> None:
         """Raises what it has failed by, WorkersFailed where that was a task."""
         if isinstance(self._failure, Py4JJavaError):
-            text = str(self._failure)
-            raise WorkersFailed(cause_of(text) or _unexplained(text)) from self._failure
+            raise (cause_of(str(self._failure)) or _unexplained(str(self._failure))) from self._failure
         if self._failure is not None:
             raise self._failure
 
 
-def _unexplained(text: str) -> str:
+def _unexplained(text: str) -> WorkersFailed:
     task = text.partition("Lost task")[2].partition(": ")[2] or text
-    return f"the Python workers cannot be started: {without_stack(task)}"
+    return WorkersFailed(f"the Python workers cannot be started: {without_stack(task)}")
 
 
 def described_by_workers() -> Describe:
@@ -192,39 +187,43 @@ INSTALL_PYTHON = (
 )
 
 
-def cause_of(error: str) -> str | None:
-    """Why a worker could not be started, by the error of a task, and the fix; None: it may have other causes."""
+def cause_of(error: str) -> WorkersFailed | None:
+    """Why a worker could not be started, by the error of a task, with the fix; None: it may have other causes."""
     if match := NO_PYTHON.search(error):
-        return f"a worker has no Python named {match[1]}. {INSTALL_PYTHON}"
+        return WorkersFailed(f"a worker has no Python named {match[1]}. {INSTALL_PYTHON}")
     if match := NOT_IMPORTED.search(error):
         return _not_imported(*match.groups())
     if match := OTHER_PYTHON.search(error):
-        return f"a worker has Python {match[1]}, and this job Python {PYTHON}: PySpark requires one. {INSTALL_PYTHON}"
+        return _other_python(match[1])
     if match := NO_CODE.search(error):
-        return f"a worker lacks lockkeeper's code: ModuleNotFoundError of {match[1]}. {INSTALL}"
+        return WorkersFailed(f"a worker lacks lockkeeper's code: ModuleNotFoundError of {match[1]}. {INSTALL}")
     if match := NO_MODULE.search(error):
-        return f"a worker lacks a package that lockkeeper requires: ModuleNotFoundError of {match[1]}. {INSTALL}"
+        return WorkersFailed(f"a worker lacks a required package: ModuleNotFoundError of {match[1]}. {INSTALL}")
     if match := OTHER_CODE.search(error):
-        return f"a worker has another version of lockkeeper, without {match[1]}. {INSTALL}"
+        return WorkersFailed(f"a worker has another version of lockkeeper, without {match[1]}. {INSTALL}")
     if match := NO_JARS.search(error):
-        return (
+        return WorkersFailed(
             f"an executor lacks the jars of Spark's Kafka connector: ClassNotFoundException of {match[1]}. Give them "
             "to spark-submit: --jars $(python -m streaming.runtime.jars --print)"
         )
     return None
 
 
-def _not_imported(python: str, machine: str, executable: str, why: str) -> str:
+def _other_python(python: str) -> WorkersFailed:
+    return WorkersFailed(
+        f"a worker has Python {python}, and this job Python {PYTHON}: PySpark requires one minor version, and native "
+        f"packages are made for one. {INSTALL_PYTHON}"
+    )
+
+
+def _not_imported(python: str, machine: str, executable: str, why: str) -> WorkersFailed:
     """Of a Python that has lockkeeper's code and cannot import what that needs."""
     if python != PYTHON:
-        return (
-            f"a worker has Python {python} ({executable}), and this job Python {PYTHON}: PySpark requires one, and "
-            f"native packages are made for one. {INSTALL_PYTHON}"
-        )
+        return _other_python(f"{python} ({executable})")
     if machine != platform.machine():
-        return (
+        return WorkersFailed(
             f"a worker is a {machine}, and this job runs on a {platform.machine()}, for which the packages of its "
             f"environment are made. Set spark.archives to '', install `{REQUIREMENT}` in the same version on each "
             "worker, and name its Python by the variable PYSPARK_PYTHON"
         )
-    return f"Python {python} of a worker ({executable}) cannot import what lockkeeper requires: {why}. {INSTALL}"
+    return WorkersFailed(f"the Python of a worker ({executable}) cannot import what it needs: {why}. {INSTALL}")

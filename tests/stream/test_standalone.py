@@ -205,7 +205,7 @@ def test_a_job_whose_executors_have_another_python_does_not_start_and_says_why(
         pytest.skip("there is one version of Python alone")
     settings = {**SPARK, "spark.pyspark.python": other}
     log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark=settings), tmp_path)
-    assert f"and this job Python {sys.version_info[0]}.{sys.version_info[1]}: PySpark requires one" in log
+    assert f"and this job Python {sys.version_info[0]}.{sys.version_info[1]}: PySpark requires one minor version" in log
 
 
 def _another_python(minor: int) -> str | None:
