@@ -59,8 +59,12 @@ def await_executors(spark: SparkSession, stop: threading.Event) -> None:
 
 
 def _has_all_cores(spark: SparkSession) -> bool:
+    """Whether there are as many as spark.cores.max allows; Spark's defaultParallelism is 2 even without executors."""
     most = spark.sparkContext.getConf().get("spark.cores.max")
-    return most is not None and spark.sparkContext.defaultParallelism >= int(most)
+    java: Any = spark.sparkContext._jsc
+    executors = java.sc().statusStore().executorList(True)
+    cores = sum(int(executors.apply(number).totalCores()) for number in range(executors.size()))
+    return most is not None and cores >= int(most)
 
 
 def refuse_dynamic_allocation(spark: SparkSession) -> None:

@@ -19,6 +19,7 @@ from msgspec import to_builtins
 
 from streaming.monitor_settings import MonitorSettings
 from streaming.runtime.java import find_java, java_home, pyspark_folder
+from streaming.runtime.spark import JAVA_OPTIONS
 from streaming.settings import MetricsSettings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
@@ -55,7 +56,7 @@ def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **s
         master=cluster.url,
         monitor=MonitorSettings(enabled=False),
         metrics=MetricsSettings(free_port()),
-        **{"spark": SPARK, "progress_deadline_seconds": DEADLINE_SECONDS, **settings},
+        **{"spark": SPARK, **settings},
     )
     made.publish(group("readers", "user:dana"))
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
@@ -65,7 +66,8 @@ def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **s
 @pytest.fixture
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, cluster: Standalone) -> World:
     """On that cluster, whose workers have the packages of this Python."""
-    return _world(broker, fresh_name("standalone"), tmp_path, cluster, spark={**SPARK, "spark.archives": ""})
+    settings = {"spark": {**SPARK, "spark.archives": ""}, "progress_deadline_seconds": DEADLINE_SECONDS}
+    return _world(broker, fresh_name("standalone"), tmp_path, cluster, **settings)
 
 
 @pytest.fixture
@@ -166,13 +168,13 @@ def test_workers_with_java_and_python_alone_decide_with_the_memory_and_collector
         world.send([request("r", "dana", "orders")])
         [decision] = decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
         print(f"from the command to the first decision: {time.monotonic() - began:.1f} s")
-        [executor] = bare.executors()
-        command = Path(f"/proc/{executor}/cmdline").read_text()
+        commands = [Path(f"/proc/{executor}/cmdline").read_text() for executor in bare.executors()]
     finally:
         job.stop()
     assert json.loads(decision.value())["decision"] is True, decision.value()
-    assert "-XX:+UseParallelGC" in command
-    assert "-XX:Tier4InvocationThreshold" in command
+    assert commands
+    for command in commands:
+        assert [option for option in JAVA_OPTIONS.split() if option not in command] == []
     findings = verify(world.settings)
     assert not findings.violations
     assert findings.requests == findings.decisions == 1
