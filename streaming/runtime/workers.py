@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import policy
 import streaming
 from streaming.errors import WorkersFailed
 from streaming.runtime.daemon import CANNOT_IMPORT
+from streaming.runtime.environment import SYSTEMS
 from streaming.runtime.spark_errors import without_stack
 
 JOB_GROUP = "start of the workers"
 DECIDE = (streaming.DISTRIBUTION, "cedarpy", "pyspark")
-"""The distributions by whose version decisions may differ; of others the versions may differ."""
+"""The distributions by whose version decisions may differ, with those of systems; of others versions may differ."""
 
 LISTENED_MS = 10_000  # until Spark has noted how its tasks ended
 MOST_TASKS = 1000  # of a stage, of which failures are looked up
@@ -114,10 +115,15 @@ def description() -> bytes:
             "python": sys.executable,
             "machine": platform.machine(),
             "systems": sorted(policy.all_systems()),
-            "versions": {name: _version(name) for name in DECIDE},
+            "versions": {name: _version(name) for name in (*DECIDE, *_systems_of_others())},
             "code": code_digest(),
         }
     ).encode()
+
+
+def _systems_of_others() -> list[str]:
+    """The distributions of systems that are not lockkeeper's."""
+    return sorted({entry.dist.name for entry in entry_points(group=SYSTEMS) if entry.dist is not None})
 
 
 def _version(name: str) -> str | None:

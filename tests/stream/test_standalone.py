@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.error
 import urllib.request
@@ -208,6 +209,22 @@ def test_a_job_whose_executors_have_another_python_does_not_start_and_says_why(
     settings = {**SPARK, "spark.pyspark.python": other}
     log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark=settings), tmp_path)
     assert f"and this job Python {sys.version_info[0]}.{sys.version_info[1]}: PySpark requires one minor version" in log
+
+
+def test_a_job_whose_executors_have_other_code_of_lockkeeper_does_not_start_and_says_so(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    """The packages are there, and `policy` is not quite the same."""
+    installed = tmp_path / "installed"
+    for package in ("policy", "streaming"):
+        shutil.copytree(ROOT / package, installed / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (installed / "policy/evaluation/evaluate.py").open("a") as code:
+        code.write("ANOTHER = True\n")
+    path = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
+    settings = {**SPARK, "spark.archives": "", "spark.executorEnv.PYTHONPATH": path}
+    log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark=settings), tmp_path)
+    assert "would decide by other code than this job" in log
+    assert "not the files of the packages policy and streaming" in log
 
 
 def _another_python(minor: int) -> str | None:
