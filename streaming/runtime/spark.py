@@ -57,12 +57,24 @@ def start_gateway(settings: Mapping[str, str]) -> Gateway:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"},
+            env={
+                **os.environ,
+                **_own_python_first(),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+                "SPARK_CONNECT_MODE": "0",
+            },
             # Ctrl-C in a terminal reaches this process alone, which then stops the queries in order.
             start_new_session=True,
         )
         _await_file(connection, process)
         return Gateway(process, *_read_connection(connection.read_bytes()))
+
+
+def _own_python_first() -> dict[str, str]:
+    """A PATH on which `python3.11` is this one: Spark also runs a part of the monitor's query beside the driver, by the
+    name that the interpreter has on the executors.
+    """
+    return {"PATH": os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))}
 
 
 def _launcher_command(settings: Mapping[str, str]) -> list[str]:

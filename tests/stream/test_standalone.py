@@ -55,9 +55,8 @@ def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **s
         name,
         str(folder / "checkpoint"),
         master=cluster.url,
-        monitor=MonitorSettings(enabled=False),
         metrics=MetricsSettings(free_port()),
-        **{"spark": SPARK, **settings},
+        **{"spark": SPARK, "monitor": MonitorSettings(enabled=False), **settings},
     )
     made.publish(group("readers", "user:dana"))
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
@@ -158,11 +157,12 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
         yield made
 
 
-def test_workers_with_java_and_python_alone_decide_with_the_memory_and_collector_of_local_mode(
+def test_workers_with_java_and_python_alone_decide_and_watch_with_the_java_options_of_local_mode(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
 ) -> None:
-    world = _world(broker, fresh_name("bare"), tmp_path, bare)
-    decisions = world.reader(world.names.decisions)
+    """Spark runs a part of the monitor's query beside the driver, with the executors' name of Python."""
+    world = _world(broker, fresh_name("bare"), tmp_path, bare, monitor=MonitorSettings())
+    decisions, alerts = world.reader(world.names.decisions), world.reader(world.names.alerts)
     began = time.monotonic()
     job = Job(_config_of(world, tmp_path), tmp_path / "job.log")
     try:
@@ -170,6 +170,8 @@ def test_workers_with_java_and_python_alone_decide_with_the_memory_and_collector
         [decision] = decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
         print(f"from the command to the first decision: {time.monotonic() - began:.1f} s")
         commands = [Path(f"/proc/{executor}/cmdline").read_text() for executor in bare.executors()]
+        world.send([request("a", "eve", "orders", outcome="success")], topic=world.names.audit[0])
+        alerts.until(lambda found: b"unauthorized-access" in b"".join(map(_value, found)), "an alert", START_SECONDS)
     finally:
         job.stop()
     assert json.loads(decision.value())["decision"] is True, decision.value()
@@ -179,6 +181,10 @@ def test_workers_with_java_and_python_alone_decide_with_the_memory_and_collector
     findings = verify(world.settings)
     assert not findings.violations
     assert findings.requests == findings.decisions == 1
+
+
+def _value(message: Any) -> bytes:
+    return bytes(message.value())
 
 
 NOT_STARTED = {
