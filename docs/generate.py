@@ -337,14 +337,22 @@ def faults() -> str:
     """What faults, hostile records and a soak showed: the lines that `make chaos` and `make soak` wrote."""
     rows = _measured("faults.jsonl")
     lines = _head("Faults and hostile input", FAULTS.format(measured=_measured_where(rows)))
-    head = ("fault or input", *COUNTS, "seconds until decisions continue", "longest silence, s", "command")
-    by_scenario: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    head = ("place", "fault or input", *COUNTS, "seconds until decisions continue", "longest silence, s", "command")
+    by_scenario: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_scenario[row["scenario"]].append(row)
-    lines += [*_table(head, (_scenario(name, runs) for name, runs in sorted(by_scenario.items()))), ""]
+        by_scenario[PLACES.index(_place(row)), row["scenario"]].append(row)
+    lines += [*_table(head, (_scenario(name, runs) for (_, name), runs in sorted(by_scenario.items()))), ""]
     failed = [f"- `{row['scenario']}`, seed {row['seed']}: {_plain(row['why'])}" for row in rows if not row["ok"]]
     lines += ["## Failed runs", "", *(failed or ["None."]), "", *_soak(), ""]
     return "\n".join(lines)
+
+
+PLACES = ("one broker", "three brokers", "standalone cluster", "compose")
+
+
+def _place(row: dict[str, Any]) -> str:
+    """Where a scenario ran. Earlier lines have it in the words of the fault alone."""
+    return next((place for place in PLACES if row["fault"].startswith(place)), row.get("place", PLACES[0]))
 
 
 FAULTS = """\
@@ -366,7 +374,11 @@ failed.
   table has the median, and the maximum of several runs. Other programs on the machine increase them.
 - The silence is the longest time between two decisions that a consumer of committed records sees under traffic, with
   the fault. Earlier runs did not measure it.
+- Places: one broker and three brokers with Spark in one process (`master: local[4,8]`); a standalone cluster of Spark
+  with one broker; the stack of docker compose.
 - Three brokers are one cluster: replication 3, `min.insync.replicas` 2, each broker a controller, too.
+- The standalone cluster has a master that recovers its applications, and two workers with a core each, which have Java
+  and Python alone.
 
 {measured}"""
 
@@ -381,8 +393,10 @@ def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
     longest = f", {max(times):.1f} at most" if len(times) > 1 else ""
     silences = [run["silence"] for run in runs if run.get("silence") is not None]
     counts = [f"{sum(run[count] for run in runs):,}" for count in COUNTS[1:]]
+    place, fault = _place(runs[-1]), runs[-1]["fault"]
     return (
-        runs[-1]["fault"],
+        place,
+        re.sub(rf"^{place}(?: with ACLs)?: ", lambda found: "with ACLs: " if "ACLs" in found[0] else "", fault),
         f"{len(runs)}, {failed} failed" if failed else str(len(runs)),
         *counts,
         seconds + longest,

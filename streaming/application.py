@@ -25,6 +25,7 @@ from streaming.ops.metrics import Step
 from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked, locked
+from streaming.runtime.executors import await_executors, refuse_dynamic_allocation
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, check_separate_monitor, monitor_settings
@@ -76,6 +77,8 @@ def run(
         opened("lock the checkpoints", lambda: checkpoints_locked(settings))
         # Rule 1: first fence other instances, then read what is committed, then start the query.
         spark = opened("start Spark", lambda: _session(settings, watch))
+        with watch.watchdog.during("wait for Spark's executors"):
+            await_executors(spark, stop)
         output = opened(
             "take the transactional id",
             lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
@@ -108,6 +111,8 @@ def run_monitor(
         stack.enter_context(locked(own.checkpoint))
         with watch.watchdog.during("start Spark"):
             spark = stack.enter_context(_session(own, watch))
+        with watch.watchdog.during("wait for Spark's executors"):
+            await_executors(spark, stop)
         run_alone(settings, spark, stop, on_step, watch)
 
 
@@ -157,6 +162,7 @@ def _session(settings: Settings, watch: QueryWatch) -> Iterator[SparkSession]:
         spark.streams.addListener(ProgressListener(watch.progress))
     with contextlib.ExitStack() as stack:
         stack.callback(spark.stop)
+        refuse_dynamic_allocation(spark)
         if settings.log.level != "debug":
             stack.enter_context(worker_output_filtered(spark))
         yield spark

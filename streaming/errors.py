@@ -21,6 +21,10 @@ class Stopping(JobStopped):
     """It was asked to stop while it waited: no failure."""
 
 
+class WorkersFailed(JobStopped):
+    """An executor cannot run the Python workers, or would decide by other code than the job."""
+
+
 class TopicChanged(JobStopped):
     """A topic that the job reads was deleted and re-created while it ran, or records of documents were deleted."""
 

@@ -93,12 +93,12 @@ Bootstrap = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
-def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings":
+def settings_of(config: Path | None, bootstrap: str | None = None, master: str | None = None) -> "Settings":
     """The settings from file, environment and command line. Raises SettingsError."""
     from streaming.settings import load_settings
 
-    variables = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
-    return load_settings(config, {**os.environ, **variables})
+    options = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap, "LOCKKEEPER_MASTER": master}
+    return load_settings(config, {**os.environ, **{name: value for name, value in options.items() if value}})
 
 
 def echo(text: str) -> None:

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
     from streaming.ops.metrics import Step
 
 
+Master = Annotated[
+    str | None, typer.Option("--master", help="Spark's, such as spark://HOST:7077; takes precedence over the settings.")
+]
+
+
 @app.command("run")
-def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
+def run(config: Config = None, bootstrap: Bootstrap = None, master: Master = None) -> None:
     """Decide requests until SIGTERM or Ctrl-C: then the batch under way is finished, if that takes no more than 5 s.
 
     It ends within 10 s with exit code 0; a second signal ends it at once. What was not committed is decided by the next
@@ -47,11 +52,12 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     Examples:
       lockkeeper run --config lockkeeper.yaml
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
+      lockkeeper run --config lockkeeper.yaml --master spark://spark-master:7077
     """
     from streaming.ops.telemetry import configure_logs
     from streaming.ops.watch import observing
 
-    settings = settings_of(config, bootstrap)
+    settings = settings_of(config, bootstrap, master)
     reach(settings)
     configure_logs(settings, sys.stderr)
     with observing(settings) as watch, stop_on_signals(_give_up) as stop:

@@ -3,9 +3,7 @@
 See `Evaluation.java` for why not by `DataFrame.mapInArrow`.
 """
 
-import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,10 @@ from pyspark.util import PythonEvalType
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Compared, Tally
 from streaming.runtime.spark import new_instance
+from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_workers
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
-WARM_UP_SECONDS = 30.0  # to wait for it at most
 CLOSE_SECONDS = 5.0
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -39,7 +37,7 @@ class Evaluation:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._context = spark, spark.sparkContext
-        self._warming_up: threading.Thread | None = None
+        self._workers_start: WorkersStart | None = None
         session: Any = spark._jsparkSession
         self._java = new_instance(
             self._context._gateway,
@@ -68,35 +66,33 @@ class Evaluation:
         return self._java.plan(records._jdf, bytearray(function), broadcasts)
 
     def collect(self, plan: Any) -> Any:
-        """Run a plan of the columns of `SCHEMA`; the rows stay in Java. Raises what Spark does."""
-        self._await_workers(WARM_UP_SECONDS)  # while these are busy, Spark would start more, and keep them
+        """Run a plan of the columns of `SCHEMA`; the rows stay in Java. Raises what Spark does, and WorkersFailed."""
+        if self._workers_start is not None:
+            self._workers_start.join()  # while these are busy, Spark would start more, and keep them
+        self.check_workers()
         return self._java.collect(plan)
+
+    def check_workers(self) -> None:
+        """Raise WorkersFailed where workers could not be started; without waiting for it."""
+        if self._workers_start is not None:
+            self._workers_start.check()
 
     def warm_up(self) -> None:
         """Begin to start the workers and to load Java's classes, for which the first batch would wait."""
-        self._warming_up = threading.Thread(target=self._run_empty_batch, name="warm-up", daemon=True)
-        self._warming_up.start()
+        self._workers_start = WorkersStart(self._spark, self._describe_workers)
 
-    def _run_empty_batch(self) -> None:
-        tasks = min(self._context.defaultParallelism, os.cpu_count() or 1)
-        with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
-            self._java.collect(self.plan(self._spark.range(0, tasks, 1, tasks), _nothing))
-
-    def _await_workers(self, seconds: float) -> None:
-        """Once: a start that takes longer must not delay every batch."""
-        warming_up, self._warming_up = self._warming_up, None
-        if warming_up is not None:
-            warming_up.join(seconds)
+    def _describe_workers(self) -> Iterator[bytes]:
+        """What each worker says of its code; a task for each slot, so that every executor has some."""
+        slots, is_local = self._context.defaultParallelism, str(self._context.master).startswith("local")
+        tasks = min(slots, os.cpu_count() or 1) if is_local else slots
+        rows = self._spark.range(0, tasks, 1, tasks).selectExpr(HAS_JARS)
+        for row in self._java.collect(self.plan(rows, described_by_workers())):
+            yield bytes(row[SIDE])
 
     def close(self) -> None:
         """Wait for the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
-        self._await_workers(CLOSE_SECONDS)
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Nothing of any batch."""
-    for _ in batches:
-        yield from ()
+        if self._workers_start is not None:
+            self._workers_start.join(CLOSE_SECONDS)
 
 
 # As a text it would be parsed, in Java, with every batch.

@@ -201,6 +201,10 @@ class Output:
         """Begin to start the workers; see `Evaluation.warm_up`."""
         self._evaluation.warm_up()
 
+    def check_workers(self) -> None:
+        """Raise WorkersFailed where workers could not be started: no batch may come that would show it."""
+        self._evaluation.check_workers()
+
     def evaluate(self, records: DataFrame, worker: Evaluate) -> Evaluated:
         """Run the records of a batch through the workers; see `collect`."""
         return self.collect(self._evaluation.plan(records, worker))

@@ -50,7 +50,7 @@ from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import VERDICTS
-from streaming.runtime.executors import describe_spark
+from streaming.runtime.executors import count_slots, describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -162,7 +162,9 @@ class Enforcer:
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
+                    self._output.check_workers()
                     check_executors(self._spark, self._settings, self._watch.health)
+                    self._slots = count_slots(self._spark) or self._slots
                     if self._fact_lag is not None:
                         self._fact_lag.poll()
                     self._between_batches()

@@ -18,6 +18,7 @@ from streaming.commit.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS
 from streaming.runtime.executors import POOLS, use_pool
+from streaming.runtime.spark import JAVA_OPTIONS, MEMORY
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -42,21 +43,14 @@ POLLED = "kafka.max.poll.records"
 POLLED_BYTES = 512 << 20  # of all polls at the same time; twice that while Spark still holds the ones before
 POLLED_LEAST, POLLED_MOST, POLLED_OF_RANGES = 16, 500, 100
 
-# Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
-# third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
-COMPILE_LATE = (
-    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=100000"
-)
-
 
 def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` takes precedence."""
     stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
     local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
     return {
-        # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {COMPILE_LATE}{stacks}",
+        "spark.driver.memory": MEMORY,
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS}{stacks}",
         "spark.python.daemon.module": "streaming.runtime.daemon",
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",

@@ -213,9 +213,7 @@ def check_executors(spark: SparkSession, settings: Settings, health: Health) -> 
     A standalone master that was restarted without `spark.deploy.recoveryMode` does not know the application: its
     workers end the executors, none is started again, and the driver waits for them without end.
     """
-    # Dynamic allocation ends executors that have nothing to do.
-    may_be_none = settings.spark.get("spark.dynamicAllocation.enabled") == "true" and not health.undecided()
-    health.executors(1 if may_be_none else count_executors(spark))
+    health.executors(count_executors(spark))
     if (seconds := health.without_executors()) >= settings.progress_deadline_seconds:
         raise JobStopped(
             f"Spark has had no executors for {seconds:.0f} s. If the master {settings.master} was restarted "

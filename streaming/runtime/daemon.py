@@ -4,9 +4,12 @@ Spark starts a worker for each of its runners, and again when one was idle for l
 second of a core, which a small micro-batch would wait for.
 """
 
+from __future__ import annotations  # an older Python must get as far as to say that it is one
+
 import contextlib
 import importlib
 import os
+import platform
 import sys
 from collections.abc import Callable
 from importlib.machinery import PathFinder
@@ -20,6 +23,29 @@ MODULES = (
     "streaming.monitor.intake",
     "streaming.monitor.processor",
 )
+
+
+CANNOT_IMPORT = "lockkeeper's workers cannot start"
+"""What `streaming.runtime.workers` looks for in the errors of tasks."""
+
+
+def import_modules() -> None:
+    """Import what workers need. Exits with one line: which Python lacks what."""
+    try:
+        for module in MODULES:
+            importlib.import_module(module)
+    except Exception as error:
+        sys.exit(
+            f"{CANNOT_IMPORT}: Python {sys.version_info[0]}.{sys.version_info[1]} on {platform.machine()} "
+            f"({sys.executable}): {root_cause(error)}"
+        )
+
+
+def root_cause(error: BaseException) -> str:
+    """The first of a chain of errors, in a line: numpy wraps its own in a page of advice."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -48,8 +74,7 @@ def ending_quietly(worker: Callable[[socket, bool], int]) -> Callable[[socket, b
 
 if __name__ == "__main__":
     sys.path = without_archives(sys.path)
-    for module in MODULES:
-        importlib.import_module(module)
+    import_modules()
     with contextlib.suppress(Exception):  # what fails here fails where it is needed, with its message
         for system in importlib.import_module("policy").all_systems().values():
             system.privileged_permissions()  # which loads its catalogue

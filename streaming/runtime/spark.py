@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.errors import SparkStartError
+from streaming.runtime.environment import environment_settings, python_of_executors
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import CONSOLE_LOG, find_java, java_home, pyspark_folder
 
@@ -55,12 +57,24 @@ def start_gateway(settings: Mapping[str, str]) -> Gateway:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            env={**os.environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection), "SPARK_CONNECT_MODE": "0"},
+            env={
+                **os.environ,
+                **_own_python_first(),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
+                "SPARK_CONNECT_MODE": "0",
+            },
             # Ctrl-C in a terminal reaches this process alone, which then stops the queries in order.
             start_new_session=True,
         )
         _await_file(connection, process)
         return Gateway(process, *_read_connection(connection.read_bytes()))
+
+
+def _own_python_first() -> dict[str, str]:
+    """A PATH on which `python3.11` is this one: Spark also runs a part of the monitor's query beside the driver, by the
+    name that the interpreter has on the executors.
+    """
+    return {"PATH": os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))}
 
 
 def _launcher_command(settings: Mapping[str, str]) -> list[str]:
@@ -134,6 +148,18 @@ _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 
 ENDING_SECONDS = 1.0  # from its closed sockets to its end
 
+# Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
+# Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
+# third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
+MEMORY = "2g"
+JAVA_OPTIONS = (
+    "-XX:+UseParallelGC "
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=100000"
+)
+OF_EXECUTORS = {"spark.executor.memory": MEMORY, "spark.executor.extraJavaOptions": JAVA_OPTIONS}
+"""As of the driver in local mode, where neither the settings nor spark-submit have others."""
+
+STANDALONE = "spark://"  # of Spark's own cluster manager
 _FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
 
 _WORKER_OUTPUT = Path(__file__).with_name("WorkerOutput.java")
@@ -151,6 +177,9 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     Under `spark-submit`, which Kubernetes uses, the JVM runs already: its master, memory, Java options and jars stay
     what they were started with, and `master` and such settings here count for nothing.
 
+    The executors of a standalone cluster get this Python environment, but for the interpreter: see
+    `streaming.runtime.environment`.
+
     Args:
         app_name: the application's name.
         settings: Spark settings; they go before the defaults here. `spark.jars` and
@@ -160,12 +189,16 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     Raises:
         JavaNotFoundError: there is no Java to run it.
         JarError: the connector's jars could not be fetched.
-        SparkStartError: the JVM did not start.
+        SparkStartError: the JVM did not start, or the executors' environment could not be packed.
     """
     submitted = _GATEWAY_PORT in os.environ
     here = {"spark.master": master, "spark.app.name": app_name, **settings}
     everything = _without_fixed(settings) if submitted else _with_defaults(here)
-    with _environment(_variables(master)), _gateway_if_needed(everything):
+    in_force = {**here, **_submitted_settings()} if submitted else here
+    everything |= {key: value for key, value in OF_EXECUTORS.items() if key not in in_force}
+    if in_force["spark.master"].startswith(STANDALONE):
+        everything |= environment_settings(in_force)
+    with _environment(_variables(in_force)), _gateway_if_needed(everything):
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
@@ -237,16 +270,25 @@ def _joined(separator: str, first: str, second: str | None) -> str:
     return f"{first}{separator}{second}" if second else first
 
 
-def _variables(master: str) -> dict[str, str]:
+def _submitted_settings() -> dict[str, str]:
+    """Those of `spark-submit`, which has started the JVM."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _variables(settings: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which to start: variables that Spark reads, and has no settings for."""
     common = {
         "JAVA_HOME": str(java_home(find_java())),
         "PYTHONHASHSEED": str(1 + secrets.randbelow(2**32 - 1)),
     }
+    master, python = settings["spark.master"], os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python")
+    if master.startswith(STANDALONE):
+        return {**common, "PYSPARK_PYTHON": python or python_of_executors()}
     if _GATEWAY_PORT in os.environ:
-        return {**common, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
+        return {**common, "PYSPARK_PYTHON": python or sys.executable}
     if not master.startswith("local"):
-        return common
+        return {**common, **({"PYSPARK_PYTHON": python} if python else {})}
     return {**common, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 

@@ -51,16 +51,16 @@ class Clusters:
     def __init__(self, keep: Path | None) -> None:
         self._keep = keep
         self._shared: Cluster | None = None
-        self._brokers = 1
+        self._place = "one broker"
 
     def run(self, scenario: Scenario, seed: int) -> Row:
         """Run a scenario on a cluster that is whole."""
         if scenario.alone:
             self.close()  # two jobs at once would be slower than one after the other
-        if self._brokers != scenario.brokers:
+        if self._place != scenario.place:
             self.close()
         cluster = self._shared or scenario.cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
-        self._shared, self._brokers = cluster, scenario.brokers
+        self._shared, self._place = cluster, scenario.place
         row = scenario.run(cluster, seed)
         if scenario.alone or not row.ok:
             self.close(None if row.ok else f"{scenario.name}-{seed}")
@@ -73,9 +73,14 @@ class Clusters:
             return
         cluster.close()
         if kept_as is not None and self._keep is not None:
-            for file in (*cluster.folder.glob("*.log"), *cluster.folder.glob("*.yaml")):
+            for file in (
+                *cluster.folder.glob("*.log"),
+                *cluster.folder.glob("*.yaml"),
+                *cluster.folder.glob("work-*/*/*/stderr"),
+            ):
                 (self._keep / kept_as).mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, self._keep / kept_as)
+                name = str(file.relative_to(cluster.folder)).replace("/", "-")
+                shutil.copy(file, self._keep / kept_as / name)
         shutil.rmtree(cluster.folder, ignore_errors=True)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -27,11 +27,14 @@ from tests.chaos.processes import ROOT, Broker, Job
 from tests.chaos.silence import Silence
 from tests.chaos.three_brokers import ThreeBrokers
 from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried
+from tests.standalone import DRIVER, Standalone
 from tests.stream.world import World
 from tests.waiting import wait_until
 
 START_SECONDS = 240.0
 DECIDED_SECONDS = 240.0
+Place = Literal["one broker", "three brokers", "standalone cluster", "compose"]
+SPARK_WORKERS = 2  # with a core each
 PROBES_FROM, MANY_FROM = 1_000_000_000, 500_000_000  # numbers of requests that traffic never reaches
 
 
@@ -67,25 +70,33 @@ class Row(msgspec.Struct):
     at: str = ""
     commit: str = ""
     machine: dict[str, Any] = {}
+    place: Place = "one broker"
 
 
 class Cluster:
     """Brokers with topics, and the jobs that were started for them; several scenarios may use it in turn.
 
     `brokers`: one broker, or the three of a cluster. `secured`: users must log in to the three, but for this process.
+    `standalone`: the job runs on a standalone cluster of Spark, whose workers have Java and Python alone.
     """
 
-    def __init__(self, folder: Path, brokers: int = 1, secured: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, brokers: int = 1, secured: bool = False, standalone: bool = False, **settings: Any
+    ) -> None:
         self.folder = folder
         self.jobs: list[Job] = []
         self._mounted: list[Path] = []
         self.brokers: Broker | ThreeBrokers = _single_broker(folder) if brokers == 1 else ThreeBrokers(folder, secured)
+        self.spark: Standalone | None = None
         try:
             self.brokers.start()
             chosen = {"spark": {}, "monitor": MonitorSettings(), **settings}
+            if standalone:
+                self.spark = _standalone(folder)
+                chosen |= {"master": self.spark.url, "spark": {**chosen["spark"], **DRIVER, **EXECUTORS}}
             self.world = World(self.brokers, f"chaos-{folder.name}", str(folder / "checkpoint"), **chosen)  # type: ignore[arg-type]
         except BaseException:
-            self.brokers.stop()
+            self.close()
             raise
 
     def start_job(self, settings: Settings) -> Job:
@@ -110,7 +121,19 @@ class Cluster:
             job.stop()
         for folder in self._mounted:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        if self.spark is not None:
+            self.spark.stop()
         self.brokers.stop()
+
+
+EXECUTORS = {"spark.executor.memory": "512m", "spark.decommission.enabled": "true"}
+
+
+def _standalone(folder: Path) -> Standalone:
+    """As the guide has it: the master recovers its applications, and nodes may be decommissioned."""
+    cores = 1
+    options = ("-Dspark.decommission.enabled=true",)
+    return Standalone(folder, workers=SPARK_WORKERS, cores=cores, recovery=True, options=options, bare=True)
 
 
 def _single_broker(folder: Path) -> Broker:
@@ -157,6 +180,12 @@ class Run:
         """The brokers, where there are three."""
         assert isinstance(self.cluster.brokers, ThreeBrokers)
         return self.cluster.brokers
+
+    @property
+    def spark(self) -> Standalone:
+        """The cluster of Spark, where there is one."""
+        assert self.cluster.spark is not None
+        return self.cluster.spark
 
     @property
     def job(self) -> Job:
@@ -311,11 +340,11 @@ def _fill(row: Row, found: Findings) -> None:
     row.why = "; ".join(map(str, found.violations[:3])) or (json.dumps(found.unknown) if found.unknown else "")
 
 
-def new_row(scenario: str, fault: str, seed: int) -> Row:
+def new_row(scenario: str, fault: str, seed: int, place: Place = "one broker") -> Row:
     """A row that says what is run, where and on which commit."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return Row(scenario, fault, seed, at=now, commit=commit.stdout.strip(), machine=machine())
+    return Row(scenario, fault, seed, at=now, commit=commit.stdout.strip(), machine=machine(), place=place)
 
 
 def write_line(record: object, output: Path | None) -> None:

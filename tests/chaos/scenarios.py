@@ -12,7 +12,7 @@ import msgspec
 from confluent_kafka import TopicPartition
 
 from streaming.kafka.clients import topic_ids
-from tests.chaos import broker_faults, hostile
+from tests.chaos import broker_faults, hostile, spark_faults
 from tests.chaos.answering import Answering
 from tests.chaos.disks import allow_files, fill, forbid_files
 from tests.chaos.processes import send
@@ -21,7 +21,7 @@ from tests.chaos.scenario import SCENARIOS, scenario
 from tests.stream.world import request, role
 from tests.waiting import wait_until
 
-__all__ = ["SCENARIOS", "broker_faults"]
+__all__ = ["SCENARIOS", "broker_faults", "spark_faults"]
 
 # Processes
 

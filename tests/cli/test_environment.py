@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming.cli.app import settings_of
 from streaming.client import Connection
 from streaming.settings import (
     OTHER_VARIABLES,
@@ -160,3 +161,15 @@ def test_every_variable_that_the_code_and_the_deployment_name_is_known() -> None
     named = set(re.findall(r"\bLOCKKEEPER(?:_[A-Z]+)+\b", text))
     assert {"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS", "LOCKKEEPER_METRICS_PORT"} <= named
     assert named - variables().keys() - OTHER_VARIABLES == set()
+
+
+def test_the_command_line_takes_precedence_over_file_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "lockkeeper.yaml"
+    config.write_text("master: local[1]\nbootstrap_servers: file:1\n")
+    assert settings_of(config).master == "local[1]"
+    monkeypatch.setenv("LOCKKEEPER_MASTER", "local[2]")
+    assert settings_of(config).master == "local[2]"
+    settings = settings_of(config, "kafka:9092", "spark://spark-master:7077")
+    assert (settings.bootstrap_servers, settings.master) == ("kafka:9092", "spark://spark-master:7077")

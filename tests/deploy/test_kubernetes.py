@@ -14,6 +14,7 @@ from streaming.enforcer.source import session_settings
 from streaming.kafka.manifests import topic_manifests, user_manifests
 from streaming.kafka.topics import topic_specs
 from streaming.monitor.query import monitor_settings
+from streaming.runtime.spark import OF_EXECUTORS
 from streaming.settings import Settings, load_settings, variables
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT, instruction, parse_command
@@ -164,6 +165,8 @@ def test_spark_is_of_the_version_that_the_project_pins_and_starts_as_the_job_wan
     assert options == wanted["spark.driver.extraJavaOptions"].split()
     log_config = logging.removeprefix(f"-Dlog4j2.configurationFile=file://{IN_IMAGE}")
     assert (ROOT / log_config).is_file()
+    of_executors = {name: value for name, value in conf.items() if name in OF_EXECUTORS}
+    assert of_executors == (OF_EXECUTORS if "spark.executor.instances" in conf else {})
 
 
 @both

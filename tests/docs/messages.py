@@ -22,6 +22,7 @@ ENDING = frozenset(
         "CheckpointInUse",
         "PublishFailed",
         "FilesRefused",
+        "WorkersFailed",
     }
 )
 """The errors that a user meets: their commands exit with 1 or 2, or their job ends or does not start."""

@@ -1,13 +1,18 @@
 """The job on a standalone cluster of Spark, on loopback, whose master and worker come from PySpark itself."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,10 +20,12 @@ from msgspec import to_builtins
 
 from streaming.monitor_settings import MonitorSettings
 from streaming.runtime.java import find_java, java_home, pyspark_folder
+from streaming.runtime.spark import JAVA_OPTIONS
 from streaming.settings import MetricsSettings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
-from tests.chaos.processes import Job
+from tests.chaos.processes import ROOT, Job
+from tests.standalone import DRIVER, HOST, LOOPBACK, Standalone, end
 from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
 
@@ -27,86 +34,29 @@ pytestmark = [pytest.mark.stream, pytest.mark.long]
 START_SECONDS = 240.0
 LOST_SECONDS = 180.0  # until Spark notices that executors are gone, and the job is started again
 DEADLINE_SECONDS = 10.0
-HOST = "127.0.0.1"
-RECOVERY = ("-Dspark.deploy.recoveryMode=FILESYSTEM", "-Dspark.deploy.recoveryDirectory={folder}/recovery")
+JARS = (sys.executable, "-m", "streaming.runtime.jars")
 ENDED = "Spark has had no executors for"
-
-
-class Standalone:
-    """A master and a worker with two cores, each a process of its own."""
-
-    def __init__(self, folder: Path, recovery: bool) -> None:
-        self.folder, self.port = folder, free_port()
-        (folder / "recovery").mkdir()
-        self._options = [option.format(folder=folder) for option in RECOVERY] if recovery else []
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.start_master()
-        self._start("worker.Worker", "--cores", "2", "--memory", "1g", "--work-dir", str(folder / "work"), self.url)
-
-    @property
-    def url(self) -> str:
-        """Of the master."""
-        return f"spark://{HOST}:{self.port}"
-
-    def start_master(self) -> None:
-        """At the same address each time."""
-        self._master = self._start("master.Master", "--port", str(self.port))
-
-    def _start(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        jars = str(pyspark_folder() / "jars" / "*")
-        common = ["--host", HOST, "--webui-port", "0"]
-        command = [find_java(), "-Xmx256m", *self._options, "-cp", jars, f"org.apache.spark.deploy.{name}", *common]
-        variables = {"SPARK_HOME": str(pyspark_folder()), "JAVA_HOME": str(java_home(find_java())), **LOOPBACK}
-        with (self.folder / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*command, *arguments], env={**os.environ, **variables}, stdout=log, stderr=log, start_new_session=True
-            )
-        self._processes.append(process)
-        return process
-
-    def kill_master(self) -> None:
-        """By kill -9."""
-        self._master.kill()
-        self._master.wait()
-
-    def stop(self) -> None:
-        """End all processes; the worker ends its executors."""
-        for process in self._processes:
-            process.terminate()
-        for process in self._processes:
-            process.wait(60)
-
-
-LOOPBACK = {"SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": "2.13"}
 
 
 @pytest.fixture(params=[False, True], ids=["forgets", "recovers"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Standalone]:
     """Its master forgets applications when it ends, as by default, or recovers them."""
-    made = Standalone(tmp_path, request.param)
-    yield made
-    made.stop()
+    with Standalone(tmp_path, recovery=request.param) as made:
+        yield made
 
 
-@pytest.fixture
-def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, cluster: Standalone) -> World:
+SPARK = {**SHORT_LIVED, **DRIVER, "spark.executor.memory": "512m", "spark.cores.max": "2"}
+
+
+def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **settings: Any) -> World:
     """A world where dana may read about orders."""
-    spark = {
-        **SHORT_LIVED,
-        "spark.driver.host": HOST,
-        "spark.driver.bindAddress": HOST,
-        "spark.executor.memory": "512m",
-        "spark.cores.max": "2",
-    }
     made = World(
         broker,
-        fresh_name("standalone"),
-        str(tmp_path / "checkpoint"),
+        name,
+        str(folder / "checkpoint"),
         master=cluster.url,
-        spark=spark,
-        monitor=MonitorSettings(enabled=False),
         metrics=MetricsSettings(free_port()),
-        progress_deadline_seconds=DEADLINE_SECONDS,
+        **{"spark": SPARK, "monitor": MonitorSettings(enabled=False), **settings},
     )
     made.publish(group("readers", "user:dana"))
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
@@ -114,15 +64,26 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, 
 
 
 @pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, cluster: Standalone) -> World:
+    """On that cluster, whose workers have the packages of this Python."""
+    settings = {"spark": {**SPARK, "spark.archives": ""}, "progress_deadline_seconds": DEADLINE_SECONDS}
+    return _world(broker, fresh_name("standalone"), tmp_path, cluster, **settings)
+
+
+@pytest.fixture
 def job(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """`lockkeeper run`, started again whenever it ends."""
     for name, value in {**LOOPBACK, "PYSPARK_PYTHON": sys.executable}.items():
         monkeypatch.setenv(name, value)
-    config = tmp_path / "lockkeeper.yaml"
-    config.write_text(yaml.safe_dump(to_builtins(world.settings)))
-    made = Job(config, tmp_path / "job.log")
+    made = Job(_config_of(world, tmp_path), tmp_path / "job.log")
     yield made
     made.stop()
+
+
+def _config_of(world: World, folder: Path) -> Path:
+    config = folder / "lockkeeper.yaml"
+    config.write_text(yaml.safe_dump(to_builtins(world.settings)))
+    return config
 
 
 def _ready(world: World) -> tuple[int, str]:
@@ -144,9 +105,9 @@ def test_after_a_restart_of_the_master_every_request_is_decided_once_whether_it_
     world.send(request(id_, "dana", "orders") for id_ in ids[:20])
     decisions.until(lambda found: len(found) >= 20, "decisions on the cluster", START_SECONDS)
     assert _ready(world)[0] == 200
-    cluster.kill_master()
+    end(cluster.master)
     cluster.start_master()
-    recovers = bool(cluster._options)
+    recovers = cluster.recovers
     if not recovers:
         wait_until(lambda: bool(job.exits), "the job ends by itself", LOST_SECONDS)
         assert ENDED in job.log.read_text()
@@ -161,15 +122,15 @@ def test_after_a_restart_of_the_master_every_request_is_decided_once_whether_it_
 
 
 def test_while_executors_are_stopped_the_job_is_not_ready_and_says_why_and_then_goes_on(
-    world: World, cluster: Standalone, job: Job, tmp_path: Path
+    world: World, cluster: Standalone, job: Job
 ) -> None:
     """SIGSTOP: they are there, and decide nothing."""
-    if cluster._options:
+    if cluster.recovers:
         pytest.skip("the master has no part in it")
     decisions = world.reader(world.names.decisions)
     world.send([request("before", "dana", "orders")])
     decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
-    executors = _executors(tmp_path)
+    executors = cluster.executors()
     assert executors
     for pid in executors:
         os.kill(pid, signal.SIGSTOP)
@@ -186,12 +147,153 @@ def test_while_executors_are_stopped_the_job_is_not_ready_and_says_why_and_then_
     wait_until(lambda: _ready(world)[0] == 200, "it is ready again", 60)
 
 
-def _executors(folder: Path) -> list[int]:
-    """The executors' JVMs, which work in the worker's folder."""
-    from tests.processes import processes_naming
+# Workers without any package
 
-    return [
-        int(line.split()[0])
-        for line in processes_naming("CoarseGrainedExecutorBackend")
-        if str(folder) in os.readlink(f"/proc/{line.split()[0]}/cwd")
-    ]
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """Two workers that have Java, Spark and Python alone."""
+    with Standalone(tmp_path_factory.mktemp("bare"), workers=2, cores=2, bare=True) as made:
+        yield made
+
+
+def test_workers_with_java_and_python_alone_decide_and_watch_with_the_java_options_of_local_mode(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    """Spark runs a part of the monitor's query beside the driver, with the executors' name of Python."""
+    world = _world(broker, fresh_name("bare"), tmp_path, bare, monitor=MonitorSettings())
+    decisions, alerts = world.reader(world.names.decisions), world.reader(world.names.alerts)
+    began = time.monotonic()
+    job = Job(_config_of(world, tmp_path), tmp_path / "job.log")
+    try:
+        world.send([request("r", "dana", "orders")])
+        [decision] = decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
+        print(f"from the command to the first decision: {time.monotonic() - began:.1f} s")
+        commands = [Path(f"/proc/{executor}/cmdline").read_text() for executor in bare.executors()]
+        world.send([request("a", "eve", "orders", outcome="success")], topic=world.names.audit[0])
+        alerts.until(lambda found: b"unauthorized-access" in b"".join(map(_value, found)), "an alert", START_SECONDS)
+    finally:
+        job.stop()
+    assert json.loads(decision.value())["decision"] is True, decision.value()
+    assert commands
+    for command in commands:
+        assert [option for option in JAVA_OPTIONS.split() if option not in command] == []
+    findings = verify(world.settings)
+    assert not findings.violations
+    assert findings.requests == findings.decisions == 1
+
+
+def _value(message: Any) -> bytes:
+    return bytes(message.value())
+
+
+NOT_STARTED = {
+    "without lockkeeper": (
+        {"spark.archives": ""},
+        "a worker lacks lockkeeper's code: ModuleNotFoundError",
+    ),
+    "without Python": ({"spark.pyspark.python": "python3.99"}, "a worker has no Python named python3.99"),
+    "dynamic allocation": ({"spark.dynamicAllocation.enabled": "true"}, "spark.dynamicAllocation.enabled is true"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_STARTED)
+def test_a_job_whose_executors_cannot_run_its_code_does_not_start_and_says_why(
+    case: str, broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    settings, message = NOT_STARTED[case]
+    log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark={**SPARK, **settings}), tmp_path)
+    assert message in log
+
+
+def test_a_job_whose_executors_have_another_python_does_not_start_and_says_why(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    other = next(filter(None, map(_another_python, range(9, 15))), None)
+    if other is None:
+        pytest.skip("there is one version of Python alone")
+    settings = {**SPARK, "spark.pyspark.python": other}
+    log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark=settings), tmp_path)
+    assert f"and this job Python {sys.version_info[0]}.{sys.version_info[1]}: PySpark requires one minor version" in log
+
+
+def test_a_job_whose_executors_have_other_code_of_lockkeeper_does_not_start_and_says_so(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    """The packages are there, and `policy` is not quite the same."""
+    installed = tmp_path / "installed"
+    for package in ("policy", "streaming"):
+        shutil.copytree(ROOT / package, installed / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (installed / "policy/evaluation/evaluate.py").open("a") as code:
+        code.write("ANOTHER = True\n")
+    path = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
+    settings = {**SPARK, "spark.archives": "", "spark.executorEnv.PYTHONPATH": path}
+    log = _failed_start(_world(broker, fresh_name("bare"), tmp_path, bare, spark=settings), tmp_path)
+    assert "would decide by other code than this job" in log
+    assert "not the files of the packages policy and streaming" in log
+
+
+def _another_python(minor: int) -> str | None:
+    """The path of a Python 3 of another minor version, as far as it works: pyenv has scripts that do not."""
+    command = shutil.which(f"python3.{minor}") if minor != sys.version_info[1] else None
+    printed = command and subprocess.run(
+        [command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True
+    )
+    return printed.stdout.strip() if printed and printed.returncode == 0 else None
+
+
+def _failed_start(world: World, folder: Path) -> str:
+    """The log of a job that ends while it starts, and does not say that it is ready."""
+    world.send([request("r", "dana", "orders")])
+    job = Job(_config_of(world, folder), folder / "job.log")
+    job.restarts = False
+    try:
+        wait_until(lambda: bool(job.exits), "the start fails", START_SECONDS)
+    finally:
+        job.stop()
+    log = job.log.read_text()
+    assert job.exits == [1], log
+    assert "ready:" not in log
+    assert not world.everything(world.names.decisions)
+    return log
+
+
+def test_slots_are_counted_when_executors_are_there(bare: Standalone) -> None:
+    """Right after the start Spark counts two, however many cores the cluster has."""
+    program = (
+        "import sys, threading, json\n"
+        "from streaming.runtime.executors import await_executors\n"
+        "from streaming.runtime.spark import start_session\n"
+        "spark = start_session('slots', json.loads(sys.argv[2]), sys.argv[1])\n"
+        "await_executors(spark, threading.Event())\n"
+        "print('slots', spark.sparkContext.defaultParallelism)\n"
+        "spark.stop()\n"
+    )
+    settings = json.dumps({**DRIVER, "spark.executor.memory": "512m"})
+    done = subprocess.run([sys.executable, "-c", program, bare.url, settings], capture_output=True, text=True, cwd=ROOT)
+    assert "slots 4" in done.stdout, done.stdout + done.stderr
+
+
+def test_spark_submit_starts_the_job_by_hand(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+) -> None:
+    """As the guide has it: in client mode, with the main file of the manifests."""
+    world = _world(broker, fresh_name("submit"), tmp_path, bare)
+    jars = subprocess.run([*JARS, "--print"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+    options = [part for name, value in DRIVER.items() for part in ("--conf", f"{name}={value}")]
+    main = [str(ROOT / "deploy/kubernetes/main.py"), "run", "--config", str(_config_of(world, tmp_path))]
+    submit = [str(pyspark_folder() / "bin/spark-submit"), "--master", bare.url, "--driver-memory", "1g"]
+    variables = {**os.environ, "PYSPARK_DRIVER_PYTHON": sys.executable, "JAVA_HOME": str(java_home(find_java()))}
+    decisions = world.reader(world.names.decisions)
+    world.send([request("r", "dana", "orders")])
+    with (tmp_path / "submit.log").open("ab") as log:
+        command = [*submit, *options, "--jars", jars, *main]
+        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=log, stderr=log, start_new_session=True)
+    try:
+        decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+    findings = verify(world.settings)
+    assert not findings.violations
+    assert findings.requests == findings.decisions == 1
