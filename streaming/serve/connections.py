@@ -14,6 +14,8 @@ from typing import Protocol
 
 import structlog
 
+from streaming.serve.turns import Turns
+
 log = structlog.get_logger()
 
 HANDSHAKE, REQUEST, ANSWER, IDLE, CLOSING = "handshake", "request", "answer", "idle", "closing"
@@ -97,7 +99,7 @@ class Connections:
         self.most, self._seconds, self.on_closed, self.clock = most, seconds, on_closed, clock
         self.open: dict[Connection, None] = {}
         self.closing: dict[Connection, None] = {}
-        self.refusals = Refusals(clock)
+        self.refusals, self.turns = Refusals(clock), Turns()
         self._relieved = float("-inf")
 
     def admit(self, connection: Connection) -> bool:

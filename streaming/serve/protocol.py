@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -78,6 +79,7 @@ class Protocol(HttpToolsProtocol):
     _rest, _rest_at = b"", 0  # not cut at each request: that would copy it as often
     _farewell: bytes | None = None
     _active: RequestResponseCycle | None = None
+    _asked_by = ""  # of the request before
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._plain = transport
@@ -225,11 +227,18 @@ class Protocol(HttpToolsProtocol):
         self._drop_incomplete()
         return True
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """In turn with the requests of others: of a connection one is answered at a time, but there may be hundreds."""
+        begin = super()._start_asgi_task
+        self.load.turns.take(self._asked_by or self.address, lambda: None if self._is_closing() else begin(cycle, app))
+
     # What goes to the client.
 
     def on_response_complete(self) -> None:
         """In place of uvicorn's, which reads on while requests wait."""
         self.server_state.total_requests += 1
+        if self._active is not None:
+            self._asked_by = self._active.scope.get(CALLER, "")  # type: ignore[assignment]
         self._active = None
         if self._is_closing():
             return

@@ -30,7 +30,7 @@ from streaming.serve.authzen import (
     Rules,
 )
 from streaming.serve.callers import Caller
-from streaming.serve.connections import Connections, room_for
+from streaming.serve.connections import Connections, network_of, room_for
 from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.http_server import HttpServer
@@ -275,7 +275,7 @@ class Application:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             raise Refused(413, f"the body is too large; at most {most} bytes")
-        more = True
+        more, waited = True, False
         while more:  # `protocol` bounds the time
             part = await receive()
             if part["type"] == "http.disconnect":
@@ -285,6 +285,9 @@ class Application:
                 raise Refused(413, f"the body is too large; at most {most} bytes")
             parts.append(part.get("body", b""))
             more = part.get("more_body", False)
+            waited |= more
+        if waited and self._connections is not None:  # it has begun long ago: its work has not
+            await self._connections.turns.turn(scope.get(CALLER) or network_of(scope.get("client")))
         scope[BODY_READ] = True
         return b"".join(parts)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from policy import MalformedRequest, decode_request
+from streaming.enforcer.answered import AnsweredEvaluator
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.requests import decide_lines
@@ -129,18 +130,36 @@ def _text(text: str) -> bytes:
     return _long(len(text)) + text.encode()
 
 
-def _answered(policy_offsets: dict[str, dict[str, int]]) -> bytes:
+def _answered(policy_offsets: dict[str, dict[str, int]]) -> str:
     freshness = {"kind": "full", "age_ms": 1, "max_ms": 2}
     answered = {"by": "pdp", "time": AT, "decision": True, "outcome": "allow", "policy_version": "v", "facts_offset": 7}
-    request = _request(answered={**answered, "freshness": freshness, "policy_offsets": policy_offsets})
-    return Writer("request", "avro-single-object").encode(json.dumps(request).encode())
+    return json.dumps(_request(answered={**answered, "freshness": freshness, "policy_offsets": policy_offsets}))
+
+
+ANSWERED = _answered({"topic": {"0": 41, "1": 5}})
+INNER = ("by", "time", "decision", "outcome", "policy_version", "facts_offset", "freshness", "kind", "topic", "0", "1")
+
+
+@pytest.mark.parametrize("name", ["answered", "policy_offsets", *INNER])
+def test_an_answered_request_that_has_a_name_twice_is_a_dead_letter(name: str) -> None:
+    """Of what its answer says, too: the last outcome would be verified, and an auditor may read the first."""
+    source, context = Source("answered", 0, "id", DEFAULT_TRUST, 1), EvaluationContext("", {}, 7, {}, AT)
+    find, newest = (lambda *_: None), Evaluator(SNAPSHOT, LIMITS)
+    evaluator = AnsweredEvaluator(newest, find, source, context, "facts", 5000, Reader(JSON_ALONE))
+    assert evaluator.decide(None, ANSWERED.encode(), None, 0, AT)[0] == DECISIONS
+    for other in ('"other"', "1", "{}"):
+        twice = ANSWERED.replace(f'"{name}": ', f'"{name}": {other}, "{name}": ')
+        assert twice != ANSWERED
+        number, _, _, headers = evaluator.decide(None, twice.encode(), None, 0, AT)
+        assert number != DECISIONS
+        assert b"duplicate key" in dict(headers or ())["__connect.errors.exception.message"]
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_map_of_avro_that_has_a_key_twice_is_refused(number: int) -> None:
     """Of the offsets that an answer names: the last would count, and another reader may take the first."""
     inner = {"0": 41, "1": 5}
-    value, reader = _answered({"topic": inner}), Reader(JSON_ALONE)
+    value, reader = Writer("request", "avro-single-object").encode(ANSWERED.encode()), Reader(JSON_ALONE)
     assert json.loads(reader.transcode("request", value))["answered"]["policy_offsets"] == {"topic": inner}
     pairs = _long(2) + _text("0") + _long(41) + _text("1") + _long(5) + _long(0)
     once = _long(1) + _text("topic") + pairs + _long(0)

@@ -40,6 +40,14 @@ def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) ->
     assert list(records.rows(np.array(some, np.int64))) == [expected[number] for number in some]
 
 
+@pytest.mark.parametrize("spaces", [0, 100], ids=["dense", "sparse"])
+def test_characters_are_counted_however_many_there_are(spaces: int) -> None:
+    values = [b"{[" * 9, b"", None, b"x", b"[", None] * 2
+    sent = [value and value + b" " * spaces for value in values]
+    records = Records(records_batch([(None, value, None) for value in sent]).slice(1))
+    assert records.count(b"{[").tolist() == [18, 0, 0, 0, 1, 0, 18, 0, 0, 0, 1, 0][1:]
+
+
 def test_headers_are_read_as_spark_writes_them() -> None:
     encoded = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
     [beside] = records_batch([(b"key", b"value", None)])["beside"].to_pylist()
