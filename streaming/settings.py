@@ -427,8 +427,8 @@ def _check_trust(settings: Settings, where: str) -> None:
 def _check_weights(settings: Settings, where: str) -> None:
     for topic in settings.weights:
         if topic not in settings.topics.inputs:
-            inputs = settings.topics.inputs
-            raise SettingsError(f"{where}: weights.{topic}: not one of topics.requests, topics.audit: {inputs}")
+            fields = "topics.requests, topics.audit or topics.answered"
+            raise SettingsError(f"{where}: weights.{topic}: not one of {fields}: {settings.topics.inputs}")
 
 
 def _check_serve(settings: Settings, where: str) -> None:

@@ -67,7 +67,9 @@ class MonitorMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._running = Gauge(
-            "lockkeeper_monitor_running", "1: the monitor's query runs, 0: it failed and waits.", registry=registry
+            "lockkeeper_monitor_running",
+            "1: the monitor's query runs, 0: it failed, or has waited for Kafka for a minute.",
+            registry=registry,
         )
         self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
         self._bytes = Gauge(

@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import os
+import pickle
 import random
 import shutil
 import sys
@@ -28,6 +29,9 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from policy.core.document import Key
+from policy.store.documents import DocumentStore
+from policy.store.overlay import FactOverlay, change_of
 from streaming.bench import private_memory, stamped, traffic, workers_below
 from streaming.bench.stream import client_producer, flush, produce, produce_documents
 from streaming.broker import EmbeddedBroker
@@ -312,11 +316,14 @@ def facts(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]
 
 
 def _publish_fact(stage: Stage, number: int, version: int) -> None:
-    name = f"dataset:shop-{number}"
-    spec = {"parent": f"namespace:team-{(number + version) % 1000}"}
-    document = {"system": "cdap", "kind": "Entity", "name": name, "spec": spec}
-    key = f"cdap/Entity/{name}".encode()
+    document = _fact(number, version)
+    key = f"cdap/Entity/{document['name']}".encode()
     produce(stage.producer, ProducerRecord(stage.settings.topics.facts, key, msgspec.json.encode(document), [], ""))
+
+
+def _fact(number: int, version: int) -> dict[str, Any]:
+    spec = {"parent": f"namespace:team-{(number + version) % 1000}"}
+    return {"system": "cdap", "kind": "Entity", "name": f"dataset:shop-{number}", "spec": spec}
 
 
 def statements(folder: Path, seconds: float, scale: float) -> Iterator[dict[str, Any]]:
@@ -346,7 +353,34 @@ def statements(folder: Path, seconds: float, scale: float) -> Iterator[dict[str,
         stage.close()
 
 
-MEASURED = {"partitions": partitions, "tenants": tenants, "facts": facts, "statements": statements}
+def fact_store(_: Path, __: float, scale: float) -> Iterator[dict[str, Any]]:
+    """What the facts take in one process, without Kafka and Spark: the driver makes them, each worker receives them."""
+    count = int(FACTS * scale)
+    store, overlay = DocumentStore(facts_only=True), FactOverlay()
+    before, began = private_memory("self"), time.process_time()
+    for number in range(count):
+        key = Key("cdap", "Entity", f"dataset:shop-{number}")
+        store.put(_fact(number, 0), number + 1, number + 1)
+        overlay.apply(change_of(key, store.histories.get(key)))
+    made = time.process_time()
+    yield {"facts": count, "driver_cpu_seconds": round(made - began, 1)}
+    yield {"driver_mib": round(private_memory("self") - before, 1)}
+    sent = pickle.dumps(overlay)
+    yield {"broadcast_mib": round(len(sent) / 2**20, 1), "broadcast_cpu_seconds": round(time.process_time() - made, 1)}
+    before, began = private_memory("self"), time.process_time()
+    received = pickle.loads(sent)
+    assert len(received) == count
+    yield {"worker_cpu_seconds": round(time.process_time() - began, 1)}
+    yield {"worker_mib": round(private_memory("self") - before, 1)}
+
+
+MEASURED = {
+    "fact-store": fact_store,
+    "partitions": partitions,
+    "tenants": tenants,
+    "facts": facts,
+    "statements": statements,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -371,7 +405,7 @@ def main(arguments: list[str]) -> int:
         except (AssertionError, TimeoutError, RuntimeError) as failure:
             failed, row["failed"] = True, str(failure)
         write_line(stamped(row), options.output)
-        if options.keep is not None:
+        if options.keep is not None and (folder / "job.log").exists():
             options.keep.mkdir(parents=True, exist_ok=True)
             shutil.copy(folder / "job.log", options.keep / f"many-{name}.log")
         shutil.rmtree(folder, ignore_errors=True)
