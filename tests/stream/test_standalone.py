@@ -233,13 +233,19 @@ def test_a_job_whose_executors_have_other_code_of_lockkeeper_does_not_start_and_
     assert "not the files of the packages policy and streaming" in log
 
 
+INSTALLED = (".pyenv/versions/*/bin/python3.{}", ".local/share/uv/python/*/bin/python3.{}")  # in the home folder
+
+
 def _another_python(minor: int) -> str | None:
-    """The path of a Python 3 of another minor version, as far as it works: pyenv has scripts that do not."""
-    command = shutil.which(f"python3.{minor}") if minor != sys.version_info[1] else None
-    printed = command and subprocess.run(
-        [command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True
-    )
-    return printed.stdout.strip() if printed and printed.returncode == 0 else None
+    """The path of a Python 3 of another minor version that works: on PATH pyenv has scripts that do not."""
+    if minor == sys.version_info[1]:
+        return None
+    managed = [str(path) for pattern in INSTALLED for path in Path.home().glob(pattern.format(minor))]
+    for command in filter(None, (shutil.which(f"python3.{minor}"), *managed)):
+        done = subprocess.run([command, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return None
 
 
 def _failed_start(world: World, folder: Path) -> str:
