@@ -1,7 +1,6 @@
-"""Before a batch is committed: a Kafka that answers late, and a Spark that has no executors because it needs none."""
+"""Before a batch is committed: a Kafka that answers late."""
 
 import threading
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -9,18 +8,17 @@ from confluent_kafka import KafkaError, KafkaException
 from streaming.commit.transaction import Outage
 from streaming.enforcer import job
 from streaming.enforcer.job import Enforcer
-from streaming.errors import JobStopped, TopicChanged
+from streaming.errors import TopicChanged
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
 
 LATE = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def _enforcer(monkeypatch: pytest.MonkeyPatch, answers: list[Exception], **settings: Any) -> Enforcer:
+def _enforcer(monkeypatch: pytest.MonkeyPatch, answers: list[Exception]) -> Enforcer:
     """One that has not started. `answers`: what the first questions for the ids of the input topics end with."""
     enforcer = object.__new__(Enforcer)
-    chosen = Settings(**settings)
-    enforcer._settings, enforcer._watch, enforcer._spark = chosen, Watch(chosen), None  # type: ignore[assignment]
+    enforcer._watch = Watch(Settings())
     enforcer._outage = Outage(threading.Event(), enforcer._watch)
 
     def check(_self: Enforcer) -> None:
@@ -51,25 +49,3 @@ def test_what_was_evaluated_long_ago_is_evaluated_again(monkeypatch: pytest.Monk
 def test_another_topic_ends_the_job_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TopicChanged):
         _enforcer(monkeypatch, [TopicChanged("re-created")])._await_inputs()
-
-
-@pytest.mark.parametrize(
-    ("dynamic", "waits", "ends"), [("true", False, False), ("true", True, True), ("false", False, True)]
-)
-def test_dynamic_allocation_may_have_no_executors_while_nothing_waits(
-    monkeypatch: pytest.MonkeyPatch, dynamic: str, waits: bool, ends: bool
-) -> None:
-    spark = {"spark.dynamicAllocation.enabled": dynamic}
-    enforcer = _enforcer(monkeypatch, [], spark=spark, progress_deadline_seconds=10.0)
-    monkeypatch.setattr(job, "count_executors", lambda _spark: 0)
-    now, health = [100.0], enforcer._watch.health
-    monkeypatch.setattr(health, "_clock", lambda: now[0])
-    if waits:
-        health.undecided_now()
-    for _ in range(3):
-        now[0] += 6.0
-        if ends and now[0] > 117:
-            with pytest.raises(JobStopped, match="has had no executors for 12 s"):
-                enforcer._check_executors()
-        else:
-            enforcer._check_executors()
