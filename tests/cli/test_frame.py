@@ -14,6 +14,7 @@ from tests.cli.lockkeeper import Command
 UNREACHABLE = "127.0.0.1:1"
 COMMANDS = [
     ["run"],
+    ["monitor"],
     ["decide"],
     ["explain"],
     ["who-can"],

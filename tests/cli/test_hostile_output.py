@@ -51,7 +51,7 @@ OWN = {  # commands that print nothing that others wrote
         "topics create",
         "topics manifest",
     ),
-    *("demo", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
+    *("demo", "monitor", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
 }
 
 
