@@ -79,9 +79,13 @@ PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests
 # Long tests break things and wait for what follows, within bounds of time that a machine with four of them may exceed.
 ALONE = $(BIN)/pytest -n0 -m long --timeout=900 --last-failed --last-failed-no-failures none
 
+# A cluster of Spark is three to five Javas: beside others its scenarios would wait for the machine alone.
+CLUSTER = tests/chaos/test_standalone_cluster.py tests/stream/test_standalone.py
+
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
-	$(PYTEST) -m long --timeout=900 --ignore tests/chaos/test_three_brokers.py $(ARGS) \
+	$(PYTEST) -m long --timeout=900 $(addprefix --ignore ,tests/chaos/test_three_brokers.py $(CLUSTER)) $(ARGS) \
 	  || { echo "what failed is run again, with nothing beside it:"; $(ALONE); }
+	$(BIN)/pytest -n0 -m long --timeout=900 $(CLUSTER) || $(ALONE)
 	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000 SEED=verify
