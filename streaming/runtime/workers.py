@@ -21,6 +21,7 @@ import streaming
 from streaming.errors import WorkersFailed
 from streaming.runtime.daemon import CANNOT_IMPORT
 from streaming.runtime.environment import SYSTEMS
+from streaming.runtime.executors import is_local
 from streaming.runtime.spark_errors import without_stack
 
 JOB_GROUP = "start of the workers"
@@ -61,7 +62,7 @@ class WorkersStart:
         try:
             context.setJobGroup(JOB_GROUP, JOB_GROUP)
             described = [json.loads(text) for text in self._run()]
-            if not str(context.master).startswith("local"):
+            if not is_local(self._spark):
                 check_alike(described)
                 self._check_failed_tasks()
         except Exception as error:
@@ -80,10 +81,17 @@ class WorkersStart:
         self._thread.join(seconds)
 
     def check(self) -> None:
-        """Raises what it has failed by, WorkersFailed where that was a task."""
+        """Raises what it has failed by, WorkersFailed where that was a task.
+
+        Where the driver runs the tasks, with its own code, a worker that was killed is no failure of the start: the
+        next batch has another one, or fails and names its records.
+        """
         if isinstance(self._failure, Py4JJavaError):
-            raise (cause_of(str(self._failure)) or _unexplained(str(self._failure))) from self._failure
-        if self._failure is not None:
+            if cause := cause_of(str(self._failure)):
+                raise cause from self._failure
+            if not is_local(self._spark):
+                raise _unexplained(str(self._failure)) from self._failure
+        elif self._failure is not None:
             raise self._failure
 
 
