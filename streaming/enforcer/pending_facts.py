@@ -198,17 +198,17 @@ class FactLag:
     def pending(self, facts_end: int) -> PendingFacts:
         """What is pending where the facts topic is read up to, without it, this offset."""
         with self._lock:
-            self._sent = [one for one in self._sent if one.facts is None or one.facts > facts_end]
-            sets = [one.pending for one in self._sent]
+            self._sent = [sent for sent in self._sent if sent.facts is None or sent.facts > facts_end]
+            sets = [sent.pending for sent in self._sent]
         merged = sets[0].copy() if sets else PendingFacts()
-        for one in sets[1:]:
-            merged.update(one)
+        for other in sets[1:]:
+            merged.update(other)
         return merged
 
     def poll(self) -> None:
         """Look how far the monitor is, now and then. Where Kafka does not answer, everything stays pending."""
         with self._lock:
-            waiting = [one for one in self._sent if one.facts is None]
+            waiting = [sent for sent in self._sent if sent.facts is None]
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
@@ -217,17 +217,17 @@ class FactLag:
 
     def _look(self, waiting: list[_Sent]) -> None:
         ends = log_ends(self._admin, self._verdicts, RETRIED_SECONDS)
-        for one in waiting:
-            before = one.verdicts or ends
-            one.verdicts = {
+        for sent in waiting:
+            before = sent.verdicts or ends
+            sent.verdicts = {
                 at: min(end, ends[at]) for at, end in before.items()
             }  # fewer in a topic that was re-created
         read = self._read_by_monitor()
-        done = [one for one in waiting if all(read.get(at, 0) >= end for at, end in (one.verdicts or {}).items())]
+        done = [sent for sent in waiting if all(read.get(at, 0) >= end for at, end in (sent.verdicts or {}).items())]
         if done:
             end = log_ends(self._admin, [self._facts_topic], RETRIED_SECONDS)[self._facts_topic]
-            for one in done:
-                one.facts = end
+            for sent in done:
+                sent.facts = end
 
     def close(self) -> None:
         """Leave Kafka."""

@@ -153,8 +153,8 @@ class ReadLimits:
     def _shares(
         self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
     ) -> Offsets:
-        known = {partition: max(end, newest.get(partition, end)) for partition, end in ends.items()}
-        return fair_shares(self._in_turn(_undecided(known, committed)), self._most, self._weights)
+        newest_ends = {partition: max(end, newest.get(partition, end)) for partition, end in ends.items()}
+        return fair_shares(self._in_turn(_undecided(newest_ends, committed)), self._most, self._weights)
 
     def _in_turn(self, waiting: Mapping[Partition, int]) -> Offsets:
         """What waits, of so many partitions as a range may have: those go first that were read the longest ago."""

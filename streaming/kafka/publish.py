@@ -28,7 +28,7 @@ from streaming.settings import Settings
 Offsets = dict[str, dict[str, int]]
 """The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""
 
-UNKNOWN = -1
+UNKNOWN_OFFSET = -1
 """The offset of a record that Kafka acknowledged as a repetition (DUPLICATE_SEQUENCE_NUMBER): it does not say where the
 first one stands. It happens when a partition's leader moves."""
 
@@ -183,7 +183,7 @@ class _Attempts:
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
     try:
-        return with_unknown(settings, write(transactional_producer(settings, systems), records))
+        return resolve_unknown_offsets(settings, write(transactional_producer(settings, systems), records))
     except PublishFailed as failed:
         cause = failed.__cause__
         if isinstance(cause, KafkaException) and is_not_authorized(cause.args[0], "transactionalId"):
@@ -192,9 +192,9 @@ def _write(settings: Settings, systems: Collection[str], records: Iterable[Polic
         raise
 
 
-def with_unknown(settings: Settings, offsets: Offsets) -> Offsets:
+def resolve_unknown_offsets(settings: Settings, offsets: Offsets) -> Offsets:
     """In place of offsets that Kafka did not say, those before the ends: what is published by then is not older."""
-    unknown = [(topic, int(number)) for topic, at in offsets.items() for number in at if at[number] == UNKNOWN]
+    unknown = [(topic, int(number)) for topic, at in offsets.items() for number in at if at[number] == UNKNOWN_OFFSET]
     if not unknown:
         return offsets
     try:
@@ -276,7 +276,7 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
 def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
     """Write the records in one transaction; they are asked for once other publishers are fenced.
 
-    The offsets are those of the topics' last records, or `UNKNOWN`.
+    The offsets are those of the topics' last records, or `UNKNOWN_OFFSET`.
 
     Raises PublishFailed, and PublisherFenced.
     """
@@ -285,7 +285,7 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
     def note(error: KafkaError | None, message: Message) -> None:
         topic, offset = message.topic(), message.offset()
         if error is None and topic is not None:
-            offsets.setdefault(topic, {})[str(message.partition())] = UNKNOWN if offset is None else offset
+            offsets.setdefault(topic, {})[str(message.partition())] = UNKNOWN_OFFSET if offset is None else offset
 
     try:
         producer.init_transactions(SECONDS)

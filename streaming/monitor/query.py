@@ -72,7 +72,7 @@ def watched_topics(settings: Settings) -> tuple[str, ...]:
     return topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs)
 
 
-def lasts(error: BaseException) -> bool:
+def is_permanent(error: BaseException) -> bool:
     """Whether Kafka answers so until something is corrected."""
     return isinstance(error, KafkaException) and any(part in error_name(error) for part in LASTING)
 
@@ -299,7 +299,7 @@ class MonitorQuery:
         """Whether it ended by a fault of Kafka's that may pass, such as a broker that restarts."""
         if self.failure is None:
             return self._output.failed_by_kafka(query)
-        return not lasts(self.failure) and self._output.is_unavailable(self.failure)
+        return not is_permanent(self.failure) and self._output.is_unavailable(self.failure)
 
     def cause(self, query: StreamingQuery, by_kafka: bool) -> Exception:
         """What the query ended by. `by_kafka`: by a fault of Kafka's that may pass. Raises TopicChanged."""

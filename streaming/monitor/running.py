@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.transaction import is_unavailable
 from streaming.errors import Fenced, JobStopped
-from streaming.monitor.query import MonitorObserver, MonitorQuery, lasts, monitor_session
+from streaming.monitor.query import MonitorObserver, MonitorQuery, is_permanent, monitor_session
 from streaming.ops.queries import ProgressListener, QueryWatch, check_executors
 from streaming.records.formats import shorten
 from streaming.runtime.executors import describe_spark
@@ -92,7 +92,7 @@ class MonitorRuns:
                 may_pass = monitor.failed_by_kafka(query)
                 return monitor.cause(query, may_pass), may_pass
         except Exception as failure:  # whatever it is: decisions go on
-            return failure, is_unavailable(failure) and not lasts(failure)
+            return failure, is_unavailable(failure) and not is_permanent(failure)
 
     def _await_end(self, monitor: MonitorQuery, query: StreamingQuery, each_look: Callable[[], None]) -> None:
         """Return when the query has ended, or is to end."""

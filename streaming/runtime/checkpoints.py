@@ -41,14 +41,14 @@ def checkpoints_locked(settings: Settings) -> Iterator[None]:
         yield
 
 
-def locked(place: str) -> contextlib.AbstractContextManager[None]:
+def locked(checkpoint: str) -> contextlib.AbstractContextManager[None]:
     """Lock a checkpoint while a job runs, if it is on a local disk.
 
     A second instance shares the lock, since it fences the first.
 
     Raises CannotStart where a folder cannot be made.
     """
-    folder = local_path(place)
+    folder = local_path(checkpoint)
     return contextlib.nullcontext() if folder is None else _shared(folder)
 
 

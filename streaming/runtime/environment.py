@@ -96,7 +96,7 @@ def _write(archive: Path, files: dict[str, Path]) -> None:
         try:
             with tarfile.open(fileobj=draft, mode="w:gz", compresslevel=COMPRESSION) as packed:
                 for name, path in files.items():
-                    packed.add(path, name, recursive=False, filter=_of_anybody)
+                    packed.add(path, name, recursive=False, filter=_without_owner)
             draft.close()
             os.replace(draft.name, archive)
         except BaseException:
@@ -104,8 +104,8 @@ def _write(archive: Path, files: dict[str, Path]) -> None:
             raise
 
 
-def _of_anybody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The owner is whoever unpacks it; a link of this machine leads nowhere there."""
+def _without_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The owner is the user that unpacks it; a link of this machine leads nowhere there."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     return entry

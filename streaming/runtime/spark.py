@@ -149,7 +149,7 @@ _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 ENDING_SECONDS = 1.0  # from its closed sockets to its end
 
 # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
-# Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
+# Spark plans every batch again, through code that a record never sees: to compile all of it as well as Java can took a
 # third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
 MEMORY = "2g"
 JAVA_OPTIONS = (

@@ -32,7 +32,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.kafka.publish import UNKNOWN, await_visible, with_unknown
+from streaming.kafka.publish import UNKNOWN_OFFSET, await_visible, resolve_unknown_offsets
 from streaming.records.registry import Deserializer
 from streaming.report import Span
 from streaming.report.gather import record_of
@@ -233,7 +233,7 @@ class Traffic:
         assert topic is not None
         assert partition is not None
         if offset is None:
-            return  # see `UNKNOWN`; the records after it, of which there are more, have offsets
+            return  # see `UNKNOWN_OFFSET`; the records after it, of which there are more, have offsets
         self.sent.last[topic, partition] = max(offset, self.sent.last.get((topic, partition), -1))
         self.sent.first_at = min(at, self.sent.first_at or at)
         self.sent.last_at = max(at, self.sent.last_at)
@@ -263,7 +263,7 @@ class Traffic:
                 refused.append(error)
             else:
                 offset = message.offset()
-                written.append(UNKNOWN if offset is None else offset)
+                written.append(UNKNOWN_OFFSET if offset is None else offset)
 
         for key, value in records:
             self._publisher.produce(self._topic, value, key, partition=0, on_delivery=note)
@@ -272,7 +272,7 @@ class Traffic:
             raise KafkaException(refused[0])
         if len(written) < len(records):
             raise TimeoutError(f"the broker did not acknowledge the policies within {FLUSH_SECONDS:g} s")
-        offsets = with_unknown(self._settings, {self._topic: {"0": written[-1]}})
+        offsets = resolve_unknown_offsets(self._settings, {self._topic: {"0": written[-1]}})
         await_visible(self._settings, offsets)
         self._acknowledged = {self._topic: offsets[self._topic]["0"]}
 

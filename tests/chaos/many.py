@@ -17,8 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +42,7 @@ from streaming.verify.cluster import await_decided
 from tests.brokers import free_port
 from tests.chaos.processes import Job
 from tests.chaos.run import write_line
+from tests.endpoint import get
 from tests.stream.world import group, request, role
 from tests.waiting import wait_until
 
@@ -101,11 +100,7 @@ class Stage:
     def is_ready(self) -> bool:
         """Whether /readyz says so."""
         self.look()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.settings.metrics.port}/readyz", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.HTTPError):
-            return False
+        return get(self.settings.metrics.port, "/readyz")[0] == 200
 
     def look(self) -> None:
         """Note the private memory of the job's processes, MiB, where it is larger than before."""

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -29,6 +27,7 @@ from tests.docs.shell import (
     run,
     save,
 )
+from tests.endpoint import get
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
@@ -62,11 +61,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
 
 
 def _is_ready(environment: dict[str, str]) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{environment[PORT]}/readyz", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    return get(environment[PORT], "/readyz")[0] == 200
 
 
 @contextmanager

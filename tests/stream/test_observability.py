@@ -4,8 +4,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
 from tests.brokers import TestBroker, free_port
+from tests.endpoint import get
 from tests.stream.running import ROOT
 from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
@@ -46,14 +45,9 @@ class Observed:
 
     def get(self, path: str, port: int | str = 0) -> tuple[int, str]:
         """Status and text of a page; 0 while the port is closed."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=20) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            assert self.process.poll() is None, self._log.read_text()[-3000:]
-            return 0, ""
+        status, text = get(port or self.port, path)
+        assert status or self.process.poll() is None, self._log.read_text()[-3000:]
+        return status, text
 
     def samples(self) -> Samples:
         """Every sample of /metrics."""

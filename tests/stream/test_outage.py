@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from streaming.ops.watch import Watch
 from streaming.settings import MetricsSettings, Settings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
+from tests.endpoint import get
 from tests.processes import descendants, processes_naming
 from tests.stream.running import ROOT, START_SECONDS
 from tests.stream.world import World, group, request, role
@@ -135,13 +134,7 @@ class Run:
 
     def ready(self) -> tuple[int, str]:
         """What /readyz answers; 0 while the port is closed."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return get(self.port, "/readyz")
 
     def pause_at(self, step: str, send: Callable[[], None]) -> None:
         """Return when a batch, of what is sent, stands at a step."""

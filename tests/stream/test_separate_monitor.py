@@ -1,7 +1,5 @@
 """The monitor as an application of its own, and what it does when Kafka fails over, also within the job."""
 
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from streaming.monitor_settings import MonitorSettings, Rules
 from streaming.settings import MetricsSettings, Settings, SettingsError, check_separate_monitor
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Broker, Job
+from tests.endpoint import get
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -42,17 +41,6 @@ def unauthorized(world: World) -> Counter[str]:
     return Counter(alert["subject"] for alert in alerts if alert["kind"] == "unauthorized-access")
 
 
-def get(settings: Settings, path: str) -> tuple[int, str]:
-    """What the metrics endpoint answers; 0 while the port is closed."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{settings.metrics.port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
-
-
 class Application:
     """`lockkeeper run` or `lockkeeper monitor` with settings and a folder of its own, and a metrics port."""
 
@@ -70,7 +58,7 @@ class Application:
 
     def await_ready(self) -> None:
         """Return when /readyz succeeds."""
-        wait_until(lambda: get(self.settings, "/readyz")[0] == 200, f"it is ready:\n{self.log}", SECONDS)
+        wait_until(lambda: get(self.settings.metrics.port, "/readyz")[0] == 200, f"it is ready:\n{self.log}", SECONDS)
 
 
 @pytest.fixture
@@ -121,7 +109,7 @@ def test_run_leaves_it_out_and_monitor_raises_each_alert_once_also_when_killed_a
         world.send([accessed("a", "eve")], audit)
         wait_until(lambda: unauthorized(world) == {"user:eve": 1}, "the first alert", SECONDS)
         assert "monitor-committed" not in {one.get("step") for one in run.reported}, "run leaves it out"
-        _check_metrics(get(monitor.settings, "/metrics")[1], world)
+        _check_metrics(get(monitor.settings.metrics.port, "/metrics")[1], world)
         monitor.job.kill()
         world.send([accessed("b", "mallory")], audit)
         expected = {"user:eve": 1, "user:mallory": 1}
@@ -175,7 +163,7 @@ def _restart_while_it_watches(world: World, application: Application, broker: Br
     broker.kill()
     waits = "the monitor waits for Kafka"
     wait_until(lambda: waits in application.log, f"its query has ended:\n{application.log}", SECONDS)
-    assert "lockkeeper_monitor_running 1.0" in get(application.settings, "/metrics")[1]
+    assert "lockkeeper_monitor_running 1.0" in get(application.settings.metrics.port, "/metrics")[1]
     broker.start()
     world.send([accessed("after", "mallory")], audit)
     wait_until(lambda: unauthorized(world)["user:mallory"] == 1, f"the next alert:\n{application.log}", SECONDS)

@@ -8,8 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ from streaming.settings import MetricsSettings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import ROOT, Job
-from tests.standalone import DRIVER, HOST, LOOPBACK, Standalone, end
+from tests.endpoint import get
+from tests.standalone import DRIVER, LOOPBACK, Standalone, end
 from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
 
@@ -87,13 +86,7 @@ def _config_of(world: World, folder: Path) -> Path:
 
 
 def _ready(world: World) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{world.settings.metrics.port}/readyz", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
+    return get(world.settings.metrics.port, "/readyz")
 
 
 def test_after_a_restart_of_the_master_every_request_is_decided_once_whether_it_recovers_applications_or_not(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from policy.core.facts import Facts
 from policy.core.model import EngineResult, Reason, Unanswerable
 from policy.systems.cedar import engine
-from policy.systems.cedar.entities import Entity, first_nonconforming, nonconformity
+from policy.systems.cedar.entities import Entity, first_faulty, first_nonconforming, nonconformity
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
 from policy.systems.cedar.request import CedarRequest
 from policy.systems.cedar.uid import Uid, leaves, text_of
@@ -93,11 +93,8 @@ def _scalar_fault(value: object) -> str:
 
 
 def _malformed_escape(escapes: list[tuple[str, object]]) -> str:
-    """By halving, for who sends a request chooses how many there are."""
-    while len(escapes) > 1:
-        first, second = escapes[: len(escapes) // 2], escapes[len(escapes) // 2 :]
-        escapes = first if engine.value_fault([value for _, value in first]) else second
-    return next((f"{path}: {fault}" for path, value in escapes if (fault := engine.value_fault([value]))), "")
+    malformed = first_faulty(escapes, lambda some: bool(engine.value_fault([value for _, value in some])))
+    return "" if malformed is None else f"{malformed[0]}: {engine.value_fault([malformed[1]])}"
 
 
 def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ MAX_BYTES = 4 << 20  # of the entities of one request as JSON
 MAX_PAIRS = 500_000  # of an entity and an ancestor, of one request: the library works out each of them
 # Of single values, to name the one that does not conform: who sends a request chooses how many there are.
 MOST_CHECKS = 20
+
+Item = TypeVar("Item")
 
 
 class Entity(msgspec.Struct, frozen=True, gc=False):
@@ -225,11 +227,16 @@ def nonconformity(entity: Entity, schema: Schema) -> str:
 
 
 def first_nonconforming(entities: Sequence[Entity], schema: Schema) -> Entity | None:
-    """The first entity that does not conform to a schema, by halving; None: each by itself does."""
-    while len(entities) > 1:
-        first, second = entities[: len(entities) // 2], entities[len(entities) // 2 :]
-        entities = first if _fault(first, schema) else second
-    return entities[0] if entities and _fault(entities, schema) else None
+    """The first entity that does not conform to a schema; None: each by itself does."""
+    return first_faulty(entities, lambda some: bool(_fault(some, schema)))
+
+
+def first_faulty(items: Sequence[Item], have_fault: Callable[[Sequence[Item]], bool]) -> Item | None:
+    """The first item with a fault, by halving: who sends a request chooses how many there are. None: each is sound."""
+    while len(items) > 1:
+        first, second = items[: len(items) // 2], items[len(items) // 2 :]
+        items = first if have_fault(first) else second
+    return items[0] if items and have_fault(items) else None
 
 
 def _fault(entities: Sequence[Entity], schema: Schema) -> str:

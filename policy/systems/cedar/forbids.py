@@ -54,7 +54,7 @@ def lifted_by(change: FactChange, facts: Facts) -> str:
     if change.kind != ENTITY:
         return LIFTS.format(f"the {change.kind} document")
     before, after = change.bodies
-    return ", ".join(LIFTS.format(what) for what in _changed(before, after, read))
+    return ", ".join(LIFTS.format(part) for part in _changed(before, after, read))
 
 
 def _read(facts: Facts) -> _Read:

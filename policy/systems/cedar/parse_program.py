@@ -15,7 +15,7 @@ from typing import Any
 
 STACK = 2 << 20  # bytes: a quarter of a thread's, so that what is parsed here is parsed anywhere
 ACTIONS = 8 << 20  # bytes of JSON with all groups of each action: a chain of 500 has them, and takes 1.3 s
-SCHEMA_MEMORY = 256 << 20  # bytes: whoever uses a schema parses it again, in a process that must not die
+SCHEMA_MEMORY = 256 << 20  # bytes: each process that uses a schema parses it again, in a process that must not die
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 MEMORY = 2 << 30  # bytes of address space: beyond it the library's allocation fails, and the process ends
 
