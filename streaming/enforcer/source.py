@@ -44,6 +44,10 @@ POLLED_BYTES = 512 << 20  # of all polls at the same time; twice that while Spar
 POLLED_LEAST, POLLED_MOST, POLLED_OF_RANGES = 16, 500, 100
 
 
+# Options of Spark's source by which several tasks read one partition. It has one transaction, which one task writes.
+SPLITTING = frozenset({"minpartitions", "maxrecordsperpartition"})
+
+
 def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` takes precedence."""
     stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
@@ -78,9 +82,10 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 def connection_options(settings: Settings) -> dict[str, str]:
     """Options of any Kafka source of the job."""
+    own = {name: value for name, value in settings.source.items() if name.lower() not in SPLITTING}
     return {
         **READ_FAST,
-        **settings.source,
+        **own,
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         # By default Spark would read records of aborted transactions too.
         "kafka.isolation.level": "read_committed",
