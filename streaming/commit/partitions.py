@@ -19,8 +19,10 @@ from streaming.commit.evaluation import Evaluate, Evaluation, SideOutput
 from streaming.commit.java_classes import java_classes
 from streaming.commit.java_clients import admin_settings, producer_settings, properties
 from streaming.commit.protocol import request_timeout_ms
+from streaming.commit.transaction import denied_transactional_id, message_of
 from streaming.errors import CannotWrite
 from streaming.kafka.clients import Partition
+from streaming.kafka.manifests import partition_ids
 from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings
 
@@ -90,7 +92,8 @@ class PartitionTransactions:
         is_unavailable: Callable[[BaseException], bool],
         during: During = lambda _step: contextlib.nullcontext(),
     ) -> None:
-        self._job, self._spark, self._is_unavailable, self._during = settings.job_name, spark, is_unavailable, during
+        self._all_settings, self._job, self._spark = settings, settings.job_name, spark
+        self._is_unavailable, self._during = is_unavailable, during
         self._evaluation = Evaluation(spark)
         self._java = java_classes(spark)
         self._admin = admin_settings(spark._jvm, settings)
@@ -111,7 +114,8 @@ class PartitionTransactions:
         try:
             return int(self._java.LeftOpen.abort(self._admin, self._job))
         except Py4JJavaError as error:
-            raise CannotWrite(f"open transactions of job {self._job!r}: {error.java_exception}") from error
+            denied = denied_transactional_id(self._all_settings, error, partition_ids(self._job), prefix=True)
+            raise CannotWrite(denied or f"open transactions of job {self._job!r}: {message_of(error)}") from error
 
     def warm_up(self) -> None:
         """Begin to start the workers; see `Evaluation.warm_up`."""
@@ -173,7 +177,7 @@ class PartitionTransactions:
         try:
             return self._read(call(context._jsc.sc(), self._settings, "\n".join(lines)))
         except Py4JJavaError as error:  # an executor was lost: its partitions show what is committed
-            raise CannotWrite(f"the transactions of a batch: {error.java_exception}") from error
+            raise CannotWrite(f"the transactions of a batch: {message_of(error)}") from error
 
     def _read(self, results: Any) -> list[PartitionResult]:
         """The results in Java, in pieces."""

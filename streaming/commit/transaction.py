@@ -100,8 +100,8 @@ class Output:
             self._open(FIRST_ATTEMPTS)
         except Py4JJavaError as error:
             self.close()
-            denied = _denied(settings, error)
-            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            denied = denied_transactional_id(settings, error, self._name)
+            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {message_of(error)}") from error
         if self.transaction_version < FENCES_EACH_TRANSACTION:
             log.warning(explain_version(self.transaction_version))
 
@@ -136,15 +136,15 @@ class Output:
                 self._open()
         except Py4JJavaError as error:
             if not self._java.Failures.isUnavailable(error.java_exception):
-                raise JobStopped(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
-            raise CannotWrite(_message(error)) from error
+                raise JobStopped(f"Kafka does not let job {self._name!r} write: {message_of(error)}") from error
+            raise CannotWrite(message_of(error)) from error
 
     def check_owner(self) -> None:
         """Raise Fenced when another instance has the job; CannotWrite while Kafka does not answer."""
         try:
             self._check_owner()
         except Py4JJavaError as error:
-            raise CannotWrite(_message(error)) from error
+            raise CannotWrite(message_of(error)) from error
 
     def _check_owner(self) -> None:
         if not self._is_owner(describe_transaction(self._jvm, self._settings)):
@@ -250,10 +250,10 @@ class Output:
         if FENCED.intersection(_classes(error)) and not self._took_too_long():
             return self._fenced()
         if FENCED.intersection(_classes(error)) or self._java.Failures.isUnavailable(error.java_exception):
-            return CannotWrite(f"a transaction failed: {_message(error)}")
+            return CannotWrite(f"a transaction failed: {message_of(error)}")
         if FENCED.intersection(self._abort()):
             return self._fenced()
-        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}")
+        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {message_of(error)}")
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -339,15 +339,15 @@ def _classes(error: Py4JJavaError) -> Iterator[str]:
     return (str(exception.getClass().getName()) for exception in _chain(error))
 
 
-def _denied(settings: Settings, error: Py4JJavaError) -> str:
+def denied_transactional_id(settings: Settings, error: Py4JJavaError, name: str, prefix: bool = False) -> str:
     """Which permission is missing, and how to grant it; empty when the error is another."""
     if NOT_AUTHORIZED not in _classes(error):
         return ""
     principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
-    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, settings.job_name, "Write")])
+    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, name, "Write", prefix)])
 
 
-def _message(error: Py4JJavaError) -> str:
+def message_of(error: Py4JJavaError) -> str:
     """What Java says, without the stack."""
     return ", because of ".join(str(exception.toString()) for exception in _chain(error))
 

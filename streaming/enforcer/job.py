@@ -314,6 +314,11 @@ class Enforcer:
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in offsets if (tp.topic, tp.partition) in committed)
         self._committed_at |= dict.fromkeys(committed, time.monotonic())
+        for result in results:
+            if result.status == OK:
+                self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
+            else:
+                self._watch.partition_failed(result.executor)
         self._account_for(committed)
         self._tidy()
         self._check_results([result for result in results if result.status != OK])
