@@ -143,7 +143,7 @@ class PartitionTransactions:
         except Exception as error:
             if self._is_unavailable(error):
                 raise
-            raise task_failure(error, plan) or error from None
+            raise task_failure(error, list(committed.items())) or error from None
         with self._during("read what the workers report"):
             return Evaluated(self._read(results))
 

@@ -72,6 +72,7 @@ COMMIT_LOG_SECONDS = 2.0
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
 COMMITTED_AT_ONCE = 50  # idle partitions
+IDLE = -1  # the batch number of what the driver writes
 
 StepObserver = Callable[[Step, int], None]
 
@@ -567,7 +568,7 @@ class Enforcer:
             offsets = self._tracker.to_commit({**known, **self._policies.positions})
             encoded = self._encodings.encoded(itertools.chain(said, results))
             try:
-                self._output.publish(encoded, offsets)
+                self._output.publish(encoded, offsets, lambda: self._on_step("written", IDLE))
                 committed = True
             except CannotWrite as error:
                 committed = self._resume(error, offsets)
