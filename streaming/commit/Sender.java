@@ -9,6 +9,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeoutException;
 import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
@@ -19,6 +21,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.errors.InvalidPidMappingException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.errors.OutOfOrderSequenceException;
@@ -122,7 +125,7 @@ public final class Sender {
         return ((byte[][]) rows.get(number))[column];
     }
 
-    /** Sends a columnar batch. Kafka reports what it refuses when the transaction is committed. */
+    /** Sends a columnar batch. What Kafka refuses later, it reports when the transaction is committed. */
     public void send(byte[] packed) {
         sendInOrder(Collections.singletonList(unpack(packed)));
     }
@@ -155,8 +158,22 @@ public final class Sender {
     }
 
     private void send(ColumnarBatch batch, int record) {
-        producer.send(new ProducerRecord(
+        Future sent = producer.send(new ProducerRecord(
             batch.topic, null, null, batch.keys.bytes(record), batch.value(record), batch.headers(record)));
+        if (sent.isDone()) {
+            raiseFailure(sent);
+        }
+    }
+
+    /** Else each further record would wait max.block.ms for what the first one has waited for, such as metadata. */
+    private static void raiseFailure(Future sent) {
+        try {
+            sent.get();
+        } catch (ExecutionException failure) {
+            throw (RuntimeException) failure.getCause(); // the producer wraps nothing else
+        } catch (InterruptedException interrupted) {
+            throw new InterruptException(interrupted);
+        }
     }
 
     /**

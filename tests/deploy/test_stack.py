@@ -9,12 +9,11 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.chaos.run import new_row, write_line
+from tests.chaos.run import keep_row, new_row
 from tests.chaos.silence import Silence
 from tests.deploy.files import read_yaml
 from tests.deploy.stack import ALLOWED, COMPOSE, RESOURCE, Stack, docker, inspect, why_not
@@ -195,8 +194,7 @@ def test_under_traffic_nothing_is_lost_doubled_or_wrong(stack: Stack, name: str)
     row.lost, row.doubled, row.waiting = found["checks"]["lost"], found["checks"]["doubled"], found["waiting"]
     row.wrong, row.unknown = sum(found["checks"].values()) - row.lost - row.doubled, sum(found["unknown"].values())
     row.ok = verify.returncode == 0
-    if file := os.environ.get("LOCKKEEPER_TEST_ROWS"):
-        write_line(row, Path(file))
+    keep_row(row)
     assert row.ok, f"{out}{err}"
     assert row.requests > 1000
     assert (row.lost, row.doubled, row.wrong, row.waiting) == (0, 0, 0, 0)
