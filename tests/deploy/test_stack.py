@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import yaml
 
+from streaming.kafka.clients import admin_client, is_reachable
 from tests.chaos.run import keep_row, new_row
 from tests.chaos.silence import Silence
 from tests.deploy.files import read_yaml
@@ -181,6 +182,7 @@ def test_under_traffic_nothing_is_lost_doubled_or_wrong(stack: Stack, name: str)
         silence.longest = 0.0
         act(stack)
         ended = time.monotonic()
+        wait_until(lambda: is_reachable(admin_client(stack.settings)), "Kafka answers", 120)
         assert stack.decision() is True
         row.seconds, row.silence = round(time.monotonic() - ended, 1), round(silence.longest, 1)
         out, err = verify.communicate(timeout=900)
