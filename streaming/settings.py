@@ -406,7 +406,10 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
         if settings.systems.count(system) > 1:
             raise SettingsError(f"{where}: systems: {system!r} is there twice; leave one out")
     # Else the default topic, or the default rules, would count in place of those that are named here.
-    by_system = {"topics.policies": settings.topics.policies, "monitor.systems": settings.monitor.systems}
+    by_system: dict[str, Iterable[str]] = {
+        "topics.policies": settings.topics.policies,
+        "monitor.systems": settings.monitor.systems,
+    }
     for setting, named in by_system.items():
         for system in named:
             if system not in installed:
