@@ -5,10 +5,13 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 
@@ -82,8 +85,22 @@ final class ColumnarBatch {
             }
             ColumnarBatch batch = (ColumnarBatch) batches.get(next);
             int record = sent[next]++;
-            producer.send(new ProducerRecord(
+            Future result = producer.send(new ProducerRecord(
                 batch.topic, null, null, batch.keys.bytes(record), batch.value(record), batch.headers(record)));
+            if (result.isDone()) {
+                raiseFailure(result);
+            }
+        }
+    }
+
+    /** Else each further record would wait max.block.ms for what the first one has waited for, such as metadata. */
+    private static void raiseFailure(Future result) {
+        try {
+            result.get();
+        } catch (ExecutionException failure) {
+            throw (RuntimeException) failure.getCause(); // the producer wraps nothing else
+        } catch (InterruptedException interrupted) {
+            throw new InterruptException(interrupted);
         }
     }
 

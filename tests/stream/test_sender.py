@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -178,6 +179,17 @@ def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -
     with pytest.raises(JobStopped, match=r"nothing is visible.*max\.request\.size"):
         place.output.publish([], _offsets(place, 3), before_commit=lambda: place.output._sender.send(packed))
     assert (place.there(), place.offset()[0]) == ([], -1001)
+
+
+def test_a_transaction_fails_by_its_first_record_that_cannot_be_sent(place: Place) -> None:
+    """Kafka's producer waits max.block.ms for the metadata of a topic, and once more for each further record."""
+    results, began = [("not-there", b"k", b"value", JSON_HEADERS)] * 20, time.monotonic()
+    with (
+        contextlib.closing(place.another(source={"kafka.max.block.ms": "2000"})) as output,
+        pytest.raises((CannotWrite, JobStopped), match="not-there not present in metadata"),
+    ):
+        output.publish(results, _offsets(place, 3))
+    assert time.monotonic() - began < 20, "20 records would wait 40 s"
 
 
 def test_a_result_of_the_driver_that_kafka_would_refuse_is_left_out_and_the_batch_goes_on(place: Place) -> None:
