@@ -270,10 +270,10 @@ class Snapshot:
             self.policy_sets = {
                 name: policy_set.with_facts(name, overlay) for name, policy_set in self.policy_sets.items()
             }
-        self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
+        self.answers: dict[Any, Any] = {}  # the caches of `policy.decide`, by what it may rest on
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "prepared": {}}
+        return {**self.__dict__, "answers": {}}
 
     def with_change(self, change: SnapshotChange) -> "Snapshot":
         """The snapshot after a change of documents; it knows no facts but theirs. This one does not change.
@@ -298,7 +298,7 @@ class Snapshot:
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
         where it does not, requests that need them are answered ``error``.
         """
-        other = copy.copy(self)  # by way of what is pickled: nothing prepared
+        other = copy.copy(self)  # by way of what is pickled: no answers
         other.policy_sets = {
             name: policy_set.with_facts(name, overlay, moment) for name, policy_set in self.policy_sets.items()
         }
