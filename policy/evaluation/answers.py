@@ -18,6 +18,7 @@ from policy.core.decision import Decision
 from policy.core.facts import BOUND, Lookup, Reads
 from policy.core.model import PermissionCheck
 from policy.core.names import is_simple
+from policy.core.pattern import Name
 from policy.core.request import Request, Resource, usable_time
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, leaf, resolve
 from policy.matching.grants import Table
@@ -77,7 +78,11 @@ class States:
     def find(self, id_: str) -> State:
         """The state for an id that is not among them. Raises Unanswerable for an invalid one."""
         check_resource(id_)
-        state = self._index.state(self._name_of(id_))
+        return self.put(id_, self._name_of(id_))
+
+    def put(self, id_: str, name: Name) -> State:
+        """The state for an id with this name."""
+        state = self._index.state(name)
         if len(id_) <= ID_BYTES:
             self.by_id.hold(id_, state, len(id_))
         return state
@@ -116,7 +121,7 @@ class AnyId(CachedQuery[Rendered]):
 class ByState(CachedQuery[Rendered]):
     """An answer for each state. The query needs one permission check, whose object is the resource."""
 
-    __slots__ = ("_answers", "_check", "_effective", "_render", "_resolved", "_states")
+    __slots__ = ("_answers", "_check", "_effective", "_render", "_request", "_resolved", "_states")
 
     def __init__(
         self,
@@ -124,19 +129,22 @@ class ByState(CachedQuery[Rendered]):
         states: States,
         resolved: ResolvedQuery,
         check: PermissionCheck,
-        render: Callable[[Decision], tuple[Rendered, int]],
+        request: Request,
+        render: Render[Rendered],
     ) -> None:
         super().__init__(basis, None)
-        self._states, self._resolved, self._check, self._render = states, resolved, check, render
+        self._states, self._resolved, self._check = states, resolved, check
+        self._request, self._render = request, render
         self._effective = resolved.effective_principals.permissions(check.permission)
         self._answers: dict[State | int, Answer[Rendered]] = {}
 
     def answer(self, id_: str) -> Answer[Rendered]:
         """The answer for any id. Raises Unanswerable for an invalid one."""
         state = self._states.by_id.get(id_) or self._states.find(id_)
-        return self._answers.get(state) or self._work_out(state)
+        return self._answers.get(state) or self.work_out(state)
 
-    def _work_out(self, state: State) -> Answer[Rendered]:
+    def work_out(self, state: State) -> Answer[Rendered]:
+        """The answer for a state that has none yet."""
         try:
             grants = self._effective.at(state)
         except Exception as failure:
@@ -152,7 +160,7 @@ class ByState(CachedQuery[Rendered]):
         return answer
 
     def _rendered(self, decision: Decision) -> Answer[Rendered]:
-        rendered, size = self._render(decision)
+        rendered, size = self._render(self._request, decision, True)
         self.spend(ANSWER_BYTES + size)
         return Answer(rendered, self.basis)
 
@@ -262,9 +270,9 @@ class AnswerCache(Generic[Rendered]):
             resolved = resolve(policy_sets, request, self.trust, reads)
             objects = _objects_of(resolved.system, request, repeats_id) if may_share else None
             if objects is not None and (check := _shared_check(resolved, objects)) is not None:
-                render = functools.partial(self._render_for_all, _for_all(request, repeats_id))
-                basis = _basis(system, policy_sets, reads, at, first)
-                return ByState(basis, self._states_of(system, objects), resolved, check, render)
+                basis, states = _basis(system, policy_sets, reads, at, first), self._states_of(system, objects)
+                states.put(request.resource.id, check.object)
+                return ByState(basis, states, resolved, check, _for_all(request, repeats_id), self._render)
             decision = conclude(resolved.evaluate())
             shared = may_share and not (repeats_id or resolved.system.reads_resource_id)
         except Exception as failure:
@@ -274,9 +282,6 @@ class AnswerCache(Generic[Rendered]):
         query = (AnyId if shared else CachedQuery)(basis, Answer(rendered, basis))
         query.spend(ANSWER_BYTES + size)
         return query
-
-    def _render_for_all(self, request: Request, decision: Decision) -> tuple[Rendered, int]:
-        return self._render(request, decision, True)
 
     def _states_of(self, system: str, objects: ObjectOf) -> States:
         states = self._states.get((system, objects.scope))
@@ -336,15 +341,8 @@ def _names_resource_twice(system: type[System]) -> bool:
 def _shared_check(resolved: ResolvedQuery, objects: ObjectOf) -> PermissionCheck | None:
     """The permission check for any id, where that is all that is needed, of the subject itself."""
     check, query = resolved.query.expression, resolved.query
-    if type(check) is not PermissionCheck or check.principals:
+    if type(check) is not PermissionCheck or check.principals or query.notes:
         return None
-    texts = (
-        check.permission_text,
-        check.because,
-        objects.before,
-        objects.after,
-        *(note.message for note in query.notes),
-    )
-    if any(ID in text for text in texts):
+    if ID in f"{check.permission_text}{check.because}{objects.before}{objects.after}":
         return None
     return msgspec.structs.replace(check, object_text=objects.text(ID))

@@ -86,8 +86,12 @@ def _without_id(properties: dict[str, Any], id_: str) -> dict[str, Any] | None:
 
 def kept(_request: Request, decision: Decision, shared: bool) -> tuple[tuple[Decision, bool], int]:
     """A decision as answers are kept, and about how many bytes it takes."""
-    texts = (*(reason.message for reason in decision.reasons), *(missing.message for missing in decision.missing))
-    return (decision, shared), DECISION_BYTES + 4 * sum(map(len, texts))
+    size = DECISION_BYTES
+    for reason in decision.reasons:
+        size += DECISION_BYTES + 4 * len(reason.message)
+    for missing in decision.missing:
+        size += DECISION_BYTES + 4 * (len(missing.object) + len(missing.message))
+    return (decision, shared), size
 
 
 def decision_for(answer: Answer[tuple[Decision, bool]], id_: str) -> Decision:

@@ -70,6 +70,11 @@ def content_of(parts: QueryParts) -> tuple[bytes, bool]:
     return b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, parts.context)), repeats
 
 
+def may_be_kept(parts: QueryParts) -> bool:
+    """Whether it is one request, and what no content has is there."""
+    return bool(parts.id and parts.resource.id) and not (parts.evaluations or parts.options)
+
+
 def may_share(content: bytes) -> bool:
     """Whether `ID` stands nowhere in the parts of a request."""
     return ID_BYTES not in content and ID_ESCAPED not in content.lower()

@@ -27,6 +27,7 @@ from streaming.enforcer.answers import (
     QueryParts,
     check_members,
     content_of,
+    may_be_kept,
     may_share,
     pieces_of,
 )
@@ -204,7 +205,7 @@ class AuditEvaluator:
     def _find(self, key: bytes | None, value: bytes, offset: int, at: int) -> bytes | None:
         parts = _parts(value)
         is_access = parts.outcome is not None and bytes(parts.event) in (b"", NULL)
-        if not is_access or not parts.id or parts.evaluations or parts.options:
+        if not is_access or not may_be_kept(parts):
             return None
         at = at if parts.time is None else min(at, to_ms(parts.time))
         answers = self._answers_at(at)

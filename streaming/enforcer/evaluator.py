@@ -31,6 +31,7 @@ from streaming.enforcer.answers import (
     RenderedDecision,
     check_members,
     content_of,
+    may_be_kept,
     may_share,
 )
 from streaming.enforcer.ranges import UNLIMITED, Usage
@@ -238,7 +239,7 @@ class PartitionEvaluator(RecordEvaluator):
                 claimed = moment(parts.time)
                 at = claimed if self._trusts_time else at
             late = parts.deadline is not None and self._context.now > moment(parts.deadline)
-            answer = None if late or not parts.id else self._answer(parts, value, at)
+            answer = None if late else self._answer(parts, value, at)
         except Exception as failure:
             self._note(failure)
             return None
@@ -253,7 +254,7 @@ class PartitionEvaluator(RecordEvaluator):
 
     def _answer(self, parts: QueryParts, value: bytes, at: int) -> RenderedDecision | None:
         """The answer that is kept for a request; None: it is none that is kept. Raises where it is malformed."""
-        if parts.evaluations or parts.options:
+        if not may_be_kept(parts):
             return None
         content, repeats = content_of(parts)
         answer = self._answers.find(content, parts.resource.id, at)

@@ -253,6 +253,10 @@ def _texts() -> None:
         value.replace(b"a/b/c", b"a/b/\\u0063"),
         marked,
         marked.replace(contents.ID_BYTES, b"\\uFFF9"),
+        msgspec.json.encode(VERVERICA),
+        msgspec.json.encode(_with(VERVERICA, "resource", "id", value="")),
+        msgspec.json.encode({**VERVERICA, "id": ""}),
+        msgspec.json.encode({**VERVERICA, "evaluations": [TOPIC]}),
     ):
         worker.compare(text)
         worker.compare(text)
@@ -312,8 +316,14 @@ def _ids_in_any_property(patch: Patch) -> None:
 
 
 def _one_state(patch: Patch) -> None:
-    find, first = States.find, dict[int, Any]()
-    patch.setattr(States, "find", lambda states, id_: first.setdefault(id(states), (states, find(states, id_)))[1])
+    right = States.put
+
+    def put(states: States, id_: str, name: Any) -> Any:
+        state = right(states, id_, name)
+        states.by_id[id_] = next(iter(states.by_id.values()))
+        return states.by_id.get(id_, state)
+
+    patch.setattr(States, "put", put)
 
 
 def _only_facts_that_were_found(patch: Patch) -> None:
@@ -450,14 +460,15 @@ MUTANTS: dict[str, Plant] = {
     "all claims are trusted": _all_claims_trusted,
     "what nothing grants is allowed": _allowed_by_default,
     "worker: an echo may have the mark of ids": _set(evaluators, "may_share", lambda _content: True),
+    "worker: an empty id is kept, and of several requests the first": _set(evaluators, "may_be_kept", lambda _: True),
     "worker: names may stand twice": _set(evaluators, "check_members", lambda *_: None),
     "worker: unknown members are not read": _set(
         contents, "decode_json", lambda value: decode_json(value) if b"unknown" not in value else None
     ),
     "decide: an answer is for another id": _set(AUTHORIZE, "decision_for", lambda answer, _: answer.rendered[0]),
-    "one grant determines all": _set(ByState, "_work_out", lambda query, state: _first_answer(query, state)),
+    "one grant determines all": _set(ByState, "work_out", lambda query, state: _first_answer(query, state)),
 }
-_work_out = ByState._work_out
+_work_out = ByState.work_out
 
 
 def _first_answer(query: Any, state: Any) -> Any:

@@ -382,7 +382,7 @@ def test_what_is_forgotten_is_prepared_again(monkeypatch: pytest.MonkeyPatch) ->
         _compare([(None, json.dumps(request).encode(), None) for request in asked], evaluator)
 
 
-@pytest.mark.parametrize("step", ["add", "answer", "_work_out"])
+@pytest.mark.parametrize("step", ["add", "answer", "work_out"])
 def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     evaluator = Evaluator(SNAPSHOT, LIMITS)
 
