@@ -18,7 +18,6 @@ from policy.core.decision import Decision
 from policy.core.facts import BOUND, Lookup, Reads
 from policy.core.model import PermissionCheck
 from policy.core.names import is_simple
-from policy.core.pattern import Name
 from policy.core.request import Request, Resource, usable_time
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, leaf, resolve
 from policy.matching.grants import Table
@@ -72,17 +71,25 @@ class States:
     """Ids of resources, each with the state of the trie to which its name leads."""
 
     def __init__(self, policy_set: PolicySet, objects: ObjectOf) -> None:
-        self._index, self._name_of = policy_set.index, objects.name
+        self._index, self._name_of, self._has_levels = policy_set.index, objects.name, objects.has_levels
         self.by_id: Cache[str, State] = Cache()
+        self._by_head: Cache[str, State] = Cache()  # ids that begin alike are read once, up to their last slash
 
     def find(self, id_: str) -> State:
         """The state for an id that is not among them. Raises Unanswerable for an invalid one."""
         check_resource(id_)
-        return self.put(id_, self._name_of(id_))
+        head, slash, last = id_.rpartition("/") if self._has_levels else ("", "", "")
+        if not (slash and last and is_simple(id_)):
+            return self.put(id_, self._index.state(self._name_of(id_)))
+        before = self._by_head.get(head)
+        if before is None:
+            before = self._index.state(self._name_of(f"{head}/x")[:-1])
+            if len(head) <= ID_BYTES:
+                self._by_head.hold(head, before, len(head))
+        return self.put(id_, before.next(last))
 
-    def put(self, id_: str, name: Name) -> State:
-        """The state for an id with this name."""
-        state = self._index.state(name)
+    def put(self, id_: str, state: State) -> State:
+        """Keep the state for an id."""
         if len(id_) <= ID_BYTES:
             self.by_id.hold(id_, state, len(id_))
         return state
@@ -271,7 +278,7 @@ class AnswerCache(Generic[Rendered]):
             objects = _objects_of(resolved.system, request, repeats_id) if may_share else None
             if objects is not None and (check := _shared_check(resolved, objects)) is not None:
                 basis, states = _basis(system, policy_sets, reads, at, first), self._states_of(system, objects)
-                states.put(request.resource.id, check.object)
+                states.put(request.resource.id, policy_sets[system].index.state(check.object))
                 return ByState(basis, states, resolved, check, _for_all(request, repeats_id), self._render)
             decision = conclude(resolved.evaluate())
             shared = may_share and not (repeats_id or resolved.system.reads_resource_id)

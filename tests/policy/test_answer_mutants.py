@@ -318,8 +318,8 @@ def _ids_in_any_property(patch: Patch) -> None:
 def _one_state(patch: Patch) -> None:
     right = States.put
 
-    def put(states: States, id_: str, name: Any) -> Any:
-        state = right(states, id_, name)
+    def put(states: States, id_: str, state: Any) -> Any:
+        right(states, id_, state)
         states.by_id[id_] = next(iter(states.by_id.values()))
         return states.by_id.get(id_, state)
 

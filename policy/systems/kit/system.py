@@ -58,12 +58,15 @@ class Kind(msgspec.Struct, frozen=True):
 class ObjectOf(msgspec.Struct, frozen=True):
     """The object of a permission check as a function of the resource's id: its ``name``, and its text.
 
-    The text is the id between ``before`` and ``after``. ``scope``: what else ``name`` depends on.
+    The text is the id between ``before`` and ``after``. ``has_levels``: in an id with a slash, the last part of the
+    name is what stands behind the last one, and the rest of the name is up to what stands before it. ``scope``: what
+    else ``name`` depends on.
     """
 
     name: Callable[[str], Name]
     before: str = ""
     after: str = ""
+    has_levels: bool = True
     scope: str = ""
 
     def text(self, id_: str) -> str:
@@ -93,8 +96,10 @@ class System(Protocol):
         """How a resource's id is read, where that is all it is for.
 
         That is: whether a question is one atom does not depend on the id; if it is, its object is this of the id, its
-        object's text the id itself; nothing else of it depends on the id, and when this raises, `to_query` does. None:
-        it is not so simple.
+        object's text the id itself; nothing else of it depends on the id, and when this raises, `to_query` does. If an
+        id has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
+        fault (`policy.core.names`); all else of the name, and whether it has one, is up to what stands before. None: it
+        is not so simple.
         """
 
     def read(self, document: Document) -> CompiledDocument:

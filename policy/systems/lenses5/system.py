@@ -72,7 +72,7 @@ class Lenses5:
         if properties.get("dataset") != request.resource.id or not isinstance(connection, str):
             return None
         noun, after = action.about if action is not None else "", f" of connection {connection}"
-        return ObjectOf(partial(dataset, connection), f"{noun} ", after, scope=connection)
+        return ObjectOf(partial(dataset, connection), f"{noun} ", after, has_levels=False, scope=connection)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The expression of the action's rule on what the request is about; raises Unanswerable."""
