@@ -33,6 +33,7 @@ STREAMING = (
     ("streaming.runtime",),
     ("streaming.kafka",),
     ("streaming.records",),
+    ("streaming.history",),
     ("streaming.ops",),
     ("streaming.commit",),
     ("streaming.snapshots",),
