@@ -1,10 +1,10 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
-from policy.analysis.concerned import concerned
+from policy.analysis.concerned import Concerned, concerned, effects
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, refused, said
-from policy.analysis.escalation import Escalation, analyse, open_to_everyone
+from policy.analysis.escalation import Analysis, Escalation, analyse, open_to_everyone
 from policy.analysis.impact import (
     EffectivePermission,
     KnownNames,
@@ -25,7 +25,9 @@ from policy.analysis.wording import document_contents, document_lines, grant_tex
 from policy.systems.kit.engine import Statement
 
 __all__ = [
+    "Analysis",
     "Changed",
+    "Concerned",
     "Difference",
     "Edit",
     "EffectivePermission",
@@ -46,6 +48,7 @@ __all__ = [
     "document_contents",
     "document_lines",
     "draw_trees",
+    "effects",
     "grant_text",
     "known_names",
     "lint",
