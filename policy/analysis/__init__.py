@@ -18,6 +18,7 @@ from policy.analysis.impact import (
 from policy.analysis.lint import Finding, lint
 from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
+from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
@@ -25,6 +26,7 @@ from policy.analysis.wording import document_contents, document_lines, grant_tex
 from policy.systems.kit.engine import Statement
 
 __all__ = [
+    "Access",
     "Analysis",
     "Changed",
     "Concerned",
@@ -34,9 +36,11 @@ __all__ = [
     "Escalation",
     "Finding",
     "KnownNames",
+    "MayWiden",
     "Nearest",
     "Node",
     "Permitted",
+    "Review",
     "Statement",
     "UnknownName",
     "Who",
@@ -55,8 +59,10 @@ __all__ = [
     "literal_name",
     "nearest_grants",
     "open_to_everyone",
+    "read_may_widen",
     "refused",
     "replay",
+    "review",
     "said",
     "statements",
     "unknown_names",

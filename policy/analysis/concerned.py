@@ -1,10 +1,10 @@
 """Who gains and loses by a change: the subjects and claims behind the principals that documents name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policy.analysis.diff import Difference, sides_of
+from policy.analysis.diff import Difference, Sides, sides_of
 from policy.analysis.opened import Edits, OpenedGrant
 from policy.core.model import Grant
 from policy.store.snapshot import Snapshot
@@ -26,13 +26,15 @@ def effects(old: Snapshot, new: Snapshot) -> list[Concerned]:
     They are subjects and claims. One that has the same by another grant, before or after, is left out. Of a statement
     of an engine, those that it names. Nobody for a fact.
     """
-    found: list[Concerned] = []
-    for sides in sides_of(old, new):
-        for difference, opens, closes, names in sides.differences():
-            gain = (*(names if difference.widens else ()), *_behind(sides.forth, opens))
-            lose = (*(names if difference.narrows else ()), *_behind(sides.back, closes))
-            found.append(Concerned(difference, gain, lose))
-    return found
+    return [one for sides in sides_of(old, new) for one in concerned_on(sides)]
+
+
+def concerned_on(sides: Sides) -> Iterator[Concerned]:
+    """The same of one system."""
+    for difference, opens, closes, names in sides.differences():
+        gain = (*(names if difference.widens else ()), *_behind(sides.forth, opens))
+        lose = (*(names if difference.narrows else ()), *_behind(sides.back, closes))
+        yield Concerned(difference, gain, lose)
 
 
 def concerned(old: Snapshot, new: Snapshot) -> dict[Difference, tuple[str, ...]]:

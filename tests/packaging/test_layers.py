@@ -40,7 +40,7 @@ STREAMING = (
     ("streaming.enforcer",),
     ("streaming.monitor",),
     ("streaming.application", "streaming.client", "streaming.imported", "streaming.serve"),
-    ("streaming.broker", "streaming.decision_log", "streaming.report", "streaming.verify"),
+    ("streaming.broker", "streaming.decision_log", "streaming.replay", "streaming.report", "streaming.verify"),
     ("streaming.bench", "streaming.demo"),
     ("streaming.cli",),
 )
