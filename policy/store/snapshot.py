@@ -148,6 +148,13 @@ class PolicySet:
         other.broken = _broken({**self._policy_broken, **overlay.bound(system)})
         return other
 
+    def refused_documents(self) -> dict[str, frozenset[str]]:
+        """The documents that are refused at some moment without a good version, and the principals they affect."""
+        found = {str(key): principals for key, principals in self._policy_broken.items()}
+        for refusal in self._refusals:
+            found[str(refusal.key)] = found.get(str(refusal.key), frozenset()) | refusal.affected_principals
+        return found
+
     def broken_at(self, at: int | None) -> Mapping[str, Key]:
         """Principals that a document refused at ``at`` affects (None: at any moment), each with that one."""
         if not self._refusals:

@@ -276,7 +276,8 @@ def _state(state: "PolicyState") -> str:
     return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
 
 
-def _widening(one: "Widening") -> str:
+def widening_text(one: "Widening") -> str:
+    """In words: who may do what now, or is no longer denied it, and where that stands."""
     place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
     if one.kind == "fact":
         return f"what is known of {one.resource} is another, which may allow more ({place})"
@@ -294,7 +295,7 @@ def _widened(change: "LoggedChange") -> Iterator[str]:
         together = f", together with {', '.join(others)}" if others else ""
         yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
         for each in one.widens[:SHOWN]:
-            yield f"  {_widening(each)}"
+            yield f"  {widening_text(each)}"
         if one.widens_count > SHOWN:
             yield f"  and {one.widens_count - SHOWN} more: see --json"
         if not one.complete:

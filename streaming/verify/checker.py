@@ -14,11 +14,11 @@ import msgspec
 
 from policy import MalformedRequest
 from streaming.client.decision import Decision, Place, Unreadable, read_decision
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.schemas import Kind
-from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of

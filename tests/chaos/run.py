@@ -18,9 +18,9 @@ from confluent_kafka.admin import NewPartitions
 
 from streaming.bench import machine
 from streaming.broker import EmbeddedBroker
+from streaming.history.span import Span
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
-from streaming.report import Span
 from streaming.settings import Settings
 from streaming.verify import Findings
 from streaming.verify.cluster import Sent, await_decided, verify
