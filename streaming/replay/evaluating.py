@@ -1,0 +1,306 @@
+"""Requests decided under two snapshots: what runs in Spark's Python workers. Bytes in, a summary out.
+
+Both sides are answered as the job answers accesses of the past (`streaming.enforcer.auditing`): by prepared queries,
+with the facts that were known at the time of the request. Deadlines and `min_policy_offsets` do not count: they were
+about the decision of that time.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.core.broadcast import Broadcast
+
+from policy import (
+    NO_LONGER_KNOWN,
+    Batch,
+    Decision,
+    FactOverlay,
+    MalformedRequest,
+    Reason,
+    Request,
+    Snapshot,
+    Unanswerable,
+    answer,
+    decode_json,
+    to_text,
+)
+from streaming.enforcer.answers import MOMENT_QUOTES, QueryParts, RenderedQuery, has_many_parts, is_plain
+from streaming.enforcer.auditing import AuditAnswers
+from streaming.enforcer.rendering import RenderedAnswer
+from streaming.enforcer.requests import Parts, moment, open_envelope
+from streaming.enforcer.source import Records
+from streaming.records.avro import Reader, Undecodable, is_avro
+from streaming.records.formats import JSON_ALONE, Formats
+from streaming.replay.result import Example, Totals, kind_of
+from streaming.settings import Limits
+
+NO_REQUEST = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest, Undecodable)
+UNKNOWN = "unknown"
+COLUMN = "totals"
+
+encode = msgspec.msgpack.Encoder().encode
+_parts = msgspec.json.Decoder(QueryParts).decode
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """The policies before and after, and the facts beside both, with their past; None: the documents have all facts."""
+
+    before: Snapshot
+    after: Snapshot
+    facts: FactOverlay | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What the workers need beside the policies. Plain data.
+
+    ``id``: of the replay. ``trust``: by topic, what its producers may claim; of files that of "". ``topic_ids``: which
+    begin the ids of decisions. ``systems``: in JSON, those whose requests are replayed; none: all. ``now``: the time of
+    a request in a file that says none, ms. ``schemas``: for records in Avro.
+    """
+
+    id: str
+    trust: Mapping[str, frozenset[str]]
+    topic_ids: Mapping[str, str]
+    systems: frozenset[bytes]
+    now: int
+    limits: Limits
+    schemas: Formats = JSON_ALONE
+
+
+class Answered(NamedTuple):
+    """One answer by both sides. ``reason``: the one that is shown if they differ: see `_reason`."""
+
+    before: str
+    after: str
+    request: Request | None = None
+    reason: Reason | None = None
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+    name: str = ""
+
+
+class _Names(msgspec.Struct):
+    """Who asks for what, as an example shows it."""
+
+    id: str
+    system: str
+    subject: _Named
+    action: _Named
+    resource: _Named
+
+
+class _Verdict(msgspec.Struct):
+    reasons: tuple[Reason, ...]
+
+
+_names = msgspec.json.Decoder(_Names).decode
+_verdict = msgspec.json.Decoder(_Verdict).decode
+
+
+class Comparison:
+    """Decides requests of producers with one trust under both sides. It keeps its answers: a process has one."""
+
+    def __init__(self, sides: Sides, trust: frozenset[str], limits: Limits) -> None:
+        most = limits.cached_decisions
+        self._before, self._after = (AuditAnswers(one, trust, most, sides.facts) for one in (sides.before, sides.after))
+        self._requests, self._trusts_time = Parts(limits.claimed_groups), "time" in trust
+
+    def prepared(self, value: bytes, at: int) -> tuple[RenderedAnswer, RenderedAnswer, QueryParts, int] | None:
+        """Both answers by prepared queries, and the time of evaluation; None: it is decided by itself.
+
+        Raises one of `NO_REQUEST` for what is no request.
+        """
+        parts = _parts(value)
+        if parts.time is not None:
+            claimed = moment(parts.time)
+            at = claimed if self._trusts_time else at
+        if parts.deadline is not None:
+            moment(parts.deadline)
+        resource = bytes(parts.resource.id)
+        if not (is_plain(bytes(parts.id)) and is_plain(resource)) or has_many_parts(parts, value):
+            return None
+        before, after = (self._query(one, parts, value, resource, at) for one in (self._before, self._after))
+        if before is None or after is None:
+            return None
+        answers = before.answer_for(resource), after.answer_for(resource)
+        if any(one.is_large for one in answers):
+            return None
+        if value.count(b'"') != before.quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(parts.deadline)]:
+            decode_json(value)  # raises where a name stands twice
+        return *answers, parts, at
+
+    def _query(
+        self, answers: AuditAnswers, parts: QueryParts, value: bytes, resource: bytes, at: int
+    ) -> RenderedQuery | None:
+        found = answers.find(parts, resource, at)
+        if found is not None:
+            return found
+        parsed = self._requests.request(open_envelope(value), value, at)
+        return answers.prepare(parts, resource, parsed) if isinstance(parsed, Request) else None
+
+    def each(self, value: bytes, at: int) -> Iterator[Answered]:
+        """The answers of a request, or of a batch, one by one. Raises as `prepared`."""
+        envelope = open_envelope(value)
+        if envelope.time is not None:
+            claimed = moment(envelope.time)
+            at = claimed if self._trusts_time else at
+        if envelope.deadline is not None:
+            moment(envelope.deadline)
+        parsed = self._requests.request(envelope, value, at)
+        before, after = (answer(one.snapshot_at(at)[0], parsed, one.trust) for one in (self._before, self._after))
+        if not isinstance(parsed, Batch):
+            yield _answered(before, after, parsed)
+            return
+        most = max(len(before.evaluations), len(after.evaluations))
+        for number, item in enumerate(parsed.items[:most]):
+            was, now = (one.evaluations[number] if number < len(one.evaluations) else one for one in (before, after))
+            yield _answered(was, now, item if isinstance(item, Request) else None)
+
+
+def _answered(before: Decision, after: Decision, request: Request | None) -> Answered:
+    return Answered(_outcome(before), _outcome(after), request, _reason(before.reasons, after.reasons))
+
+
+def _outcome(decision: Decision) -> str:
+    unknown = any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
+    return UNKNOWN if unknown else decision.outcome
+
+
+def _reason(before: tuple[Reason, ...], after: tuple[Reason, ...]) -> Reason | None:
+    """Why it is answered otherwise: the statement that decides now, else the one that did before, else what is
+    missing.
+    """
+    placed = (reason for reason in (*after, *before) if reason.document is not None)
+    return next(placed, None) or next(iter(after), None)
+
+
+class Replayer:
+    """Called by Spark with the Arrow batches of one task: of one partition of a topic, or of a file."""
+
+    def __init__(self, task: Task, sides: "Broadcast[Sides]", from_topics: bool) -> None:
+        self._task, self._sides, self._from_topics = task, sides, from_topics
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row, with the totals of the task in MessagePack."""
+        totals = Totals()
+        for batch in batches:
+            if batch.num_rows:
+                self._take(batch, totals)
+        yield pa.RecordBatch.from_arrays([pa.array([encode(totals)], pa.binary())], [COLUMN])
+
+    def _take(self, batch: pa.RecordBatch, totals: Totals) -> None:
+        if self._from_topics:
+            records = Records(batch)
+            head = f"{self._task.topic_ids[records.topic]}-{records.partition}-"
+            times, offsets = records.times.tolist(), records.offsets.tolist()
+            part = Part(self._comparison(records.topic), self._task, head, totals)
+            part.take(zip(records.texts, times, offsets, strict=True))
+        else:
+            values = batch.column(0).cast(pa.binary()).to_pylist()
+            Part(self._comparison(""), self._task, "", totals).take((value, self._task.now, -1) for value in values)
+
+    def _comparison(self, topic: str) -> Comparison:
+        trust, key = self._task.trust[topic], self._task.id
+        found = _held.get((key, trust))
+        if found is None:
+            for other in [one for one in _held if one[0] != key]:
+                del _held[other]
+            found = _held[key, trust] = Comparison(self._sides.value, trust, self._task.limits)
+            gc.freeze()  # snapshots and caches hold no cycles
+        return found
+
+
+_held: dict[tuple[str, frozenset[str]], Comparison] = {}
+"""By the replay and the trust. Of one replay at a time."""
+
+
+class Part:
+    """Decides the records of one Arrow batch. ``head``: of the ids of their decisions; "": they are of a file."""
+
+    def __init__(self, comparison: Comparison, task: Task, head: str, totals: Totals) -> None:
+        self._comparison, self._task, self._head, self._totals = comparison, task, head, totals
+        self._reader = Reader(task.schemas)
+        self._alike: Counter[str] = Counter()  # answers that are the same, by label
+
+    def take(self, rows: Iterator[tuple[bytes | None, int, int]]) -> None:
+        """Count them. A row: value, the record's time (ms) and its offset."""
+        for value, at, offset in rows:
+            if value is None or not value.strip():
+                self._totals.unreadable += self._head != ""
+                continue
+            self._totals.records += 1
+            try:
+                self._one(self._as_json(value), at, offset)
+            except NO_REQUEST:
+                self._totals.unreadable += 1
+        for label, number in self._alike.items():
+            outcome = label.rpartition(" ")[2]
+            self._note((outcome, outcome), number)
+        self._totals.schemas = sorted({*self._totals.schemas, *self._reader.needed})
+
+    def _as_json(self, value: bytes) -> bytes:
+        if len(value) > self._task.limits.record_in:
+            raise ValueError("too large")
+        value = self._reader.transcode("request", value) if is_avro(value) else value
+        value.decode()
+        return value
+
+    def _one(self, value: bytes, at: int, offset: int) -> None:
+        found = self._comparison.prepared(value, at)
+        if found is None:
+            self._each(value, at, offset)
+            return
+        before, after, parts, at = found
+        if not self._is_wanted(bytes(parts.system)):
+            self._totals.records -= 1
+        elif before.label is after.label:  # interned
+            self._alike[before.label] += 1
+        else:
+            resource = bytes(parts.resource.id)[1:-1]
+            was, now = (_verdict(b"{%b}" % resource.join(one.pieces)).reasons for one in (before, after))
+            outcomes = before.label.rpartition(" ")[2], after.label.rpartition(" ")[2]
+            self._differ(_names(value), Answered(*outcomes, None, _reason(was, now)), at, offset)
+
+    def _each(self, value: bytes, at: int, offset: int) -> None:
+        envelope = open_envelope(value)
+        if not self._is_wanted(msgspec.json.encode(envelope.system)):
+            self._totals.records -= 1
+            return
+        for one in self._comparison.each(value, at):
+            if one.before == one.after or one.request is None:
+                self._note((one.before, one.after), 1)
+                continue
+            request = one.request
+            named = (_Named(id=request.subject.id), _Named(name=request.action.name), _Named(id=request.resource.id))
+            at = at if request.time is None else request.time
+            self._differ(_Names(envelope.id, envelope.system, *named), one, at, offset)
+
+    def _is_wanted(self, system: bytes) -> bool:
+        return not self._task.systems or system in self._task.systems
+
+    def _note(self, pair: tuple[str, str], number: int) -> None:
+        if UNKNOWN in pair:
+            self._totals.unknown += number
+        else:
+            self._totals.note(pair, number)
+
+    def _differ(self, names: _Names, one: Answered, at: int, offset: int) -> None:
+        self._note((one.before, one.after), 1)
+        if UNKNOWN in (one.before, one.after):
+            return
+        reason = one.reason
+        decision = f"{self._head}{offset}" if self._head else ""
+        example = Example(
+            *(to_text(at), decision, names.id, names.system, names.subject.id, names.action.name, names.resource.id),
+            *(one.before, one.after),
+        )
+        if reason is not None:
+            why = {"reason": reason.message, "document": reason.document or "", "statement": reason.statement}
+            example = msgspec.structs.replace(example, **why)
+        self._totals.differ(kind_of(one.before, one.after), example)
