@@ -31,7 +31,7 @@ from policy import (
 from streaming.enforcer.answers import MOMENT_QUOTES, QueryParts, RenderedQuery, has_many_parts, is_plain
 from streaming.enforcer.auditing import AuditAnswers
 from streaming.enforcer.rendering import RenderedAnswer
-from streaming.enforcer.requests import Parts, moment, open_envelope
+from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.source import Records
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.formats import JSON_ALONE, Formats
@@ -117,11 +117,7 @@ class Comparison:
         Raises one of `NO_REQUEST` for what is no request.
         """
         parts = _parts(value)
-        if parts.time is not None:
-            claimed = moment(parts.time)
-            at = claimed if self._trusts_time else at
-        if parts.deadline is not None:
-            moment(parts.deadline)
+        at = self._time(parts, at)
         resource = bytes(parts.resource.id)
         if not (is_plain(bytes(parts.id)) and is_plain(resource)) or has_many_parts(parts, value):
             return None
@@ -135,6 +131,13 @@ class Comparison:
             decode_json(value)  # raises where a name stands twice
         return *answers, parts, at
 
+    def _time(self, asked: QueryParts | Envelope, at: int) -> int:
+        """The time of evaluation (ms): of the record, or what the request says where that is trusted."""
+        claimed = at if asked.time is None else moment(asked.time)
+        if asked.deadline is not None:
+            moment(asked.deadline)  # raises where it is none
+        return claimed if self._trusts_time else at
+
     def _query(
         self, answers: AuditAnswers, parts: QueryParts, value: bytes, resource: bytes, at: int
     ) -> RenderedQuery | None:
@@ -147,11 +150,7 @@ class Comparison:
     def each(self, value: bytes, at: int) -> Iterator[Answered]:
         """The answers of a request, or of a batch, one by one. Raises as `prepared`."""
         envelope = open_envelope(value)
-        if envelope.time is not None:
-            claimed = moment(envelope.time)
-            at = claimed if self._trusts_time else at
-        if envelope.deadline is not None:
-            moment(envelope.deadline)
+        at = self._time(envelope, at)
         parsed = self._requests.request(envelope, value, at)
         before, after = (answer(one.snapshot_at(at)[0], parsed, one.trust) for one in (self._before, self._after))
         if not isinstance(parsed, Batch):

@@ -1,7 +1,6 @@
 """A replay on Spark: what is read, how it is divided into tasks, and how far it is."""
 
 import contextlib
-import json
 import threading
 import time
 import uuid
@@ -17,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
-from streaming.commit.checkpoint import format_offsets
-from streaming.enforcer.source import COLUMNS, range_options, session_settings
+from streaming.enforcer.source import read_range, session_settings
 from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
@@ -83,18 +81,10 @@ class FromTopics(msgspec.Struct, frozen=True):
 
     def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
         """As the job reads ranges, several tasks for a partition."""
-        assigned: dict[str, list[int]] = {}
-        for topic, number in self.ranges:
-            assigned.setdefault(topic, []).append(number)
-        tasks = max(len(self.ranges), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
-        options = {
-            **range_options(settings, len(self.ranges)),
-            "assign": json.dumps(assigned),
-            "startingOffsets": format_offsets({place: found.first for place, found in self.ranges.items()}),
-            "endingOffsets": format_offsets({place: found.end for place, found in self.ranges.items()}),
-            "minPartitions": str(tasks),
-        }
-        return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
+        starts = {place: found.first for place, found in self.ranges.items()}
+        ends = {place: found.end for place, found in self.ranges.items()}
+        tasks = max(len(ends), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
+        return read_range(spark, settings, starts, ends, tasks)
 
 
 class FromFiles(msgspec.Struct, frozen=True):
