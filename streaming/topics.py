@@ -52,6 +52,25 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in self.systems}
 
 
+def topic_with_two_uses(names: TopicNames) -> tuple[str, str, str] | None:
+    """A topic that two settings name, or one setting twice, and these two; None: each topic has one use."""
+    uses: dict[str, str] = {}
+    for setting, topic in _uses(names):
+        if topic in uses:
+            return topic, uses[topic], setting
+        uses[topic] = setting
+    return None
+
+
+def _uses(names: TopicNames) -> Iterator[tuple[str, str]]:
+    for field in ("requests", "audit", "answered"):
+        yield from ((f"topics.{field}", topic) for topic in getattr(names, field))
+    yield from ((f"topics.policies.{system}", topic) for system, topic in names.policy_topics().items())
+    for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes"):
+        yield f"topics.{field}", getattr(names, field)
+    yield from ((f"the dead letters of {topic}", dead_letters_of(topic)) for topic in names.inputs)
+
+
 class Rule(msgspec.Struct, frozen=True):
     """What a topic's setting must be, and what a wrong one breaks.
 

@@ -159,6 +159,7 @@ def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     said = (topics.history, topics.alerts, topics.changes, topics.access_changes)
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
+    yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE
     yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
     yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)
     yield from _on(outputs, WRITE)
@@ -176,6 +177,11 @@ def _of_the_monitor(settings: Settings) -> Iterator[Right]:
 def _under(name: str) -> list[Right]:
     """What a query needs for its transactional id and its groups."""
     return [(_transactions(name), WRITE), (AclResource("group", name), READ), (_groups(SPARK_GROUPS), READ)]
+
+
+def partition_ids(job: str) -> str:
+    """What the transactional ids of the job's input partitions begin with: see `PartitionRange.java`."""
+    return f"{job}/"
 
 
 def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:

@@ -62,6 +62,7 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
     for name in (JOB, f"{JOB}-monitor"):
         assert _may("Read", "group", name) == {JOB}
         assert _may("Write", "transactionalId", name) == {JOB}
+    assert _may("Write", "transactionalId", f"{JOB}/authz.requests.v1/0") == {JOB}
     for system in SETTINGS.systems:
         owner = f"{JOB}-policies-{system}"
         assert _may("Write", "transactionalId", owner) == {owner}
@@ -78,7 +79,7 @@ def test_no_user_has_an_operation_that_administers() -> None:
     granted = {permission.operation for user in USERS for permission in permissions_of(SETTINGS, user)}
     assert granted == {"Read", "Write", "Describe", "DescribeConfigs"}
     prefixes = {p.name for user in USERS for p in permissions_of(SETTINGS, user) if p.prefix}
-    assert prefixes == {"spark-kafka-source", *(f"{JOB}-{part}" for part in ("client", "service", "watch"))}
+    assert prefixes == {"spark-kafka-source", f"{JOB}/", *(f"{JOB}-{part}" for part in ("client", "service", "watch"))}
 
 
 def _named_tests() -> Iterator[tuple[str, str]]:
