@@ -239,7 +239,7 @@ class Questions:
         reads, request, trust = Reads(), question.at(at), question.trust | TIME
         principals: frozenset[str] | None = None
         try:
-            resolved = resolve(self._snapshot, request, trust, reads)
+            resolved = resolve(self._snapshot.policy_sets, request, trust, reads)
             principals = _principals(resolved, at)
             decision = conclude(resolved.evaluate())
         except Exception as failure:

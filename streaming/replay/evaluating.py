@@ -1,8 +1,8 @@
 """Requests decided under two snapshots: what runs in Spark's Python workers. Bytes in, a summary out.
 
-Both sides are answered as the job answers accesses of the past (`streaming.enforcer.auditing`): by prepared queries,
-with the facts that were known at the time of the request. Deadlines and `min_policy_offsets` do not count: they were
-about the decision of that time.
+Both sides are answered as the job answers accesses of the past (`streaming.enforcer.auditing`): answers are kept, and
+are those with the facts that were known at the time of the request. Deadlines and `min_policy_offsets` do not count:
+they were about the decision of that time.
 """
 
 import gc
@@ -25,12 +25,10 @@ from policy import (
     Snapshot,
     Unanswerable,
     answer,
-    decode_json,
     to_text,
 )
-from streaming.enforcer.answers import MOMENT_QUOTES, QueryParts, RenderedQuery, has_many_parts, is_plain
-from streaming.enforcer.auditing import AuditAnswers
-from streaming.enforcer.rendering import RenderedAnswer
+from streaming.enforcer.answers import QueryParts, check_members, content_of, may_be_kept, may_share
+from streaming.enforcer.auditing import AuditAnswers, RenderedVerdict
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.source import Records
 from streaming.records.avro import Reader, Undecodable, is_avro
@@ -103,33 +101,42 @@ _names = msgspec.json.Decoder(_Names).decode
 _verdict = msgspec.json.Decoder(_Verdict).decode
 
 
+class Kept(NamedTuple):
+    """Both answers to a request, rendered, and the time of evaluation (ms)."""
+
+    before: RenderedVerdict
+    after: RenderedVerdict
+    parts: QueryParts
+    at: int
+
+
 class Comparison:
     """Decides requests of producers with one trust under both sides. It keeps its answers: a process has one."""
 
     def __init__(self, sides: Sides, trust: frozenset[str], limits: Limits) -> None:
-        most = limits.cached_decisions
+        self._sides, most = sides, limits.cached_decisions
         self._before, self._after = (AuditAnswers(one, trust, most, sides.facts) for one in (sides.before, sides.after))
         self._requests, self._trusts_time = Parts(limits.claimed_groups), "time" in trust
 
-    def prepared(self, value: bytes, at: int) -> tuple[RenderedAnswer, RenderedAnswer, QueryParts, int] | None:
-        """Both answers by prepared queries, and the time of evaluation; None: it is decided by itself.
-
-        Raises one of `NO_REQUEST` for what is no request.
-        """
-        parts = _parts(value)
+    def kept(self, value: bytes, at: int) -> "Kept | None":
+        """Both answers by what is kept; None: it is decided by itself. Raises one of `NO_REQUEST` for what is none."""
+        try:
+            parts = _parts(value)
+        except msgspec.ValidationError:  # a batch needs no subject of its own
+            return None
         at = self._time(parts, at)
-        resource = bytes(parts.resource.id)
-        if not (is_plain(bytes(parts.id)) and is_plain(resource)) or has_many_parts(parts, value):
+        if not may_be_kept(parts) or not self._before.knows(at):
             return None
-        before, after = (self._query(one, parts, value, resource, at) for one in (self._before, self._after))
+        content, repeats = content_of(parts)
+        before, after = (one.find(content, parts.resource.id, at) for one in (self._before, self._after))
         if before is None or after is None:
-            return None
-        answers = before.answer_for(resource), after.answer_for(resource)
-        if any(one.is_large for one in answers):
-            return None
-        if value.count(b'"') != before.quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(parts.deadline)]:
-            decode_json(value)  # raises where a name stands twice
-        return *answers, parts, at
+            request = self._requests.request(open_envelope(value), value, at)
+            if not isinstance(request, Request):
+                return None
+            before = before or self._before.add(content, request, repeats, may_share(content))
+            after = after or self._after.add(content, request, repeats, may_share(content))
+        check_members(value, parts, content, repeats)
+        return Kept(before.rendered, after.rendered, parts, at)
 
     def _time(self, asked: QueryParts | Envelope, at: int) -> int:
         """The time of evaluation (ms): of the record, or what the request says where that is trusted."""
@@ -138,21 +145,14 @@ class Comparison:
             moment(asked.deadline)  # raises where it is none
         return claimed if self._trusts_time else at
 
-    def _query(
-        self, answers: AuditAnswers, parts: QueryParts, value: bytes, resource: bytes, at: int
-    ) -> RenderedQuery | None:
-        found = answers.find(parts, resource, at)
-        if found is not None:
-            return found
-        parsed = self._requests.request(open_envelope(value), value, at)
-        return answers.prepare(parts, resource, parsed) if isinstance(parsed, Request) else None
-
     def each(self, value: bytes, at: int) -> Iterator[Answered]:
-        """The answers of a request, or of a batch, one by one. Raises as `prepared`."""
+        """The answers of a request, or of a batch, one by one. Raises as `kept`."""
         envelope = open_envelope(value)
         at = self._time(envelope, at)
         parsed = self._requests.request(envelope, value, at)
-        before, after = (answer(one.snapshot_at(at)[0], parsed, one.trust) for one in (self._before, self._after))
+        before, after = (
+            answer(self._at(one, at), parsed, self._before.trust) for one in (self._sides.before, self._sides.after)
+        )
         if not isinstance(parsed, Batch):
             yield _answered(before, after, parsed)
             return
@@ -160,6 +160,10 @@ class Comparison:
         for number, item in enumerate(parsed.items[:most]):
             was, now = (one.evaluations[number] if number < len(one.evaluations) else one for one in (before, after))
             yield _answered(was, now, item if isinstance(item, Request) else None)
+
+    def _at(self, policies: Snapshot, at: int) -> Snapshot:
+        """With the facts of a moment (ms)."""
+        return policies if self._sides.facts is None else policies.with_facts(self._sides.facts, at)
 
 
 def _answered(before: Decision, after: Decision, request: Request | None) -> Answered:
@@ -251,7 +255,7 @@ class Part:
         return value
 
     def _one(self, value: bytes, at: int, offset: int) -> None:
-        found = self._comparison.prepared(value, at)
+        found = self._comparison.kept(value, at)
         if found is None:
             self._each(value, at, offset)
             return
@@ -261,8 +265,8 @@ class Part:
         elif before.label is after.label:  # interned
             self._alike[before.label] += 1
         else:
-            resource = bytes(parts.resource.id)[1:-1]
-            was, now = (_verdict(b"{%b}" % resource.join(one.pieces)).reasons for one in (before, after))
+            resource = msgspec.json.encode(parts.resource.id)[1:-1]
+            was, now = (_verdict(b"{%b}" % resource.join(one.answer)).reasons for one in (before, after))
             outcomes = before.label.rpartition(" ")[2], after.label.rpartition(" ")[2]
             self._differ(_names(value), Answered(*outcomes, None, _reason(was, now)), at, offset)
 

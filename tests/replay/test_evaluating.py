@@ -102,6 +102,13 @@ def test_a_batch_counts_each_of_its_answers() -> None:
     assert totals.outcomes == {"allow → deny": 1, "deny → allow": 1}
 
 
+def test_a_batch_needs_no_subject_of_its_own() -> None:
+    whole = request()
+    batch = {"id": "b", "system": "lenses6", "evaluations": [{k: whole[k] for k in ("subject", "action", "resource")}]}
+    totals = replay(SIDES, [batch, {**batch, "evaluations": [{}]}])
+    assert (totals.unreadable, totals.outcomes) == (0, {"allow → deny": 1, "error → error": 1})
+
+
 @pytest.mark.parametrize(
     "value",
     [
