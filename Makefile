@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.lockkeeper-ready
 # What runs need; a group of tools is installed by the targets that use it: `make check` ruff and mypy, and so on.
-EXTRAS := --extra cedar --extra job --extra report --extra serve
+EXTRAS := --extra cedar --extra console --extra job --extra report --extra serve
 TOOLS := $(VENV)/.lockkeeper-tools
 
 # The first of these that is new enough; choose another with `make setup PYTHON=/path/to/python`.

@@ -1,7 +1,7 @@
 """The line and column in a file at which a finding about a document belongs: those of the field that it names."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,9 +18,13 @@ Step = str | int
 
 
 class Positions:
-    """Positions in files, each of which is read when the first one in it is looked for."""
+    """Positions in files, each of which is read when the first one in it is looked for.
 
-    def __init__(self) -> None:
+    `texts`: by name, those of files that are not on the disk.
+    """
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self._texts = texts or {}
         self._nodes: dict[str, list[yaml.Node]] = {}
 
     def find(self, document: Located, message: str, statement: int | None = None) -> Place:
@@ -49,18 +53,18 @@ class Positions:
         lined = Path(place.file).suffix.lower() in JSON_LINES
         key = f"{place.file}:{place.line}" if lined else place.file
         if key not in self._nodes:
-            self._nodes[key] = _read(place, lined)
+            self._nodes[key] = _read(place, lined, self._texts.get(place.file))
         nodes, number = self._nodes[key], 1 if lined else place.number or 1
         return nodes[number - 1] if number <= len(nodes) else None
 
 
-def _read(place: Place, lined: bool) -> list[yaml.Node]:
+def _read(place: Place, lined: bool, text: str | None) -> list[yaml.Node]:
     """The documents of a file, or the one of a line, as nodes with marks; none where it is no YAML, as JSON mostly is.
 
     The file may have changed since it was checked.
     """
     try:
-        text = decode_text(Path(place.file).read_bytes())
+        text = decode_text(Path(place.file).read_bytes()) if text is None else text
         if lined:
             text = text.split("\n")[(place.line or 1) - 1]
         return list(_documents(text))

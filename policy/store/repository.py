@@ -59,7 +59,7 @@ def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
     errors: list[str] = []
     for file in document_files(path):
         try:
-            documents += _read(file)
+            documents += read_document_text(decode_text(file.read_bytes()), str(file))
         except Unreadable as error:
             errors.append(f"{Place(str(file), error.line, column=error.column)}: {error.message}")
         except OSError as error:
@@ -69,6 +69,12 @@ def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
     if errors:
         raise FilesRefused(errors)
     return documents
+
+
+def read_document_text(text: str, file: str) -> list[Located]:
+    """Every document of a text, as in a file of this name. Raises Unreadable."""
+    values = enumerate(_values(Path(file).suffix.lower(), text), 1)
+    return [Located(Place(file, line, number), value) for number, (line, value) in values]
 
 
 def document_files(path: Path) -> list[Path]:
@@ -89,12 +95,6 @@ def _counts(file: Path, folder: Path) -> bool:
 
 def _suffixes() -> str:
     return ", ".join(sorted(SUFFIXES))
-
-
-def _read(file: Path) -> Iterator[Located]:
-    text = decode_text(file.read_bytes())
-    for number, (line, value) in enumerate(_values(file.suffix.lower(), text), 1):
-        yield Located(Place(str(file), line, number), value)
 
 
 def _values(suffix: str, text: str) -> Iterator[tuple[int | None, Any]]:

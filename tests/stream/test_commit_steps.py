@@ -1,6 +1,7 @@
 """Killed or suspended at each step of a partition's transaction, an executor leaves nothing lost, doubled or wrong."""
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -45,8 +46,31 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
         yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
 
 
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
+class Kills:
+    """Kills the process that takes a step of a partition's transaction, as the proxy sees it go by."""
+
+    def __init__(self, proxy: StepProxy, job_name: str) -> None:
+        self._proxy, self._ids = proxy, f"{job_name}/".encode()
+        self.pids: list[int] = []
+
+    def at(self, key: int, answered: bool) -> None:
+        """The next time. Only a new producer is initialized: so another process is killed before."""
+        self.pids.clear()
+        if key == INIT_PRODUCER_ID:
+            self._proxy.act_at(END_TXN, self._ids, False, self._then_at(key))
+        else:
+            self._proxy.act_at(key, self._ids, answered, self._kill)
+
+    def _then_at(self, key: int) -> Callable[[int], None]:
+        def kill(pid: int) -> None:
+            self._proxy.act_at(key, self._ids, False, self._kill)
+            os.kill(pid, signal.SIGKILL)
+
+        return kill
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.pids.append(pid)
 
 
 @pytest.fixture(params=["local", "standalone"])
@@ -77,48 +101,34 @@ def world(
 def test_over_kills_at_each_step_of_a_transaction_each_request_is_decided_once_and_in_order(
     world: World, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
 ) -> None:
-    proxy, _ = proxied
     config = tmp_path / "lockkeeper.yaml"
     config.write_text(yaml.safe_dump(to_builtins(world.settings)))
-    job = Job(config, tmp_path / "job.log")
-    decisions, sent = world.reader(world.names.decisions), 0
+    job, kills = Job(config, tmp_path / "job.log"), Kills(proxied[0], world.settings.job_name)
+    decisions, sent = world.reader(world.names.decisions), itertools.count()
 
     def ask(count: int = REQUESTS) -> None:
-        nonlocal sent
-        topics = ("orders", "payments")
-        numbers = range(sent, sent + count)
-        world.send([request(f"r-{n}", "dana", topics[n % 2]) for n in numbers])
-        sent += count
+        world.send(request(f"r-{n}", "dana", ("orders", "payments")[n % 2]) for n in itertools.islice(sent, count))
 
-    def await_decisions() -> None:
-        decisions.until(lambda found: len(found) >= sent, f"{sent} decisions\n{job.log.read_text()[-2000:]}", SECONDS)
+    def ask_until_killed() -> bool:
+        ask(2)
+        return bool(kills.pids)
+
+    def await_decisions() -> int:
+        count = next(sent)
+        world.send([request(f"r-{count}", "dana", "orders")])
+        decisions.until(lambda found: len(found) > count, f"{count + 1} decisions: see {job.log}", SECONDS)
+        return count + 1
 
     try:
         ask()
         await_decisions()
-        for number in range(ROUNDS):
-            for key, answered in STEPS:
-                killed: list[int] = []
-                text = f"{world.settings.job_name}/".encode()
-                proxy.act_at(key, text, answered, lambda pid, killed=killed: (killed.append(pid), _kill(pid))[0])
-                if key == INIT_PRODUCER_ID:  # of a producer that has none yet: after another executor was killed
-                    proxy.act_at(
-                        END_TXN,
-                        text,
-                        False,
-                        lambda pid, key=key, killed=killed, text=text: (
-                            _kill(pid),
-                            proxy.act_at(key, text, False, lambda next_: (killed.append(next_), _kill(next_))[0]),
-                        )[0],
-                    )
-                wait_until(
-                    lambda: ask(2) or not proxy.waits, f"round {number}: step {key}, answered {answered}", SECONDS
-                )
-                assert killed
-                ask()
-                await_decisions()
+        for number, (key, answered) in itertools.product(range(ROUNDS), STEPS):
+            kills.at(key, answered)
+            wait_until(ask_until_killed, f"round {number}: step {key}, answered {answered}", SECONDS)
+            ask()
+            count = await_decisions()
         findings = verify(world.settings)
     finally:
         job.stop()
     assert not findings.violations, findings
-    assert findings.requests == findings.decisions == sent
+    assert findings.requests == findings.decisions == count

@@ -1,0 +1,82 @@
+"""Pages out of templates, and the files that they load. What comes from outside is escaped, whatever it is."""
+
+import gzip
+import importlib.resources
+from hashlib import sha256
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from streaming.report.untrusted import shortened
+from streaming.terminal import escape, one_line
+
+LONGEST = 2000  # characters of a text that is shown
+MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
+KEPT = "public, max-age=31536000, immutable"  # the address has the digest
+
+
+class StaticFiles:
+    """The files of the package that pages load, each under an address that changes with it."""
+
+    def __init__(self) -> None:
+        folder = importlib.resources.files("streaming.console").joinpath("static")
+        files = {file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in MEDIA}
+        self._files = {name: (data, gzip.compress(data, mtime=0)) for name, data in files.items()}
+        self._digests = {name: sha256(data).hexdigest()[:12] for name, data in files.items()}
+
+    def address(self, name: str) -> str:
+        """Where a page loads a file from."""
+        return f"/static/{self._digests[name]}/{name}"
+
+    def respond(self, request: Request) -> Response:
+        """A file; 404 for another one."""
+        name, digest = request.path_params["name"], request.path_params["digest"]
+        if name not in self._files or self._digests[name] != digest:
+            return Response(status_code=404)
+        whole, small = self._files[name]
+        headers = {"cache-control": KEPT, "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(small, headers={**headers, "content-encoding": "gzip"}, media_type=media_type(name))
+        return Response(whole, headers=headers, media_type=media_type(name))
+
+
+def media_type(name: str) -> str:
+    """The content type of a file."""
+    return MEDIA[name.rpartition(".")[2]]
+
+
+class Pages:
+    """The templates. `links`: the address and name of each page in the navigation."""
+
+    def __init__(self, static: StaticFiles, links: tuple[tuple[str, str], ...] = ()) -> None:
+        self._environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("streaming.console"),
+            autoescape=True,
+            finalize=_harmless,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.globals |= {"static": static.address, "links": links}
+        self._environment.filters |= {"lines": lines}
+
+    def render(self, template: str, **values: Any) -> str:
+        """The text of a template."""
+        return self._environment.get_template(template).render(values)
+
+    def respond(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """A page, or a part of one."""
+        return HTMLResponse(self.render(template, **values), status)
+
+
+def _harmless(value: Any) -> Any:
+    """What every expression goes through before it is escaped. Markup is of our own templates."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else one_line(shortened(value, LONGEST))
+
+
+def lines(text: str) -> Markup:
+    """A text of several lines, such as a document: what cannot be seen in it is escaped, line breaks stay."""
+    return Markup.escape(escape(text))

@@ -1,0 +1,147 @@
+"""Evaluates drafts in processes of their own, which are ended when they take too long or die.
+
+A draft is written by anybody who reaches the playground: a pattern on which an evaluator works for minutes, or a text
+with which a native parser dies, must cost its author alone. A process is used again, since a start takes half a second.
+"""
+
+import contextlib
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from policy.testing import Draft
+
+SECONDS = 3.0  # for one draft
+WAIT_SECONDS = 2.0  # for a process that is free
+PROCESSES = 2
+MOST_BYTES = 16 << 20  # of an answer
+CHUNK = 1 << 16
+
+
+class DraftFailed(Exception):
+    """A draft was not evaluated; the message says why, and what to try."""
+
+
+class DraftRefused(Exception):
+    """A draft is none; `problem` says what is wrong with it, and in which line."""
+
+    def __init__(self, problem: dict[str, Any]) -> None:
+        super().__init__(problem["message"])
+        self.problem = problem
+
+
+class Sandbox:
+    """Some processes that evaluate drafts, one each at a time. `seconds`: for one of them. For several threads."""
+
+    def __init__(self, processes: int = PROCESSES, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._free: queue.Queue[_Process] = queue.Queue()
+        for _ in range(processes):
+            self._free.put(_Process())
+
+    def call(self, does: str, draft: Draft, number: int = 0) -> dict[str, Any]:
+        """What `draft_program` does with a draft. Raises DraftRefused and DraftFailed."""
+        job = msgspec.json.encode({"does": does, "draft": msgspec.to_builtins(draft), "number": number})
+        with self._process() as process:
+            found: dict[str, Any] = msgspec.json.decode(process.call(job, self._seconds))
+        if "problem" in found:
+            raise DraftRefused(found["problem"])
+        result: dict[str, Any] = found["result"]
+        return result
+
+    @contextlib.contextmanager
+    def _process(self) -> Iterator["_Process"]:
+        try:
+            process = self._free.get(timeout=WAIT_SECONDS)
+        except queue.Empty:
+            raise DraftFailed("the playground is busy; try again in a moment") from None
+        try:
+            yield process
+        finally:
+            self._free.put(process)
+
+    def close(self) -> None:
+        """End the processes that are free; those that are not end with this one, as their input does."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._free.get_nowait().end()
+
+
+class _Process:
+    """A process that is started when it is first needed, and again after it ended."""
+
+    def __init__(self) -> None:
+        self._running: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """In a group of its own, so that what it starts itself ends with it."""
+        command = [sys.executable, "-m", "streaming.console.draft_program"]
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        self._running = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=none, start_new_session=True, env=_environment()
+        )
+
+    def call(self, job: bytes, seconds: float) -> bytes:
+        """The answer to a job. Raises DraftFailed."""
+        if self._running is None or self._running.poll() is not None:
+            self.start()
+        assert self._running is not None
+        try:
+            return self._ask(self._running, job + b"\n", time.monotonic() + seconds)
+        except TimeoutError:
+            self.end()
+            raise DraftFailed(f"this takes more than {seconds:g} s: make the documents or patterns smaller") from None
+        except OSError:
+            self.end()
+            raise DraftFailed("the evaluator ends with it: make the documents or patterns smaller") from None
+
+    def _ask(self, running: "subprocess.Popen[bytes]", job: bytes, deadline: float) -> bytes:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        to, of = running.stdin.fileno(), running.stdout.fileno()
+        os.set_blocking(to, False)
+        while job:
+            _await(select.POLLOUT, to, deadline)
+            job = job[os.write(to, job[:CHUNK]) :]
+        answer = bytearray()
+        while not answer.endswith(b"\n"):
+            _await(select.POLLIN, of, deadline)
+            part = os.read(of, CHUNK)
+            if not part or len(answer) > MOST_BYTES:
+                raise OSError("it ended, or does not end")
+            answer += part
+        return bytes(answer)
+
+    def end(self) -> None:
+        """Kill it and what it has started."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        for stream in (running.stdin, running.stdout):
+            if stream is not None:
+                stream.close()
+        running.wait()
+
+
+def _await(event: int, file: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(file, event)
+    left = deadline - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise TimeoutError
+
+
+def _environment() -> dict[str, str]:
+    """Without settings: a process that evaluates what anybody writes needs no secret."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("LOCKKEEPER_")}

@@ -1,0 +1,106 @@
+"""Drafts: what the playground shows is what `lockkeeper policy test` says of the case file that it saves."""
+
+import msgspec
+import pytest
+
+from policy.testing import CaseFileError, DraftPolicies, DraftRequest, evaluate_draft, run_cases
+from policy.testing.casefile import parse_cases
+from policy.testing.caseyaml import read_case_yaml
+from policy.testing.drafts import Draft, short_form_of
+
+DOCUMENTS = """\
+kind: Role
+name: readers
+spec:
+  statements:
+    - {effect: allow, action: "kafka:GetTopicDetails", resource: "kafka:topic:prod/*"}
+    - {effect: deny, action: "kafka:GetTopicDetails", resource: "kafka:topic:prod/main/audit"}
+---
+kind: Group
+name: readers
+spec: {roles: [readers], members: ["user:dana"]}
+"""
+ASKED = DraftRequest("user:dana", "", "kafka:GetTopicDetails", "kafka:topic:prod/main/orders")
+
+
+def _of(asked: DraftRequest, **changes: str) -> DraftRequest:
+    return msgspec.structs.replace(asked, **changes)
+
+
+def test_each_answer_names_the_line_of_its_statement() -> None:
+    policies = DraftPolicies("lenses6", DOCUMENTS)
+    allowed = policies.answer(ASKED)
+    denied = policies.answer(_of(ASKED, resource="kafka:topic:prod/main/audit", answer="deny"))
+    assert (allowed.passed, allowed.outcome, allowed.line) == (True, "allow", 5)
+    assert (denied.passed, denied.outcome, denied.line) == (True, "deny", 6)
+    assert policies.answer(_of(ASKED, answer="deny")).passed is False
+
+
+def test_findings_about_documents_name_their_lines() -> None:
+    draft = Draft("lenses6", DOCUMENTS.replace("effect: deny", "efect: deny") + "---\n- text\n")
+    problems = evaluate_draft(draft, DraftPolicies(draft.system, draft.documents)).problems
+    found = {(one.line, one.message) for one in problems if one.level == "error"}
+    assert any(line == 6 and "efect" in message for line, message in found), found
+    assert any("a document is a mapping" in message for _, message in found), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"more": "context: ["}, "more: not YAML"),
+        ({"more": "just text"}, "more: must be a mapping"),
+        ({"more": "{a: 1}"}, "unknown field a"),
+        ({"resource": "{type: Topic"}, "resource: not YAML"),
+        ({"more": "{context: " + "{a: " * 40 + "1" + "}" * 40 + "}"}, "more: nested deeper"),
+    ],
+)
+def test_a_field_that_cannot_be_read_leaves_the_other_requests_alone(changes: dict[str, str], message: str) -> None:
+    draft = Draft("lenses6", DOCUMENTS, (_of(ASKED, **changes), ASKED))
+    answers = evaluate_draft(draft, DraftPolicies(draft.system, draft.documents)).answers
+    assert (answers[0].passed, message in answers[0].message) == (None, True), answers[0].message
+    assert answers[1].passed is True
+
+
+def test_the_short_form_has_groups_and_what_more_says() -> None:
+    asked = DraftRequest(" user:dana ", "a, b,", "read", "{type: Topic, id: t}", "context: {host: h}")
+    assert short_form_of(asked) == {
+        "subject": "user:dana",
+        "action": "read",
+        "resource": {"type": "Topic", "id": "t"},
+        "groups": ["a", "b"],
+        "context": {"host": "h"},
+    }
+
+
+def test_the_case_file_has_the_same_answers() -> None:
+    wrong = _of(ASKED, answer="deny")
+    policies = DraftPolicies("lenses6", DOCUMENTS, "2026-11-21T10:00:00Z")
+    file = parse_cases(read_case_yaml(policies.case_file((ASKED, wrong))))
+    results = [result.passed for result in run_cases(file)][-2:]
+    assert results == [policies.answer(ASKED).passed, policies.answer(wrong).passed] == [True, False]
+
+
+def test_what_is_no_case_file_is_not_saved() -> None:
+    with pytest.raises(CaseFileError, match="more: not YAML"):
+        DraftPolicies("lenses6", DOCUMENTS).case_file((_of(ASKED, more="["),))
+    with pytest.raises(CaseFileError, match="a document is a mapping"):
+        DraftPolicies("lenses6", "- text\n").case_file((ASKED,))
+    with pytest.raises(CaseFileError, match="moment: "):
+        DraftPolicies("lenses6", DOCUMENTS, "yesterday")
+
+
+def test_the_moment_is_that_of_documents_and_requests() -> None:
+    bound = DOCUMENTS.replace("name: readers\nspec: {roles", 'name: readers\nvalid_until: "2026-11-21"\nspec: {roles')
+    bound = bound.replace('"2026-11-21"', '"2026-11-21T00:00:00Z"')
+    outcomes = [
+        DraftPolicies("lenses6", bound, at).answer(ASKED).outcome
+        for at in ("2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z", "")
+    ]
+    assert outcomes == ["allow", "deny", "error"]
+
+
+def test_the_detail_explains_a_deny_and_a_misspelt_name() -> None:
+    detail = DraftPolicies("lenses6", DOCUMENTS).detail(_of(ASKED, subject="user:dane"))
+    assert [node.held for node in detail.trees] == [False]
+    assert detail.nearest[0] is not None
+    assert any("user:dana" in name for name in detail.names), detail.names
