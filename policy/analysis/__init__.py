@@ -18,6 +18,7 @@ from policy.analysis.impact import (
 from policy.analysis.lint import Finding, lint
 from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
+from policy.analysis.questions import Affected, Answer, Question, Questions, Turned, affected_by, question_of
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
@@ -27,7 +28,9 @@ from policy.systems.kit.engine import Statement
 
 __all__ = [
     "Access",
+    "Affected",
     "Analysis",
+    "Answer",
     "Changed",
     "Concerned",
     "Difference",
@@ -40,12 +43,16 @@ __all__ = [
     "Nearest",
     "Node",
     "Permitted",
+    "Question",
+    "Questions",
     "Review",
     "Statement",
+    "Turned",
     "UnknownName",
     "Who",
     "Widening",
     "Widenings",
+    "affected_by",
     "analyse",
     "compare",
     "concerned",
@@ -59,6 +66,7 @@ __all__ = [
     "literal_name",
     "nearest_grants",
     "open_to_everyone",
+    "question_of",
     "read_may_widen",
     "refused",
     "replay",

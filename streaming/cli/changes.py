@@ -91,7 +91,7 @@ def log(
     """
     settings = settings_of(config, bootstrap)
     if system is not None and system not in settings.topics.policy_topics():
-        raise Failure(_no_system(settings, system), MISUSED)
+        raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
     moment = _moment(since)
     history = logged_changes(settings)
     found = [
@@ -130,11 +130,12 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
         echo_err(UNREAD.format(", ".join(unread)))
 
 
-def _no_system(settings: "Settings", system: str) -> str:
+def no_system(name: str, known: Iterable[str]) -> str:
+    """The message for an option `--system` that names none."""
     from policy import nearest
 
-    known = settings.topics.policy_topics()
-    return f"--system {system}: not one of {', '.join(known)}{nearest(system, known, most=1)}"
+    systems = tuple(known)
+    return f"--system {name}: not one of {', '.join(systems)}{nearest(name, systems, most=1)}"
 
 
 def _moment(since: str | None) -> int:

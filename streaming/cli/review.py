@@ -62,11 +62,9 @@ def review(
 
     allowed, past = _allow_list(may_widen), _replayed(replayed)
     sides = both_sides(old, new, prune, settings_of(config, bootstrap) if old == LIVE else None, True)
-    if past is not None and past.after != sides.after.version:
+    if past is not None and past.draft != (version := _version(sides)):
         raise Failure(
-            f"--replayed {replayed}: its policies are {past.after}, those of {new} are {sides.after.version}: replay "
-            "again",
-            MISUSED,
+            f"--replayed {replayed}: its policies are {past.draft}, those of {new} are {version}: replay again", MISUSED
         )
     found = compare(sides.before, sides.after, allowed)
     page = Page(found, _new_findings(sides), past, _places(found, sides), str(new), strict)
@@ -77,6 +75,13 @@ def review(
             echo(line)
     if page.failures:
         raise typer.Exit(FAILED)
+
+
+def _version(sides: Sides) -> str:
+    """Of the new documents alone, whatever is live beside them."""
+    from policy import compile_documents
+
+    return compile_documents([document.value for document in sides.located]).version
 
 
 def _allow_list(path: Path | None) -> "tuple[MayWiden, ...]":

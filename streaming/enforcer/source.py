@@ -138,11 +138,16 @@ def range_options(settings: Settings, partitions: int) -> dict[str, str]:
 
 
 def read_range(
-    spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    spark: SparkSession,
+    settings: Settings,
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    tasks: int | None = None,
 ) -> DataFrame:
     """The records of some partitions between these offsets, as the query has those of a batch.
 
-    `starts`: of every input partition; `ends`: of those to read.
+    `starts`: of every input partition; `ends`: of those to read. `tasks`: so many or more, each of one partition; None:
+    one for each partition.
     """
     assigned: dict[str, list[int]] = {}
     for topic, number in ends:
@@ -152,6 +157,7 @@ def read_range(
         "assign": json.dumps(assigned),
         "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
         "endingOffsets": format_offsets(ends),
+        **({} if tasks is None else {"minPartitions": str(tasks)}),
     }
     return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
 

@@ -58,13 +58,15 @@ class Totals(msgspec.Struct):
 
     ``records``: that were read; ``unreadable``: of these, what is no request and was a dead letter; ``answers``: a
     batch has several; ``outcomes``: of these, by the outcomes before and after; ``unknown``: for which facts would be
-    needed that are not known any more. ``groups``: by subject, action, resource and statement, those that differ.
+    needed that are not known any more. ``schemas``: ids of Avro schemas without which records were unreadable.
+    ``groups``: by subject, action, resource and statement, those that differ.
     """
 
     records: int = 0
     unreadable: int = 0
     answers: int = 0
     unknown: int = 0
+    schemas: list[int] = []
     outcomes: dict[str, int] = {}
     groups: dict[str, dict[str, Count]] = msgspec.field(default_factory=lambda: {name: {} for name in GROUPS})
     examples: dict[str, list[Example]] = msgspec.field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -75,11 +77,14 @@ class Totals(msgspec.Struct):
         name = " → ".join(pair)
         self.outcomes[name] = self.outcomes.get(name, 0) + answers
 
-    def differ(self, kind: str, names: dict[str, str], example: Example) -> None:
-        """Count an answer that differs. ``kind``: opened, closed or other."""
-        for group, name in names.items():
+    def differ(self, kind: str, example: Example) -> None:
+        """Count an answer that differs, see `kind_of`."""
+        names = (example.subject, example.action, prefix_of(example.resource), _statement(example))
+        for group, name in zip(GROUPS, names, strict=True):
             count(self.groups[group], name).add(*(int(kind == each) for each in KINDS))
-        self._keep(kind, [example])
+        kept = self.examples[kind]
+        if len(kept) < EXAMPLES or example > kept[-1]:
+            self._keep(kind, [example])
 
     def add(self, other: "Totals") -> None:
         """Put what another task found to it."""
@@ -87,6 +92,7 @@ class Totals(msgspec.Struct):
         self.unreadable += other.unreadable
         self.answers += other.answers
         self.unknown += other.unknown
+        self.schemas = sorted({*self.schemas, *other.schemas})
         for name, number in other.outcomes.items():
             self.outcomes[name] = self.outcomes.get(name, 0) + number
         for group, counts in other.groups.items():
@@ -100,6 +106,25 @@ class Totals(msgspec.Struct):
         self.examples[kind] = sorted([*self.examples[kind], *examples], reverse=True)[:EXAMPLES]
 
 
+def kind_of(before: str, after: str) -> str:
+    """What happens to an answer that differs."""
+    return "opened" if after == "allow" else "closed" if before == "allow" else "other"
+
+
+def prefix_of(resource: str) -> str:
+    """The resources beside one: its id up to the last part of its path, or of its name."""
+    mark = "/" if "/" in resource else ":"
+    head, separator, _ = resource.rpartition(mark)
+    return f"{head}{separator}*" if separator else resource
+
+
+def _statement(example: Example) -> str:
+    """The statement that decides, or did; without one the reason."""
+    if not example.document:
+        return example.reason
+    return example.document if example.statement is None else f"{example.document} statement {example.statement}"
+
+
 def count(counts: dict[str, Count], name: str) -> Count:
     """The count of a name; `OTHERS` where too many are held."""
     if name not in counts and len(counts) >= HELD:
@@ -110,12 +135,13 @@ def count(counts: dict[str, Count], name: str) -> Count:
 class Replayed(msgspec.Struct, frozen=True):
     """The result of a replay. ``since``, ``until``: RFC 3339, of requests in topics; "" of those in files.
 
-    ``before``, ``after``: the policy versions that were compared. ``gain``, ``lose``: subjects of answers that would
-    be allow, or no longer be.
+    ``before``, ``after``: the policy versions that were compared; ``draft``: that of the new documents alone.
+    ``gain``, ``lose``: subjects of answers that would be allow, or no longer be.
     """
 
     before: str
     after: str
+    draft: str
     since: str
     until: str
     records: int
@@ -137,10 +163,11 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """What was compared: the policy versions, and the time range of the requests."""
+    """What was compared, see `Replayed`."""
 
     before: str
     after: str
+    draft: str
     since: str = ""
     until: str = ""
 
@@ -151,7 +178,7 @@ def replayed(totals: Totals, compared: Compared, seconds: float, top: int) -> Re
     parts = [name.split(" → ") for name in totals.outcomes]
     numbers = list(zip(parts, totals.outcomes.values(), strict=True))
     return Replayed(
-        *(compared.before, compared.after, compared.since, compared.until),
+        *(compared.before, compared.after, compared.draft, compared.since, compared.until),
         *(totals.records, totals.unreadable, totals.answers, totals.unknown),
         differ=sum(number for (before, after), number in numbers if before != after),
         opened=sum(number for (before, after), number in numbers if after == "allow" != before),

@@ -53,6 +53,7 @@ OWN = {  # commands that print nothing that others wrote
         "topics manifest",
     ),
     *("demo", "monitor", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
+    "replay",  # needs Spark: its lines are printed in tests/cli/test_replay.py
 }
 
 

@@ -90,7 +90,7 @@ def test_the_result_of_a_replay_is_shown_and_must_be_of_these_policies(
     file = tmp_path / "replayed.json"
     totals = Totals(answers=10)
     totals.note(("deny", "allow"), 3)
-    file.write_bytes(msgspec.json.encode(replayed(totals, Compared("sha256:old", version), 1.0, 10)))
+    file.write_bytes(msgspec.json.encode(replayed(totals, Compared("sha256:old", "sha256:live", version), 1.0, 10)))
     shown = lockkeeper("policy", "review", "HEAD", str(folder), "--replayed", str(file))
     assert "Of 13 answers, 3 would differ: 3 would be allow, 0 would no longer be." in shown.out
     git(folder, "checkout", "--quiet", "group.yaml")
