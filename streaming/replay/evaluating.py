@@ -115,7 +115,9 @@ class Comparison:
 
     def __init__(self, sides: Sides, trust: frozenset[str], limits: Limits) -> None:
         self._sides, most = sides, limits.cached_decisions
-        self._before, self._after = (AuditAnswers(one, trust, most, sides.facts) for one in (sides.before, sides.after))
+        self._before, self._after = (
+            AuditAnswers(side, trust, most, sides.facts) for side in (sides.before, sides.after)
+        )
         self._requests, self._trusts_time = Parts(limits.claimed_groups), "time" in trust
 
     def kept(self, value: bytes, at: int) -> "Kept | None":
@@ -128,7 +130,7 @@ class Comparison:
         if not may_be_kept(parts) or not self._before.knows(at):
             return None
         content, repeats = content_of(parts)
-        before, after = (one.find(content, parts.resource.id, at) for one in (self._before, self._after))
+        before, after = (side.find(content, parts.resource.id, at) for side in (self._before, self._after))
         if before is None or after is None:
             request = self._requests.request(open_envelope(value), value, at)
             if not isinstance(request, Request):
@@ -151,14 +153,17 @@ class Comparison:
         at = self._time(envelope, at)
         parsed = self._requests.request(envelope, value, at)
         before, after = (
-            answer(self._at(one, at), parsed, self._before.trust) for one in (self._sides.before, self._sides.after)
+            answer(self._at(side, at), parsed, self._before.trust) for side in (self._sides.before, self._sides.after)
         )
         if not isinstance(parsed, Batch):
             yield _answered(before, after, parsed)
             return
         most = max(len(before.evaluations), len(after.evaluations))
         for number, item in enumerate(parsed.items[:most]):
-            was, now = (one.evaluations[number] if number < len(one.evaluations) else one for one in (before, after))
+            was, now = (
+                decision.evaluations[number] if number < len(decision.evaluations) else decision
+                for decision in (before, after)
+            )
             yield _answered(was, now, item if isinstance(item, Request) else None)
 
     def _at(self, policies: Snapshot, at: int) -> Snapshot:
@@ -210,13 +215,13 @@ class Replayer:
 
     def _comparison(self, topic: str) -> Comparison:
         trust, key = self._task.trust[topic], self._task.id
-        found = _held.get((key, trust))
-        if found is None:
-            for other in [one for one in _held if one[0] != key]:
+        comparison = _held.get((key, trust))
+        if comparison is None:
+            for other in [replayed for replayed in _held if replayed[0] != key]:
                 del _held[other]
-            found = _held[key, trust] = Comparison(self._sides.value, trust, self._task.limits)
+            comparison = _held[key, trust] = Comparison(self._sides.value, trust, self._task.limits)
             gc.freeze()  # snapshots and caches hold no cycles
-        return found
+        return comparison
 
 
 _held: dict[tuple[str, frozenset[str]], Comparison] = {}
@@ -255,18 +260,18 @@ class Part:
         return value
 
     def _one(self, value: bytes, at: int, offset: int) -> None:
-        found = self._comparison.kept(value, at)
-        if found is None:
+        kept = self._comparison.kept(value, at)
+        if kept is None:
             self._each(value, at, offset)
             return
-        before, after, parts, at = found
+        before, after, parts, at = kept
         if not self._is_wanted(bytes(parts.system)):
             self._totals.records -= 1
         elif before.label is after.label:  # interned
             self._alike[before.label] += 1
         else:
             resource = msgspec.json.encode(parts.resource.id)[1:-1]
-            was, now = (_verdict(b"{%b}" % resource.join(one.answer)).reasons for one in (before, after))
+            was, now = (_verdict(b"{%b}" % resource.join(side.answer)).reasons for side in (before, after))
             outcomes = before.label.rpartition(" ")[2], after.label.rpartition(" ")[2]
             self._differ(_names(value), Answered(*outcomes, None, _reason(was, now)), at, offset)
 
@@ -275,14 +280,14 @@ class Part:
         if not self._is_wanted(msgspec.json.encode(envelope.system)):
             self._totals.records -= 1
             return
-        for one in self._comparison.each(value, at):
-            if one.before == one.after or one.request is None:
-                self._note((one.before, one.after), 1)
+        for answered in self._comparison.each(value, at):
+            if answered.before == answered.after or answered.request is None:
+                self._note((answered.before, answered.after), 1)
                 continue
-            request = one.request
+            request = answered.request
             named = (_Named(id=request.subject.id), _Named(name=request.action.name), _Named(id=request.resource.id))
             at = at if request.time is None else request.time
-            self._differ(_Names(envelope.id, envelope.system, *named), one, at, offset)
+            self._differ(_Names(envelope.id, envelope.system, *named), answered, at, offset)
 
     def _is_wanted(self, system: bytes) -> bool:
         return not self._task.systems or system in self._task.systems
@@ -293,17 +298,17 @@ class Part:
         else:
             self._totals.note(pair, number)
 
-    def _differ(self, names: _Names, one: Answered, at: int, offset: int) -> None:
-        self._note((one.before, one.after), 1)
-        if UNKNOWN in (one.before, one.after):
+    def _differ(self, names: _Names, answered: Answered, at: int, offset: int) -> None:
+        self._note((answered.before, answered.after), 1)
+        if UNKNOWN in (answered.before, answered.after):
             return
-        reason = one.reason
+        reason = answered.reason
         decision = f"{self._head}{offset}" if self._head else ""
         example = Example(
             *(to_text(at), decision, names.id, names.system, names.subject.id, names.action.name, names.resource.id),
-            *(one.before, one.after),
+            *(answered.before, answered.after),
         )
         if reason is not None:
             why = {"reason": reason.message, "document": reason.document or "", "statement": reason.statement}
             example = msgspec.structs.replace(example, **why)
-        self._totals.differ(kind_of(one.before, one.after), example)
+        self._totals.differ(kind_of(answered.before, answered.after), example)
