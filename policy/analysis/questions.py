@@ -10,20 +10,19 @@ The memory is bounded: of too many questions those go that were asked the longes
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from policy.analysis.edits import Edit
+from policy.analysis.affected import Affected
 from policy.analysis.named_in_documents import leaves
 from policy.core.decision import Decision, Outcome
 from policy.core.facts import BOUND, Lookup, Reads
-from policy.core.model import Fact, PermissionCheck, StatementId
+from policy.core.model import PermissionCheck, StatementId
 from policy.core.request import Request
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve
 from policy.store.snapshot import PolicySet, Snapshot
-from policy.systems.kit.fact_changes import fact_changes
 
 MOST = 100_000
 KEPT_MS = 24 * 3600 * 1000
@@ -80,36 +79,6 @@ class Turned(msgspec.Struct, frozen=True):
     question: Question
     before: Answer
     after: Answer
-
-
-class Affected(msgspec.Struct, frozen=True):
-    """What a change of one system's documents may concern: principals, and lookups of facts."""
-
-    system: str
-    principals: frozenset[str] = frozenset()
-    lookups: frozenset[Lookup] = frozenset()
-
-
-def affected_by(system: str, edits: Iterable[Edit]) -> Affected:
-    """What documents that change concern."""
-    principals: set[str] = set()
-    lookups: set[Lookup] = set()
-    for edit in edits:
-        before, after = edit.before, edit.after
-        principals.update(grant.principal for grant in {*before.grants} ^ {*after.grants})
-        principals.update(way.member for way in {*before.memberships} ^ {*after.memberships})
-        for change in fact_changes(before.facts, after.facts):
-            lookups.update(lookup for fact in (*change.before, *change.after) for lookup in _lookups(fact))
-        if edit.refused_before != edit.refused_after:
-            principals.update(edit.refused_before or (), edit.refused_after or ())
-            kind, name = edit.document.split("/", 2)[1:]
-            lookups.update({("refused", kind), ("name", kind, name)})
-    return Affected(system, frozenset(principals), frozenset(lookups))
-
-
-def _lookups(fact: Fact) -> Iterator[Lookup]:
-    yield "name", fact.kind, fact.name
-    yield from (("key", fact.kind, *key) for key in fact.keys)
 
 
 class _Remembered(msgspec.Struct):

@@ -29,7 +29,7 @@ from streaming.cli.decisions import span_since
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from streaming.replay.evaluating import Sides
+    from streaming.replay.comparison import Sides
     from streaming.replay.result import Count, Example, Replayed, Totals
     from streaming.replay.run import Progress, Source
     from streaming.settings import Settings

@@ -22,7 +22,8 @@ from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
 from streaming.records.formats import Formats
 from streaming.records.registry import Registry
-from streaming.replay.evaluating import COLUMN, Replayer, Sides, Task
+from streaming.replay.comparison import Sides
+from streaming.replay.evaluating import COLUMN, Replayer, Task
 from streaming.replay.result import Totals
 from streaming.runtime.executors import await_executors
 from streaming.runtime.spark import start_session, worker_output_filtered
