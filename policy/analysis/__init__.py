@@ -1,5 +1,6 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
+from policy.analysis.affected import Affected, affected_by
 from policy.analysis.concerned import Concerned, concerned, effects
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
@@ -18,7 +19,7 @@ from policy.analysis.impact import (
 from policy.analysis.lint import Finding, lint
 from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
-from policy.analysis.questions import Affected, Answer, Question, Questions, Turned, affected_by, question_of
+from policy.analysis.questions import Answer, Question, Questions, Turned, question_of
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses

@@ -26,7 +26,7 @@ def effects(old: Snapshot, new: Snapshot) -> list[Concerned]:
     They are subjects and claims. One that has the same by another grant, before or after, is left out. Of a statement
     of an engine, those that it names. Nobody for a fact.
     """
-    return [one for sides in sides_of(old, new) for one in concerned_on(sides)]
+    return [entry for sides in sides_of(old, new) for entry in concerned_on(sides)]
 
 
 def concerned_on(sides: Sides) -> Iterator[Concerned]:
@@ -39,18 +39,18 @@ def concerned_on(sides: Sides) -> Iterator[Concerned]:
 
 def concerned(old: Snapshot, new: Snapshot) -> dict[Difference, tuple[str, ...]]:
     """The differences of two snapshots, in order, each with those whose access it changes, sorted."""
-    return {one.difference: tuple(sorted({*one.gain, *one.lose})) for one in effects(old, new)}
+    return {entry.difference: tuple(sorted({*entry.gain, *entry.lose})) for entry in effects(old, new)}
 
 
 def _behind(edits: Edits, opens: Iterable[OpenedGrant]) -> list[str]:
     """The people behind the principals for whom grants open something, as far as they do so for them too."""
     grants: dict[str, dict[Grant, None]] = {}
-    for one in opens:
-        grants.setdefault(one.who, {})[one.grant] = None
-    found: set[str] = set()
+    for entry in opens:
+        grants.setdefault(entry.who, {})[entry.grant] = None
+    gainers: set[str] = set()
     for who, several in grants.items():
         effect = next(iter(several)).effect
         for name in edits.people([who])[:LOOKED_AT]:
-            if name not in found and any(edits.opened_for(name, effect, several)):
-                found.add(name)
-    return sorted(found)
+            if name not in gainers and any(edits.opened_for(name, effect, several)):
+                gainers.add(name)
+    return sorted(gainers)

@@ -186,7 +186,7 @@ class _Found:
         self.by_fact: dict[tuple[str, str], list[Opening]] = {}
         self.statements: set[tuple[Hashable, Window]] = set()
         self.refusals: set[str] = set()
-        for one in found.found:
+        for one in found.opens:
             match one:
                 case OpenedGrants():
                     self._add_grants(one)

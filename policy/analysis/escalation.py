@@ -112,14 +112,14 @@ def _by_facts(found: Opened) -> set[Escalation]:
             (opening.who,),
             (change.document,),
         )
-        for change, opening in ((one.change, one.opening) for one in found.found if isinstance(one, OpenedByFact))
+        for change, opening in ((one.change, one.opening) for one in found.opens if isinstance(one, OpenedByFact))
         if opening.lifts
     }
 
 
 def _by_statements(found: Opened) -> Iterator[Escalation]:
     """What the statements of an engine open. Whether there is something under a deny that is gone is not known."""
-    for one in found.found:
+    for one in found.opens:
         if not isinstance(one, OpenedStatement):
             continue
         kinds: dict[EscalationKind, dict[str, Severity]] = {}
@@ -230,7 +230,7 @@ class _Escalations:
     def __init__(self, found: Opened, work: Work) -> None:
         self._work, self._take, self._edits = work, work.take, found.edits
         self._gains, self._losses = (
-            [one for one in found.found if isinstance(one, OpenedGrants) and one.effect == effect]
+            [one for one in found.opens if isinstance(one, OpenedGrants) and one.effect == effect]
             for effect in (ALLOW, DENY)
         )
         system = found.edits.system

@@ -111,17 +111,17 @@ class Opened(msgspec.Struct, frozen=True):
     """All that ``edits`` open. ``complete``: False where the work was not enough: there may be more."""
 
     edits: Edits
-    found: tuple[Opens, ...]
+    opens: tuple[Opens, ...]
     complete: bool
 
 
 def opened(edits: Edits, work: Work) -> Opened:
     """What documents that change together open. The cost grows with the edits and the principals that they name."""
-    found: list[Opens] = []
+    opens: list[Opens] = []
     with contextlib.suppress(WorkExceeded):
         for each in (_by_refusals, _by_facts, _by_grants, _by_statements):
-            found.extend(each(edits, work))
-    return Opened(edits, tuple(found), not work.exceeded)
+            opens.extend(each(edits, work))
+    return Opened(edits, tuple(opens), not work.exceeded)
 
 
 def _by_refusals(edits: Edits, work: Work) -> Iterator[LiftedRefusal]:
@@ -166,4 +166,4 @@ def _opened_of(edits: Edits, changes: Iterable[GrantChange], effect: Effect, wor
 def _by_statements(edits: Edits, work: Work) -> Iterator[OpenedStatement]:
     if (engine := engine_of(edits.system)) is not None:
         statements = opened_statements(engine, edits.policy_set, edits.edits, edits.at, work)
-        yield from (OpenedStatement(*one) for one in statements)
+        yield from (OpenedStatement(*statement) for statement in statements)

@@ -10,20 +10,19 @@ The memory is bounded: of too many questions those go that were asked the longes
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from policy.analysis.edits import Edit
+from policy.analysis.affected import Affected
 from policy.analysis.named_in_documents import leaves
 from policy.core.decision import Decision, Outcome
 from policy.core.facts import BOUND, Lookup, Reads
-from policy.core.model import Fact, PermissionCheck, StatementId
+from policy.core.model import PermissionCheck, StatementId
 from policy.core.request import Request
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve
 from policy.store.snapshot import PolicySet, Snapshot
-from policy.systems.kit.fact_changes import fact_changes
 
 MOST = 100_000
 KEPT_MS = 24 * 3600 * 1000
@@ -67,9 +66,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 def answer_of(decision: Decision) -> Answer:
     """Of a decision as much as is compared and reported."""
-    placed = (one for one in decision.reasons if one.document is not None)
+    placed = [reason for reason in decision.reasons if reason.document is not None]
     return Answer(
-        decision.outcome, tuple(dict.fromkeys(StatementId(one.document or "", one.statement) for one in placed))
+        decision.outcome,
+        tuple(dict.fromkeys(StatementId(reason.document or "", reason.statement) for reason in placed)),
     )
 
 
@@ -79,36 +79,6 @@ class Turned(msgspec.Struct, frozen=True):
     question: Question
     before: Answer
     after: Answer
-
-
-class Affected(msgspec.Struct, frozen=True):
-    """What a change of one system's documents may concern: principals, and lookups of facts."""
-
-    system: str
-    principals: frozenset[str] = frozenset()
-    lookups: frozenset[Lookup] = frozenset()
-
-
-def affected_by(system: str, edits: Iterable[Edit]) -> Affected:
-    """What documents that change concern."""
-    principals: set[str] = set()
-    lookups: set[Lookup] = set()
-    for edit in edits:
-        before, after = edit.before, edit.after
-        principals.update(grant.principal for grant in {*before.grants} ^ {*after.grants})
-        principals.update(way.member for way in {*before.memberships} ^ {*after.memberships})
-        for change in fact_changes(before.facts, after.facts):
-            lookups.update(lookup for fact in (*change.before, *change.after) for lookup in _lookups(fact))
-        if edit.refused_before != edit.refused_after:
-            principals.update(edit.refused_before or (), edit.refused_after or ())
-            kind, name = edit.document.split("/", 2)[1:]
-            lookups.update({("refused", kind), ("name", kind, name)})
-    return Affected(system, frozenset(principals), frozenset(lookups))
-
-
-def _lookups(fact: Fact) -> Iterator[Lookup]:
-    yield "name", fact.kind, fact.name
-    yield from (("key", fact.kind, *key) for key in fact.keys)
 
 
 class _Remembered(msgspec.Struct):
@@ -134,43 +104,43 @@ class _Index:
         self._readers: dict[Lookup, set[Key]] = {}
         self._undetermined: set[Key] = set()
 
-    def add(self, key: Key, one: _Remembered) -> None:
-        for lookup in one.lookups:
+    def add(self, key: Key, remembered: _Remembered) -> None:
+        for lookup in remembered.lookups:
             self._readers.setdefault(lookup, set()).add(key)
-        if one.principals is None:
+        if remembered.principals is None:
             self._undetermined.add(key)
             return
-        if one.principals not in self._of_set:
-            self._of_set[one.principals] = set()
-            for principal in one.principals:
-                self._sets.setdefault(principal, set()).add(one.principals)
-        self._of_set[one.principals].add(key)
+        if remembered.principals not in self._of_set:
+            self._of_set[remembered.principals] = set()
+            for principal in remembered.principals:
+                self._sets.setdefault(principal, set()).add(remembered.principals)
+        self._of_set[remembered.principals].add(key)
 
-    def discard(self, key: Key, one: _Remembered) -> None:
-        for lookup in one.lookups:
+    def discard(self, key: Key, remembered: _Remembered) -> None:
+        for lookup in remembered.lookups:
             _discard(self._readers, lookup, key)
         self._undetermined.discard(key)
-        if one.principals is not None:
-            _discard(self._of_set, one.principals, key)
-            if one.principals not in self._of_set:
-                for principal in one.principals:
-                    _discard(self._sets, principal, one.principals)
+        if remembered.principals is not None:
+            _discard(self._of_set, remembered.principals, key)
+            if remembered.principals not in self._of_set:
+                for principal in remembered.principals:
+                    _discard(self._sets, principal, remembered.principals)
 
     def find(self, affected: Affected) -> set[Key]:
         """The questions that a change may concern."""
         if not (affected.principals or affected.lookups):
             return set()
-        sets = {one for principal in affected.principals for one in self._sets.get(principal, ())}
-        found = set(self._undetermined).union(*(self._of_set[one] for one in sets))
-        return found.union(*(self._readers.get(lookup, ()) for lookup in affected.lookups))
+        sets = {principals for principal in affected.principals for principals in self._sets.get(principal, ())}
+        concerned = set(self._undetermined).union(*(self._of_set[principals] for principals in sets))
+        return concerned.union(*(self._readers.get(lookup, ()) for lookup in affected.lookups))
 
 
 def _discard(sets: dict[Named, set[Value]], name: Named, value: Value) -> None:
     """Take a value out of the set of a name, which goes with its last one."""
-    found = sets.get(name)
-    if found is not None:
-        found.discard(value)
-        if not found:
+    values = sets.get(name)
+    if values is not None:
+        values.discard(value)
+        if not values:
             del sets[name]
 
 
@@ -197,25 +167,25 @@ class Questions:
         ``decided``: the answer that was given; None: that of the snapshot which is followed.
         """
         key = question.key
-        one = self._known.get(key)
-        if one is None:
-            one = self._known[key] = self._evaluated(question, max(at, self._at), at)
-            self._add(key, one)
+        remembered = self._known.get(key)
+        if remembered is None:
+            remembered = self._known[key] = self._evaluated(question, max(at, self._at), at)
+            self._add(key, remembered)
             while len(self._known) > self._most:
                 self._forget(next(iter(self._known)))
                 self.forgotten += 1
         self._known.move_to_end(key)
-        one.asked_at = max(one.asked_at, at)
-        if decided is None or decided.outcome == one.answer.outcome:
+        remembered.asked_at = max(remembered.asked_at, at)
+        if decided is None or decided.outcome == remembered.answer.outcome:
             return None
-        return Turned(question, decided, one.answer)
+        return Turned(question, decided, remembered.answer)
 
     def follow(self, snapshot: Snapshot, affected: Sequence[Affected], at: int) -> list[Turned]:
         """Go on with another snapshot, or to a later moment (ms): the questions whose outcome is another one now."""
         keys: set[Key] = set()
-        for one in (*affected, *self._dated.between(self._at, at), *_Dated(snapshot).between(self._at, at)):
-            index = self._indexes.get(one.system)
-            keys |= index.find(one) if index is not None else set()
+        for change in (*affected, *self._dated.between(self._at, at), *_Dated(snapshot).between(self._at, at)):
+            index = self._indexes.get(change.system)
+            keys |= index.find(change) if index is not None else set()
         keys |= self._ended(at)
         self._forget_before(at - self._kept_ms)
         if snapshot is not self._snapshot:
@@ -248,40 +218,40 @@ class Questions:
         lookups = frozenset(reads.lookups) - {BOUND}
         return _Remembered(question, answer_of(decision), asked_at, principals, lookups, until)
 
-    def _add(self, key: Key, one: _Remembered) -> None:
-        self._index(one).add(key, one)
-        if one.until is not None:
-            heapq.heappush(self._ends, (one.until, key))
+    def _add(self, key: Key, remembered: _Remembered) -> None:
+        self._index(remembered).add(key, remembered)
+        if remembered.until is not None:
+            heapq.heappush(self._ends, (remembered.until, key))
 
-    def _index(self, one: _Remembered) -> _Index:
-        return self._indexes.setdefault(one.question.request.system, _Index())
+    def _index(self, remembered: _Remembered) -> _Index:
+        return self._indexes.setdefault(remembered.question.request.system, _Index())
 
     def _ended(self, at: int) -> set[Key]:
         """The questions that have read a fact which has begun or ceased to count by a moment."""
-        found: set[Key] = set()
+        ended: set[Key] = set()
         while self._ends and self._ends[0][0] <= at:
             until, key = heapq.heappop(self._ends)
-            one = self._known.get(key)
-            if one is not None and one.until == until:
-                found.add(key)
-        return found
+            remembered = self._known.get(key)
+            if remembered is not None and remembered.until == until:
+                ended.add(key)
+        return ended
 
     def _forget_before(self, moment: int) -> None:
         while self._known and next(iter(self._known.values())).asked_at < moment:
             self._forget(next(iter(self._known)))
 
     def _forget(self, key: Key) -> None:
-        one = self._known.pop(key)
-        self._index(one).discard(key, one)
+        remembered = self._known.pop(key)
+        self._index(remembered).discard(key, remembered)
 
 
 def _principals(resolved: ResolvedQuery, at: int) -> frozenset[str]:
     """Every principal whose grants and memberships the answer may rest on."""
-    found = set(resolved.effective_principals.via)
+    principals = set(resolved.effective_principals.via)
     for leaf in leaves(resolved.query.expression):
         if isinstance(leaf, PermissionCheck) and leaf.principals:
-            found |= resolved.policy_set.effective_principals(leaf.principals, at).via.keys()
-    return frozenset(found)
+            principals |= resolved.policy_set.effective_principals(leaf.principals, at).via.keys()
+    return frozenset(principals)
 
 
 class _Dated:

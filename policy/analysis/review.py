@@ -40,11 +40,11 @@ def _matches(pattern: str, text: str) -> bool:
 def read_may_widen(text: str) -> tuple[MayWiden, ...]:
     """The entries of an allow-list in YAML or JSON. Raises ValueError (Unreadable, msgspec's) for what is none."""
     values = [part.value for part in read_yaml(text)]
-    found = msgspec.convert(values[0] if len(values) == 1 else values, list[MayWiden])
-    for number, entry in enumerate(found):
+    entries = msgspec.convert(values[0] if len(values) == 1 else values, list[MayWiden])
+    for number, entry in enumerate(entries):
         if not (entry.who or entry.action or entry.resource or entry.document):
             raise ValueError(f"[{number}]: needs `who`, `action`, `resource` or `document`; a * stands for any text")
-    return tuple(found)
+    return tuple(entries)
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -70,10 +70,10 @@ class Review(msgspec.Struct, frozen=True):
         """Who gains and loses, by name."""
         gains: dict[str, list[str]] = {}
         loses: dict[str, list[str]] = {}
-        for one in self.differences:
-            for names, into in ((one.gain, gains), (one.lose, loses)):
+        for entry in self.differences:
+            for names, into in ((entry.gain, gains), (entry.lose, loses)):
                 for name in names:
-                    into.setdefault(name, []).append(one.difference.text)
+                    into.setdefault(name, []).append(entry.difference.text)
         return [
             Access(name, tuple(gains.get(name, ())), tuple(loses.get(name, ()))) for name in sorted({*gains, *loses})
         ]
@@ -84,6 +84,6 @@ def review(old: Snapshot, new: Snapshot, may_widen: Iterable[MayWiden] = ()) -> 
     entries, sides = tuple(may_widen), sides_of(old, new)
     widenings = (widening for each in sides for widening in widenings_of(each.opened).found)
     return Review(
-        tuple(one for each in sides for one in concerned_on(each)),
+        tuple(entry for each in sides for entry in concerned_on(each)),
         tuple((widening, any(entry.covers(widening) for entry in entries)) for widening in widenings),
     )

@@ -62,7 +62,7 @@ def widenings(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: 
 
 def widenings_of(found: Opened) -> Widenings:
     """What was found to open, in words."""
-    each = {widening for one in found.found for widening in _widenings(found.edits.system, one)}
+    each = {widening for one in found.opens for widening in _widenings(found.edits.system, one)}
     return Widenings(tuple(sorted(each, key=_order)), found.complete)
 
 

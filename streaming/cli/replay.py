@@ -29,7 +29,7 @@ from streaming.cli.decisions import span_since
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from streaming.replay.evaluating import Sides
+    from streaming.replay.comparison import Sides
     from streaming.replay.result import Count, Example, Replayed, Totals
     from streaming.replay.run import Progress, Source
     from streaming.settings import Settings
@@ -94,9 +94,9 @@ def replay(
     compared = Compared(
         sides.before.version, sides.after.version, draft.version, *_texts(span.start, span.end, requests)
     )
-    found = replayed(totals, compared, time.monotonic() - began, top)
-    show(found, totals, as_json)
-    if (fail_on is FailOn.widening and found.opened) or (fail_on is FailOn.any and found.differ):
+    result = replayed(totals, compared, time.monotonic() - began, top)
+    show(result, totals, as_json)
+    if (fail_on is FailOn.widening and result.opened) or (fail_on is FailOn.any and result.differ):
         raise typer.Exit(FAILED)
 
 
@@ -194,51 +194,50 @@ def _state(progress: "Progress") -> str:
     return ", ".join(parts)
 
 
-def show(found: "Replayed", totals: "Totals", as_json: bool) -> None:
+def show(result: "Replayed", totals: "Totals", as_json: bool) -> None:
     """Print the result."""
     if as_json:
         import msgspec
 
-        echo_json(msgspec.to_builtins(found))
+        echo_json(msgspec.to_builtins(result))
     else:
-        for line in _lines(found):
+        for line in _lines(result):
             echo(line)
-    if found.unreadable:
-        echo_err(f"{found.unreadable:,} records cannot be read as requests")
-    if totals.schemas and not found.answers:
+    if result.unreadable:
+        echo_err(f"{result.unreadable:,} records cannot be read as requests")
+    if totals.schemas and not result.answers:
         echo_err("their Avro schemas are in a registry: name it with the setting schema_registry")
 
 
-def _lines(found: "Replayed") -> Iterator[str]:
-    span = f" from {found.since} until {found.until}" if found.since else ""
-    yield f"{found.records:,} requests{span}, {found.answers:,} answers in {found.seconds:,.1f} s"
+def _lines(result: "Replayed") -> Iterator[str]:
+    span = f" from {result.since} until {result.until}" if result.since else ""
+    yield f"{result.records:,} requests{span}, {result.answers:,} answers in {result.seconds:,.1f} s"
     yield (
-        f"{found.differ:,} answers would differ: {found.opened:,} would be allow, {found.closed:,} would no longer be; "
-        f"unknown: {found.unknown:,}"
+        f"{result.differ:,} answers would differ: {result.opened:,} would be allow, "
+        f"{result.closed:,} would no longer be; unknown: {result.unknown:,}"
     )
     for title, counts in (
-        *(("subject", found.subjects), ("action", found.actions)),
-        *(("resource", found.resources), ("statement", found.statements)),
+        *(("subject", result.subjects), ("action", result.actions)),
+        *(("resource", result.resources), ("statement", result.statements)),
     ):
         if counts:
             yield f"by {title}:"
             yield from map(_counted, counts)
-    for title, names in (("gain", found.gain), ("lose", found.lose)):
+    for title, names in (("gain", result.gain), ("lose", result.lose)):
         if names:
             more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
             yield f"{title}: {', '.join(names[:SHOWN_NAMES])}{more}"
-    if found.examples:
+    if result.examples:
         yield "examples:"
-        yield from map(_example, found.examples)
+        yield from map(_example, result.examples)
 
 
-def _counted(one: "Count") -> str:
-    changed = f"{one.opened:,} would be allow, {one.closed:,} would no longer be, {one.other:,} differ otherwise"
-    return f"  {one.name}: {changed}"
+def _counted(entry: "Count") -> str:
+    changed = f"{entry.opened:,} would be allow, {entry.closed:,} would no longer be, {entry.other:,} differ otherwise"
+    return f"  {entry.name}: {changed}"
 
 
-def _example(one: "Example") -> str:
-    decision = f"  {one.decision}" if one.decision else ""
-    return (
-        f"  {one.time}  {one.subject} {one.action} {one.resource}: {one.before} → {one.after}: {one.reason}{decision}"
-    )
+def _example(entry: "Example") -> str:
+    question = f"{entry.subject} {entry.action} {entry.resource}"
+    decision = f"  {entry.decision}" if entry.decision else ""
+    return f"  {entry.time}  {question}: {entry.before} → {entry.after}: {entry.reason}{decision}"

@@ -66,8 +66,8 @@ def review(
         raise Failure(
             f"--replayed {replayed}: its policies are {past.draft}, those of {new} are {version}: replay again", MISUSED
         )
-    found = compare(sides.before, sides.after, allowed)
-    page = Page(found, _new_findings(sides), past, _places(found, sides), str(new), strict)
+    compared = compare(sides.before, sides.after, allowed)
+    page = Page(compared, _new_findings(sides), past, _places(compared, sides), str(new), strict)
     if sarif or as_json:
         echo_json(as_sarif(page) if sarif else plain(page))
     else:
@@ -120,13 +120,13 @@ def _new_findings(sides: Sides) -> "list[tuple[Finding, Place | None]]":
     from policy.analysis import lint
     from streaming.cli.authoring import located_findings
 
-    before = {(one.document, one.code, one.message) for one in lint(sides.documents)}
-    found = lint(document.value for document in sides.located)
-    new = [one for one in found if (one.document, one.code, one.message) not in before]
+    before = {(finding.document, finding.code, finding.message) for finding in lint(sides.documents)}
+    now = lint(document.value for document in sides.located)
+    new = [finding for finding in now if (finding.document, finding.code, finding.message) not in before]
     return list(located_findings(new, sides.located))
 
 
-def _places(found: "Review", sides: Sides) -> "dict[tuple[str, int | None], Place]":
+def _places(compared: "Review", sides: Sides) -> "dict[tuple[str, int | None], Place]":
     """Where the statements stand by which something opens, and the documents that differ."""
     from policy import Positions
     from policy.testing import document_key
@@ -136,8 +136,8 @@ def _places(found: "Review", sides: Sides) -> "dict[tuple[str, int | None], Plac
     }
     positions = Positions()
     named: Sequence[tuple[str, int | None]] = [
-        *((one.document, one.statement) for one, _ in found.widenings),
-        *((one.difference.document, None) for one in found.differences),
+        *((widening.document, widening.statement) for widening, _ in compared.widenings),
+        *((each.difference.document, None) for each in compared.differences),
     ]
     return {
         (document, statement): positions.find(located[document], "", statement)

@@ -40,9 +40,12 @@ class Page(NamedTuple):
         refused = len(self.review.refused)
         errors = sum(finding.level == "error" for finding, _ in self.findings)
         warnings = len(self.findings) - errors if self.strict else 0
-        counts = ((refused, "widening", " outside of the allow-list"), (errors, "lint error", ""))
-        found = (*counts, (warnings, "lint warning", ""))
-        return [f"{number} {what}{'s' if number > 1 else ''}{where}" for number, what, where in found if number]
+        counts = (
+            (refused, "widening", " outside of the allow-list"),
+            (errors, "lint error", ""),
+            (warnings, "lint warning", ""),
+        )
+        return [f"{number} {what}{'s' if number > 1 else ''}{where}" for number, what, where in counts if number]
 
 
 def markdown(page: Page) -> Iterator[str]:
@@ -72,10 +75,10 @@ def _widenings(page: Page) -> Iterator[str]:
     rows = [
         (
             "allowed" if is_allowed else "**refused**",
-            code(widening_text(one)),
-            _place(page, one.document, one.statement),
+            code(widening_text(entry)),
+            _place(page, entry.document, entry.statement),
         )
-        for one, is_allowed in ordered
+        for entry, is_allowed in ordered
     ]
     yield from _table("What it opens", ("", "what", "where"), rows)
 
@@ -86,7 +89,7 @@ def _place(page: Page, document: str, statement: int | None) -> str:
 
 
 def _people(people: "Sequence[Access]") -> Iterator[str]:
-    rows = [(code(one.name), _texts(one.gains), _texts(one.loses)) for one in people]
+    rows = [(code(entry.name), _texts(entry.gains), _texts(entry.loses)) for entry in people]
     yield from _table("Who gains and loses", ("who", "gains by", "loses by"), rows)
 
 
@@ -97,12 +100,12 @@ def _texts(texts: Sequence[str]) -> str:
 def _differences(differences: "Sequence[Concerned]") -> Iterator[str]:
     rows = [
         (
-            SIGNS[one.difference.sign],
-            code(one.difference.document),
-            code(one.difference.text),
-            _texts((*one.gain, *one.lose)),
+            SIGNS[entry.difference.sign],
+            code(entry.difference.document),
+            code(entry.difference.text),
+            _texts((*entry.gain, *entry.lose)),
         )
-        for one in differences
+        for entry in differences
     ]
     yield from _table("What came and went", ("", "document", "difference", "who"), rows)
 
@@ -125,18 +128,18 @@ def _past(past: "Replayed | None") -> Iterator[str]:
         yield ""
         rows = [
             (
-                code(one.decision),
-                code(f"{one.subject} {one.action} {one.resource}"),
-                f"{one.before} → {one.after}",
-                code(one.reason),
+                code(entry.decision),
+                code(f"{entry.subject} {entry.action} {entry.resource}"),
+                f"{entry.before} → {entry.after}",
+                code(entry.reason),
             )
-            for one in past.examples[:EXAMPLES]
+            for entry in past.examples[:EXAMPLES]
         ]
         yield from _table("Examples", ("decision", "request", "outcome", "why"), rows)
 
 
-def _counted(one: "Count") -> str:
-    return f"{code(one.name)} ({one.total:,})"
+def _counted(entry: "Count") -> str:
+    return f"{code(entry.name)} ({entry.total:,})"
 
 
 def _lint(page: Page) -> Iterator[str]:
@@ -150,28 +153,28 @@ def _lint(page: Page) -> Iterator[str]:
 def as_sarif(page: Page) -> dict[str, Any]:
     """The findings beside their lines."""
     review = page.review
-    narrows = [one for one in review.differences if one.difference.narrows]
+    narrows = [entry for entry in review.differences if entry.difference.narrows]
     results = [
-        *(_result_of_widening(page, one, is_allowed) for one, is_allowed in review.widenings),
-        *(_result(page, "narrows", _difference_text(one), one.difference.document, None) for one in narrows),
+        *(_result_of_widening(page, entry, is_allowed) for entry, is_allowed in review.widenings),
+        *(_result(page, "narrows", _difference_text(entry), entry.difference.document, None) for entry in narrows),
         *(_result_of_finding(page, finding, place) for finding, place in page.findings),
         *_result_of_past(page),
     ]
     return sarif_log("lockkeeper policy review", RULES, results)
 
 
-def _difference_text(one: "Concerned") -> str:
-    who = f"; lost by {some_names(one.lose)}" if one.lose else ""
-    return f"{one.difference.document}: {one.difference.sign}: {one.difference.text}{who}"
+def _difference_text(entry: "Concerned") -> str:
+    who = f"; lost by {some_names(entry.lose)}" if entry.lose else ""
+    return f"{entry.difference.document}: {entry.difference.sign}: {entry.difference.text}{who}"
 
 
-def _result_of_widening(page: Page, one: "Widening", is_allowed: bool) -> dict[str, Any]:
+def _result_of_widening(page: Page, entry: "Widening", is_allowed: bool) -> dict[str, Any]:
     rule = "may-widen" if is_allowed else "widens"
     gain = sorted(
-        {name for each in page.review.differences for name in each.gain if each.difference.document == one.document}
+        {name for each in page.review.differences for name in each.gain if each.difference.document == entry.document}
     )
     who = f"; gained by {some_names(gain)}" if gain else ""
-    return _result(page, rule, f"{widening_text(one)}{who}", one.document, one.statement)
+    return _result(page, rule, f"{widening_text(entry)}{who}", entry.document, entry.statement)
 
 
 def _result(page: Page, rule: str, text: str, document: str, statement: int | None) -> dict[str, Any]:
@@ -201,10 +204,10 @@ def plain(page: Page) -> dict[str, Any]:
     return {
         "ok": not page.failures,
         "failures": page.failures,
-        "widenings": [{**builtins(one), "allowed": is_allowed} for one, is_allowed in page.review.widenings],
-        "people": [builtins(one) for one in page.review.people()],
+        "widenings": [{**builtins(entry), "allowed": is_allowed} for entry, is_allowed in page.review.widenings],
+        "people": [builtins(entry) for entry in page.review.people()],
         "differences": [
-            {**builtins(one.difference), "gain": one.gain, "lose": one.lose} for one in page.review.differences
+            {**builtins(entry.difference), "gain": entry.gain, "lose": entry.lose} for entry in page.review.differences
         ],
         "lint": [
             {

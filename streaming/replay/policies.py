@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from policy import DocumentHistory, DocumentStore, Key, Snapshot, compile_documents, identify
-from streaming.replay.evaluating import Sides
+from streaming.replay.comparison import Sides
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.policies import Policies

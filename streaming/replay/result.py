@@ -96,8 +96,8 @@ class Totals(msgspec.Struct):
         for name, number in other.outcomes.items():
             self.outcomes[name] = self.outcomes.get(name, 0) + number
         for group, counts in other.groups.items():
-            for one in counts.values():
-                count(self.groups[group], one.name).add(one.opened, one.closed, one.other)
+            for entry in counts.values():
+                count(self.groups[group], entry.name).add(entry.opened, entry.closed, entry.other)
         for kind, examples in other.examples.items():
             self._keep(kind, examples)
 
@@ -189,12 +189,12 @@ def replayed(totals: Totals, compared: Compared, seconds: float, top: int) -> Re
         actions=_top(totals.groups["action"].values(), top),
         resources=_top(totals.groups["resource"].values(), top),
         statements=_top(totals.groups["statement"].values(), top),
-        gain=tuple(sorted(one.name for one in subjects if one.opened)),
-        lose=tuple(sorted(one.name for one in subjects if one.closed)),
+        gain=tuple(sorted(entry.name for entry in subjects if entry.opened)),
+        lose=tuple(sorted(entry.name for entry in subjects if entry.closed)),
         examples=tuple(example for examples in totals.examples.values() for example in examples),
     )
 
 
 def _top(counts: Iterable[Count], most: int) -> tuple[Count, ...]:
-    ordered: Sequence[Count] = sorted(counts, key=lambda one: (-one.total, one.name))
+    ordered: Sequence[Count] = sorted(counts, key=lambda entry: (-entry.total, entry.name))
     return tuple(ordered[:most])

@@ -22,7 +22,8 @@ from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
 from streaming.records.formats import Formats
 from streaming.records.registry import Registry
-from streaming.replay.evaluating import COLUMN, Replayer, Sides, Task
+from streaming.replay.comparison import Sides
+from streaming.replay.evaluating import COLUMN, Replayer, Task
 from streaming.replay.result import Totals
 from streaming.runtime.executors import await_executors
 from streaming.runtime.spark import start_session, worker_output_filtered
@@ -73,7 +74,7 @@ class FromTopics(msgspec.Struct, frozen=True):
     @property
     def records(self) -> int:
         """How many offsets there are: markers of transactions count, too."""
-        return sum(found.end - found.first for found in self.ranges.values())
+        return sum(offsets.end - offsets.first for offsets in self.ranges.values())
 
     def trust(self, settings: Settings) -> dict[str, frozenset[str]]:
         """By topic."""
@@ -81,8 +82,8 @@ class FromTopics(msgspec.Struct, frozen=True):
 
     def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
         """As the job reads ranges, several tasks for a partition."""
-        starts = {place: found.first for place, found in self.ranges.items()}
-        ends = {place: found.end for place, found in self.ranges.items()}
+        starts = {place: offsets.first for place, offsets in self.ranges.items()}
+        ends = {place: offsets.end for place, offsets in self.ranges.items()}
         tasks = max(len(ends), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
         return read_range(spark, settings, starts, ends, tasks)
 
@@ -122,7 +123,7 @@ Source = FromTopics | FromFiles
 def from_topics(settings: Settings, admin: AdminClient, span: Span) -> FromTopics:
     """What the request topics hold of a time range. Raises KafkaException and TimeoutError."""
     ranges = Topics(settings, admin).ranges(settings.topics.requests, span)
-    return FromTopics({partition: found for partition, found in ranges.items() if found.end > found.first})
+    return FromTopics({partition: offsets for partition, offsets in ranges.items() if offsets.end > offsets.first})
 
 
 def replay(
@@ -200,6 +201,6 @@ class _Run:
 
     def _progress(self, began: float) -> Progress:
         tracker: Any = self._spark.sparkContext.statusTracker()
-        stages = [found for id_ in tracker.getActiveStageIds() if (found := tracker.getStageInfo(id_)) is not None]
-        done, tasks = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
+        stages = [stage for id_ in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(id_)) is not None]
+        done, tasks = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
         return Progress(done, tasks, time.monotonic() - began, self._source.records)

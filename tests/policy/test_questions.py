@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policy import CLAIMS, Snapshot, compile_documents
-from policy.analysis.questions import Affected, Answer, Question, Questions, Turned, affected_by, question_of
+from policy.analysis import Affected, Answer, Question, Questions, Turned, affected_by, question_of
 from policy.core.request import Request, parse_request
 from policy.evaluation import reference
 from tests.cli.documents import request

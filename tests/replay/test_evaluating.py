@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import policy
 from policy import CLAIMS, NO_LONGER_KNOWN, Decision, DocumentStore, Snapshot, compile_documents, layer_of
-from streaming.replay.evaluating import Comparison, Part, Sides, Task
+from streaming.replay.comparison import Comparison, Sides
+from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
 from streaming.settings import Limits
 from tests.cli.documents import request
