@@ -5,6 +5,8 @@ import marshal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from policy.core.decision import Decision, Missing, Outcome
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import (
@@ -17,15 +19,33 @@ from policy.core.request import (
     parse_request,
     usable_time,
 )
+from policy.core.times import to_ms
 from policy.evaluation.answers import ID, Answer, AnswerCache
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
 from policy.store.snapshot import Snapshot
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
+MEMBERS = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})
+OF_RESOURCE = frozenset({"type", "id", "properties"})
 MARSHAL = 2  # the version in which equal plain data of equal types is written alike
 DECISION_BYTES = 500
+ID_BYTES = ID.encode()
 
-Answers = AnswerCache[tuple[Decision, bool]]
+Question = tuple[bytes, str, int | None, bool]
+"""All that an answer reads but the time and the id of the resource; that id; the time (ms; None: not known); and
+whether exactly one property is the id, where the first says which.
+"""
+
+
+class Kept(msgspec.Struct):
+    """A decision that is kept. ``shared``: ``ID`` stands for the resource's id; ``last``: the one asked for last."""
+
+    decision: Decision
+    shared: bool
+    last: tuple[str, Decision] | None = None
+
+
+Answers = AnswerCache[Kept]
 
 
 def decide(
@@ -41,64 +61,99 @@ def decide(
     is not known, and whatever depends on that is ``error``: a deadline too. ``max_claimed_groups``: of groups, and of
     roles, that it may claim; with more of them the answer is ``error``.
     """
+    answers: Answers | None = snapshot.answers.get((trust, max_claimed_groups))
+    if answers is None:
+        answers = snapshot.answers[trust, max_claimed_groups] = AnswerCache(snapshot.policy_sets, trust, kept)
+    question = _question(request, answers.trust)
+    found = None if question is None else answers.find(*question[:3])
+    if question is not None and found is not None:
+        return decision_for(found, question[1])
     try:
         parsed = parse_request(request, max_claimed_groups)
     except MalformedRequest as malformed:
         return error(Reason("malformed-request", str(malformed)))
-    answers: Answers | None = snapshot.answers.get((trust, max_claimed_groups))
-    if answers is None:
-        answers = snapshot.answers[trust, max_claimed_groups] = AnswerCache(snapshot.policy_sets, trust, kept)
     if isinstance(parsed, Batch):
-        return _answer_batch(parsed, functools.partial(_decide, snapshot, answers))
-    return _decide(snapshot, answers, parsed)
+        return _answer_batch(parsed, functools.partial(_decide_item, snapshot, answers))
+    return _work_out(snapshot, answers, question, parsed)
 
 
-def _decide(snapshot: Snapshot, answers: Answers, request: Request) -> Decision:
-    at, id_ = usable_time(request, answers.trust), request.resource.id
-    properties = _without_id(request.resource.properties, id_)
-    content = _content(request, properties)
-    if content is None or (request.deadline is not None and (at is None or at > request.deadline)):
-        return answer(snapshot, request, answers.trust)
-    found = answers.find(content, id_, at) or answers.add(content, request, properties is not None)
-    return decision_for(found, id_)
+def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | None:
+    """What a request asks before it is parsed; None: it has another form, is too late, or perhaps malformed.
 
-
-def _content(request: Request, properties: dict[str, Any] | None) -> bytes | None:
-    """All that a decision reads but the time and the resource's id; None: it is not plain data.
-
-    ``properties``: the resource's, where one is the id.
+    Of two with the same content both are malformed, or none: the members that are no part of it are checked here.
     """
-    subject, action, resource = request.subject, request.action, request.resource
-    of_subject, of_action = (subject.type, subject.id, subject.properties), (action.name, action.properties)
-    of_resource = resource.type, properties is not None, resource.properties if properties is None else properties
+    if type(request) is not dict or not request.keys() <= MEMBERS:
+        return None
+    get = request.get
+    resource, request_id, time, deadline = get("resource"), get("id"), get("time"), get("deadline")
+    if type(request_id) is not str or not request_id or type(resource) is not dict:
+        return None
+    id_, properties, repeating = resource.get("id"), resource.get("properties", ...), None
+    if type(id_) is not str or not id_ or not resource.keys() <= OF_RESOURCE:
+        return None
     try:
-        return marshal.dumps((request.system, of_subject, of_action, of_resource, request.context), MARSHAL)
-    except ValueError:
+        at = None if time is None else to_ms(time)
+        at = at if "time" in trust else None
+        if deadline is not None and (at is None or at > to_ms(deadline)):
+            return None
+        if properties and type(properties) is dict:
+            repeating, properties = _without_id(properties, id_)
+        of_resource = resource.get("type"), properties, repeating
+        parts = get("system"), get("subject"), get("action"), *of_resource, get("context", ...)
+        return marshal.dumps(parts, MARSHAL), id_, at, repeating is not None
+    except ValueError:  # no moment, or no plain data
         return None
 
 
-def _without_id(properties: dict[str, Any], id_: str) -> dict[str, Any] | None:
-    """The properties of a resource with None for the one that is its id; None unless exactly one is."""
-    if not properties or list(properties.values()).count(id_) != 1:
-        return None
-    return {name: None if type(value) is str and value == id_ else value for name, value in properties.items()}
+def _without_id(properties: dict[str, Any], id_: str) -> tuple[str | None, dict[str, Any]]:
+    """The property of a resource that is its id, and the others; None and all of them unless exactly one is."""
+    repeating = [name for name, value in properties.items() if type(value) is str and value == id_]
+    if len(repeating) != 1 or type(repeating[0]) is not str:
+        return None, properties
+    return repeating[0], {name: value for name, value in properties.items() if name != repeating[0]}
 
 
-def kept(_request: Request, decision: Decision, shared: bool) -> tuple[tuple[Decision, bool], int]:
-    """A decision as answers are kept, and about how many bytes it takes."""
+def _decide_item(snapshot: Snapshot, answers: Answers, item: Request) -> Decision:
+    """The decision on an item of a batch."""
+    parts = {name: msgspec.structs.asdict(getattr(item, name)) for name in ("subject", "action", "resource")}
+    more = {name: getattr(item, name) for name in ("id", "system", "context", "time", "deadline")}
+    question = _question(parts | more, answers.trust)
+    found = None if question is None else answers.find(*question[:3])
+    if question is not None and found is not None:
+        return decision_for(found, question[1])
+    return _work_out(snapshot, answers, question, item)
+
+
+def _work_out(snapshot: Snapshot, answers: Answers, question: Question | None, request: Request) -> Decision:
+    """The decision on a request whose answer is not kept."""
+    if question is None:
+        return answer(snapshot, request, answers.trust)
+    content, id_, _, repeats_id = question
+    return decision_for(answers.add(content, request, repeats_id, ID_BYTES not in content), id_)
+
+
+def kept(_request: Request, decision: Decision, shared: bool) -> tuple[Kept, int]:
+    """A decision as answers are kept, and about how many bytes it takes, with the one for the last id."""
     size = DECISION_BYTES
     for reason in decision.reasons:
         size += DECISION_BYTES + 4 * len(reason.message)
     for missing in decision.missing:
         size += DECISION_BYTES + 4 * (len(missing.object) + len(missing.message))
-    return (decision, shared), size
+    return Kept(decision, shared), 2 * size if shared else size
 
 
-def decision_for(answer: Answer[tuple[Decision, bool]], id_: str) -> Decision:
+def decision_for(answer: Answer[Kept], id_: str) -> Decision:
     """The decision for the resource with this id."""
-    decision, shared = answer.rendered
-    if not shared:
-        return decision
+    rendered = answer.rendered
+    if not rendered.shared:
+        return rendered.decision
+    last = rendered.last
+    if last is None or last[0] != id_:
+        last = rendered.last = id_, _with_id(rendered.decision, id_)
+    return last[1]
+
+
+def _with_id(decision: Decision, id_: str) -> Decision:
     reasons = [
         Reason(one.code, one.message.replace(ID, id_), one.rule, one.document, one.statement)
         for one in decision.reasons

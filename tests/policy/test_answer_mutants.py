@@ -121,6 +121,7 @@ ONE_FIELD = [
     (_dataset("x", "x"), _dataset("x", "t")),
     (_dataset("kafka", "t"), _dataset("t", "kafka", "t")),
     (_dataset("t", "t"), _with(_dataset("t", "t"), "resource", "properties", "dataset", value=None)),
+    (_dataset("t", "t"), _with(_dataset("t", "t"), "resource", "properties", value={"connection": "kafka"})),
     (_dataset("kafka", "kafka", "kafka"), _dataset("t", "t", "t")),
     (_dataset("t", "t", "\N{INTERLINEAR ANNOTATION ANCHOR}"), _dataset("x", "x", "\N{INTERLINEAR ANNOTATION ANCHOR}")),
 ]
@@ -280,14 +281,16 @@ Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
 
 
-def _without(parts: Any, path: tuple[int, ...]) -> Any:
+def _without(parts: Any, path: tuple[Any, ...]) -> Any:
     """Nested parts without one of them."""
     head, *rest = path
+    if isinstance(parts, dict):
+        return {name: part for name, part in parts.items() if name != head}
     inner = (_without(parts[head], tuple(rest)),) if rest else ()
     return (*parts[:head], *inner, *parts[head + 1 :])
 
 
-def _plain_content_without(path: tuple[int, ...]) -> Plant:
+def _plain_content_without(path: tuple[Any, ...]) -> Plant:
     """In `policy.decide`."""
 
     def dumps(parts: Any, version: int) -> bytes:
@@ -309,8 +312,9 @@ def _json_content_without(name: str) -> Plant:
 
 
 def _ids_in_any_property(patch: Patch) -> None:
-    def without_id(properties: dict[str, Any], id_: str) -> dict[str, Any] | None:
-        return {name: None if value == id_ else value for name, value in properties.items()} or None
+    def without_id(properties: dict[str, Any], id_: str) -> tuple[str | None, dict[str, Any]]:
+        repeating = "".join(name for name, value in properties.items() if value == id_)
+        return repeating or None, {name: value for name, value in properties.items() if value != id_}
 
     patch.setattr(AUTHORIZE, "_without_id", without_id)
 
@@ -425,14 +429,14 @@ def _set(target: Any, name: str, value: Any) -> Plant:
 
 PLAIN = {
     "the system": (0,),
-    "the subject's type": (1, 0),
-    "the subject's id": (1, 1),
-    "the subject's properties": (1, 2),
-    "the action's name": (2, 0),
-    "the resource's type": (3, 0),
-    "which property is the id": (3, 1),
-    "the resource's properties": (3, 2),
-    "the context": (4,),
+    "the subject's type": (1, "type"),
+    "the subject's id": (1, "id"),
+    "the subject's properties": (1, "properties"),
+    "the action's name": (2, "name"),
+    "the resource's type": (3,),
+    "the resource's properties": (4,),
+    "which property is the id": (5,),
+    "the context": (6,),
 }
 MUTANTS: dict[str, Plant] = {
     **{f"decide: a content without {name}": _plain_content_without(path) for name, path in PLAIN.items()},
@@ -465,7 +469,7 @@ MUTANTS: dict[str, Plant] = {
     "worker: unknown members are not read": _set(
         contents, "decode_json", lambda value: decode_json(value) if b"unknown" not in value else None
     ),
-    "decide: an answer is for another id": _set(AUTHORIZE, "decision_for", lambda answer, _: answer.rendered[0]),
+    "decide: an answer is for another id": _set(AUTHORIZE, "decision_for", lambda answer, _: answer.rendered.decision),
     "one grant determines all": _set(ByState, "work_out", lambda query, state: _first_answer(query, state)),
 }
 _work_out = ByState.work_out

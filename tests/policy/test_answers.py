@@ -256,6 +256,16 @@ def test_texts_that_are_the_one_which_stands_for_ids_are_answered_as_they_are(pl
         assert policy.decide(snapshot, request) == policy.answer(snapshot, parse_request(request))
 
 
+def test_which_property_is_the_id_keeps_requests_apart() -> None:
+    """Where another one is null: both lack a property, and not the same."""
+    asked = msgspec.to_builtins(_request_of("dana"))
+    asked |= {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "subject": {"type": "user", "id": "dana"}}
+    snapshot, id_ = policy.compile_documents([]), asked["resource"]["id"]
+    for properties in ({"dataset": id_, "connection": None}, {"dataset": None, "connection": id_}):
+        request = {**asked, "resource": {**asked["resource"], "properties": properties}}
+        assert policy.decide(snapshot, request) == policy.answer(snapshot, parse_request(request))
+
+
 @pytest.mark.parametrize("system", WRITTEN)
 @checked
 @given(data=st.data())
