@@ -21,7 +21,7 @@ ELSEWHERE = {
     r"make ": "run by .ci/run, which runs these tests",
     r"export PATH=": "the tests have the path",
     r"lockkeeper demo": "tests/demo runs it",
-    r"lockkeeper playground": "it answers until it is ended; tests/console runs it, in a browser",
+    r"lockkeeper (console|playground)": "they answer until they are ended; tests/console runs them, in a browser",
     r"lockkeeper verify": "tests/stream runs it, over all that a job's tests have sent",
     r"lockkeeper broker": "the tests have a broker that runs already; tests/cli starts one",
     r"curl .*localhost:9464/": "the port is the machine's; tests/observability asks what is behind it",
