@@ -72,7 +72,7 @@ test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those wi
 	$(PYTEST) -m "not long" $(ARGS)
 
 # The properties that compare the evaluators with the reference: with more examples than `make test` has time for.
-PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests/policy/test_threads.py \
+PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/policy/test_threads.py \
   tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
   tests/stream/test_prepared_verdicts.py
 

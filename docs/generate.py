@@ -401,7 +401,7 @@ def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
         *counts,
         seconds + longest,
         f"{max(silences):.1f}" if silences else "",
-        _code(f'make chaos ARGS="--only {name}"'),
+        _code(f'make compose-test ARGS="-k {name}"' if place == "compose" else f'make chaos ARGS="--only {name}"'),
     )
 
 

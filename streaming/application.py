@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streaming.commit.offsets import check_group
+from streaming.commit.partitions import PartitionTransactions
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
@@ -83,10 +84,18 @@ def run(
             "take the transactional id",
             lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
         )
-        output.warm_up()
+        partitions = opened(
+            "compile the classes of the executors",
+            lambda: contextlib.closing(
+                PartitionTransactions(settings, spark, output.is_unavailable, watch.watchdog.during)
+            ),
+        )
+        partitions.warm_up()
+        with watch.watchdog.during("abort the transactions of a run before this one"):
+            partitions.abort_left_open()
         enforcer = opened(
             "read the committed offsets, the checkpoint and the history",
-            lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)),
+            lambda: contextlib.closing(Enforcer(settings, spark, output, partitions, stop, report, watch)),
         )
         opened("start the monitor", lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
         enforcer.run()

@@ -15,7 +15,7 @@ from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
 from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
 from streaming.monitor_settings import UNREQUESTED, MonitorSettings
-from streaming.topics import DEFAULT_SYSTEMS, TopicNames
+from streaming.topics import DEFAULT_SYSTEMS, TopicNames, topic_with_two_uses
 from streaming.unique_yaml import DuplicateName, parse_yaml, place_of
 
 PREFIX = "LOCKKEEPER_"
@@ -277,6 +277,7 @@ def check_settings(given: Mapping[str, Any], where: str = "settings") -> Setting
     except UnicodeEncodeError:
         raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
     _check_systems(given, settings, where)
+    _check_topics(settings, where)
     _check_trust(settings, where)
     _check_weights(settings, where)
     _check_registry(settings, where)
@@ -401,17 +402,35 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
         raise SettingsError(f"{where}: systems: must name at least one of {', '.join(installed)}")
     for system in settings.systems:
         if system not in installed:
-            hint = nearest(system, installed)
-            raise SettingsError(
-                f"{where}: systems: {system!r} is not installed{hint}; there are {', '.join(installed)}"
-            )
+            raise SettingsError(f"{where}: systems: {system!r} is not installed{_installed_ones(system)}")
         if settings.systems.count(system) > 1:
             raise SettingsError(f"{where}: systems: {system!r} is there twice; leave one out")
-    # Else the default topic would be read in place of the one that is named here.
-    for system in settings.topics.policies:
+    # Else the default topic, or the default rules, would count in place of those that are named here.
+    by_system: dict[str, Iterable[str]] = {
+        "topics.policies": settings.topics.policies,
+        "monitor.systems": settings.monitor.systems,
+    }
+    for setting, named in by_system.items():
+        for system in named:
+            if system not in installed:
+                known = _installed_ones(system)
+                raise SettingsError(f"{where}: {setting}.{system}: no such system is installed{known}")
+    for system in sorted(frozenset[str]().union(*(one.systems for one in settings.monitor.exempt))):
         if system not in installed:
-            known = f"{nearest(system, installed)}; there are {', '.join(installed)}"
-            raise SettingsError(f"{where}: topics.policies.{system}: no such system is installed{known}")
+            known = _installed_ones(system)
+            raise SettingsError(f"{where}: monitor.exempt: no system {system!r} is installed{known}")
+
+
+def _installed_ones(system: str) -> str:
+    """Which systems there are, the one that may be meant first; to end a message with."""
+    return f"{nearest(system, all_systems())}; there are {', '.join(all_systems())}"
+
+
+def _check_topics(settings: Settings, where: str) -> None:
+    """Who may write to a topic follows from its use: who publishes requests or facts must not publish policies."""
+    if found := topic_with_two_uses(settings.topics):
+        topic, *uses = found
+        raise SettingsError(f"{where}: topic {topic!r} is both {' and '.join(uses)}: give each a topic of its own")
 
 
 def _check_trust(settings: Settings, where: str) -> None:

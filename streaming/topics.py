@@ -34,6 +34,7 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verdicts: str = "authz.verdicts.v1"
     alerts: str = "authz.alerts.v1"
     changes: str = "authz.changes.v1"
+    access_changes: str = "authz.access-changes.v1"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
 
     @property
@@ -49,6 +50,25 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def policy_topics(self) -> dict[str, str]:
         """The policy topic of every system that has one, by the system's name."""
         return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in self.systems}
+
+
+def topic_with_two_uses(names: TopicNames) -> tuple[str, str, str] | None:
+    """A topic that two settings name, or one setting twice, and these two; None: each topic has one use."""
+    uses: dict[str, str] = {}
+    for setting, topic in _uses(names):
+        if topic in uses:
+            return topic, uses[topic], setting
+        uses[topic] = setting
+    return None
+
+
+def _uses(names: TopicNames) -> Iterator[tuple[str, str]]:
+    for field in ("requests", "audit", "answered"):
+        yield from ((f"topics.{field}", topic) for topic in getattr(names, field))
+    yield from ((f"topics.policies.{system}", topic) for system, topic in names.policy_topics().items())
+    for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes"):
+        yield f"topics.{field}", getattr(names, field)
+    yield from ((f"the dead letters of {topic}", dead_letters_of(topic)) for topic in names.inputs)
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -156,7 +176,7 @@ def _documents(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
 
 def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
     rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
-    for topic in (names.decisions, names.verdicts):
+    for topic in (names.decisions, names.verdicts, names.access_changes):
         yield TopicSpec(topic, rules)
     for topic in (names.alerts, *map(dead_letters_of, names.inputs)):
         yield TopicSpec(topic, rules, partitions=1)

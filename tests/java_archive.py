@@ -10,11 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyspark
 
-from streaming.commit.transaction import open_sender
+from streaming.commit.java_classes import java_classes
+from streaming.commit.java_clients import producer_settings, properties
 from streaming.runtime import spark as started
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, java_home
@@ -65,7 +67,8 @@ def main(bootstrap_servers: str) -> None:
     while query.lastProgress is None or query.lastProgress["batchId"] < 1:
         query.awaitTermination(0.1)
     query.stop()
-    open_sender(spark, Settings(job_name="archive", bootstrap_servers=bootstrap_servers)).producer().close()
+    settings, jvm = Settings(job_name="archive", bootstrap_servers=bootstrap_servers), cast(Any, spark._jvm)
+    java_classes(spark).Sender(properties(jvm, producer_settings(jvm, settings))).producer().close()
     spark.stop()
     gateway = spark.sparkContext._gateway
     assert gateway is not None

@@ -1,10 +1,10 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
-from policy.analysis.concerned import concerned
+from policy.analysis.concerned import Concerned, concerned, effects
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, refused, said
-from policy.analysis.escalation import Escalation, analyse, open_to_everyone
+from policy.analysis.escalation import Analysis, Escalation, analyse, open_to_everyone
 from policy.analysis.impact import (
     EffectivePermission,
     KnownNames,
@@ -18,6 +18,8 @@ from policy.analysis.impact import (
 from policy.analysis.lint import Finding, lint
 from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
+from policy.analysis.questions import Affected, Answer, Question, Questions, Turned, affected_by, question_of
+from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
@@ -25,35 +27,50 @@ from policy.analysis.wording import document_contents, document_lines, grant_tex
 from policy.systems.kit.engine import Statement
 
 __all__ = [
+    "Access",
+    "Affected",
+    "Analysis",
+    "Answer",
     "Changed",
+    "Concerned",
     "Difference",
     "Edit",
     "EffectivePermission",
     "Escalation",
     "Finding",
     "KnownNames",
+    "MayWiden",
     "Nearest",
     "Node",
     "Permitted",
+    "Question",
+    "Questions",
+    "Review",
     "Statement",
+    "Turned",
     "UnknownName",
     "Who",
     "Widening",
     "Widenings",
+    "affected_by",
     "analyse",
     "compare",
     "concerned",
     "document_contents",
     "document_lines",
     "draw_trees",
+    "effects",
     "grant_text",
     "known_names",
     "lint",
     "literal_name",
     "nearest_grants",
     "open_to_everyone",
+    "question_of",
+    "read_may_widen",
     "refused",
     "replay",
+    "review",
     "said",
     "statements",
     "unknown_names",

@@ -1,30 +1,40 @@
 """What a change of policies changes: requests replayed on both sides, grants and memberships compared."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar
+import functools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from policy.analysis.openings import opening_text, openings
+from policy.analysis.edits import edits_between, fact_changes_of
+from policy.analysis.opened import (
+    Edits,
+    LiftedRefusal,
+    Opened,
+    OpenedByFact,
+    OpenedGrant,
+    OpenedGrants,
+    OpenedStatement,
+    opened,
+)
+from policy.analysis.openings import opening_text
+from policy.analysis.versions import Written, placeless
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.decision import Decision
-from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, StatementId
+from policy.core.limits import Work
+from policy.core.model import Grant, Membership
 from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation.authorize import decide
-from policy.matching.subsuming import SubsumptionIndex
-from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, Statement, engine_of, statement_facts, statements_of
-from policy.systems.kit.fact_changes import FactChange, fact_changes
+from policy.systems.kit.fact_changes import FactChange, Opening
+from policy.systems.kit.system import System
 
 Sign = Literal["removed", "changed", "added"]
 SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
-Written = TypeVar("Written", Grant, Membership)
-
-
-Compared = Grant | Membership | Statement | None
+BEGINNING = 0  # differences are of all that is written, whenever it counts
 
 Contents = dict[tuple[Hashable, Window], tuple[Statement, str]]
 """What an engine's statements do; each with the first of them that does so, and its document."""
@@ -42,8 +52,8 @@ class Changed(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     """A grant, membership or fact that came, went or changed.
 
-    ``widens``: more may get through than before; ``narrows``: less. A grant that another one gave or still gives does
-    not count; a fact widens unless its system knows that it opens nothing. Grants are in the notation of their system.
+    ``widens``: more may get through than before, which is what `opened` says; ``narrows``: less, which is what the
+    change back would open. A fact narrows nothing. Grants are in the notation of their system.
     """
 
     system: str
@@ -68,128 +78,157 @@ def _outcomes(decision: Decision) -> list[str]:
     return [decision.outcome, *(item.outcome for item in decision.evaluations)]
 
 
+class Compared(NamedTuple):
+    """A difference, and the grants by which it opens or closes something."""
+
+    difference: Difference
+    opens: tuple[OpenedGrant, ...] = ()
+    closes: tuple[OpenedGrant, ...] = ()
+    names: tuple[str, ...] = ()  # of a statement of an engine, those that it names
+
+
 def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
     """Every grant, membership and fact that differs, by system and document, removed ones first."""
-    return [difference for difference, _ in compare_written(old, new)]
+    return [compared.difference for sides in sides_of(old, new) for compared in sides.differences()]
 
 
-def compare_written(old: Snapshot, new: Snapshot) -> list[tuple[Difference, Compared]]:
-    """The same, each with the grant, membership or statement that it is; None: a fact."""
-    found: list[tuple[Difference, Compared]] = []
-    for system, policy_set in new.policy_sets.items():
-        before = old.policy_sets[system]
-        found += [
-            *_of_one_side(system, "removed", before, policy_set),
-            *_of_one_side(system, "added", policy_set, before),
-        ]
-        found += [*_of_facts(system, before, policy_set), *_of_refusals(system, before, policy_set)]
-    return sorted(found, key=lambda d: (d[0].system, d[0].document, SIGNS.index(d[0].sign), d[0].text))
+def sides_of(old: Snapshot, new: Snapshot) -> "list[Sides]":
+    """What is to be compared, system by system."""
+    return [Sides(system, old.policy_sets[name], new.policy_sets[name]) for name, system in _systems(new)]
 
 
-def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> Iterator[tuple[Difference, Compared]]:
-    """What is ``here`` and not ``there``; where it is written counts for nothing."""
-    known = {placeless(grant) for grant in _grants(there)}
-    grants = [grant for grant in _grants(here) if placeless(grant) not in known]
-    principals = {grant.principal for grant in grants}
-    others = SubsumptionIndex(grant for principal in principals for grant in there.grants.get(principal, ()))
-    yield from ((_of_grant(system, sign, grant, others), grant) for grant in grants)
-    links = {placeless(way) for way in _memberships(there)}
-    ways = [way for way in _memberships(here) if placeless(way) not in links]
-    # A new one widens by the allows it leads to, a lost one by the denies.
-    # One that led to what a refused document affects made requests errors.
-    opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
-    if sign == "removed" and ways and (broken := here.broken_at(None)):
-        opening |= MembershipIndex(_memberships(here)).members(broken)
-    closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()
-    for way in ways:
-        widens, narrows = way.principal in opening, way.principal in closing
-        text, document = membership_text(way), way.statement_id.document
-        yield Difference(system, sign, text, document, widens, narrows), way
+def _systems(snapshot: Snapshot) -> Iterator[tuple[str, System]]:
+    return ((name, all_systems()[name]) for name in sorted(snapshot.policy_sets))
 
 
-def _grants(policy_set: PolicySet) -> list[Grant]:
-    return [grant for grants in policy_set.grants.values() for grant in grants]
+class Sides:
+    """The policy sets of one system before and after a change, and what the change and the change back open."""
+
+    def __init__(self, system: System, old: PolicySet, new: PolicySet) -> None:
+        self.system, self._old, self._new = system, old, new
+        self.forth = Edits(system, new, edits_between(system, old, new), BEGINNING)
+        self.back = Edits(system, old, edits_between(system, new, old), BEGINNING)
+        self.opened, self.closed = opened(self.forth, Work()), opened(self.back, Work())
+
+    def differences(self) -> list[Compared]:
+        """All of them, by document, removed ones first."""
+        found = [*self._grants(), *self._memberships(), *self._statements(), *self._facts(), *self._refusals()]
+        return sorted(found, key=lambda one: _order(one.difference))
+
+    def _grants(self) -> Iterator[Compared]:
+        opens, closes = self._opens.by_grant, self._closes.by_grant
+        for sign, grant in _on_one_side(_all(self._old.grants), _all(self._new.grants)):
+            text, document = grant_text(grant, self.system), grant.statement_id.document
+            yield self._compared(sign, text, document, opens.get(placeless(grant)), closes.get(placeless(grant)))
+
+    def _memberships(self) -> Iterator[Compared]:
+        opens, closes = self._opens.by_way, self._closes.by_way
+        for sign, way in _on_one_side(_all(self._old.memberships), _all(self._new.memberships)):
+            text, document = membership_text(way), way.statement_id.document
+            yield self._compared(sign, text, document, opens.get(placeless(way)), closes.get(placeless(way)))
+
+    def _compared(
+        self, sign: Sign, text: str, document: str, opens: list[OpenedGrant] | None, closes: list[OpenedGrant] | None
+    ) -> Compared:
+        difference = Difference(self.system.name, sign, text, document, opens is not None, closes is not None)
+        return Compared(difference, tuple(opens or ()), tuple(closes or ()))
+
+    @functools.cached_property
+    def _opens(self) -> "_Found":
+        return _Found(self.opened)
+
+    @functools.cached_property
+    def _closes(self) -> "_Found":
+        return _Found(self.closed)
+
+    def _statements(self) -> Iterator[Compared]:
+        """The statements of an engine that are on one side alone, wherever they are written."""
+        if (engine := engine_of(self.system)) is None:
+            return
+        before, after = (_by_content(engine, side) for side in (self._old, self._new))
+        for sign, here, there in (("removed", before, after), ("added", after, before)):
+            for content in (one for one in here if one not in there):
+                statement, document = here[content]
+                opens, closes = content in self._opens.statements, content in self._closes.statements
+                text = grant_text(statement)
+                yield Compared(
+                    Difference(self.system.name, cast("Sign", sign), text, document, opens, closes),
+                    names=statement.principals,
+                )
+
+    def _facts(self) -> Iterator[Compared]:
+        for change in fact_changes_of(self.system, self.forth.edits):
+            yield from map(Compared, self._of_fact(change, self._opens.by_fact.get((change.kind, change.name), ())))
+
+    def _of_fact(self, change: FactChange, opens: Sequence[Opening]) -> Iterator[Difference]:
+        """One for each restriction that is gone, else one: where nothing opens, of document kinds alone."""
+        name, document = self.system.name, change.document or f"{self.system.name}/{change.kind}/{change.name}"
+        sign: Sign = "added" if not change.before else "removed" if not change.after else "changed"
+        yield from (Difference(name, sign, opening_text(one, change), document, True) for one in opens if one.lifts)
+        widens = any(not one.lifts for one in opens)
+        if widens or (not opens and (change.kind in self.system.kinds or engine_of(self.system) is not None)):
+            thing = change.name.removesuffix(f"#{document}")  # one document may hold several facts
+            yield Difference(name, sign, f"what is known of {change.kind} {thing}", document, widens)
+
+    def _refusals(self) -> Iterator[Compared]:
+        """Refused documents that affected requests, and no longer do, or not all of them."""
+        for document in sorted(self._opens.refusals):
+            text = "was refused and without a good version: requests that it affected were errors"
+            yield Compared(Difference(self.system.name, "removed", text, document, True))
 
 
-def _memberships(policy_set: PolicySet) -> list[Membership]:
-    return [way for ways in policy_set.memberships.values() for way in ways]
+class _Found:
+    """What was found to open, by the grant, membership, statement or fact that does."""
+
+    def __init__(self, found: Opened) -> None:
+        self.by_grant: dict[Grant, list[OpenedGrant]] = {}
+        self.by_way: dict[Membership, list[OpenedGrant]] = {}
+        self.by_fact: dict[tuple[str, str], list[Opening]] = {}
+        self.statements: set[tuple[Hashable, Window]] = set()
+        self.refusals: set[str] = set()
+        for one in found.found:
+            match one:
+                case OpenedGrants():
+                    self._add_grants(one)
+                case OpenedStatement(_, statement):
+                    self.statements.add((statement.compared, statement.window))
+                case OpenedByFact(change, opening):
+                    self.by_fact.setdefault((change.kind, change.name), []).append(opening)
+                case LiftedRefusal(document, way):
+                    if way is None:
+                        self.refusals.add(document)
+                    else:
+                        self.by_way.setdefault(placeless(way), [])
+
+    def _add_grants(self, opens: OpenedGrants) -> None:
+        """A membership that is new opens what its member has newly, else a grant does."""
+        ways: dict[str, list[Membership]] = {}
+        for way in opens.change.ways:
+            ways.setdefault(way.member, []).append(placeless(way))
+        for one in opens.grants:
+            if not opens.change.ways:
+                self.by_grant.setdefault(placeless(one.grant), []).append(one)
+            for way in ways.get(one.who, ()):
+                self.by_way.setdefault(way, []).append(one)
 
 
-def placeless(written: Written) -> Written:
-    """A grant or membership without where it is written, which says nothing of what it does."""
-    return msgspec.structs.replace(written, statement_id=StatementId(""))
+def _order(one: Difference) -> tuple[str, str, int, str]:
+    return one.system, one.document, SIGNS.index(one.sign), one.text
 
 
-def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:
-    more = (sign == "added") == (grant.effect == ALLOW)
-    is_effective = not others.says_as_much(grant)
-    text = grant_text(grant, all_systems()[system])
-    widens, narrows = more and is_effective, not more and is_effective
-    return Difference(system, sign, text, grant.statement_id.document, widens, narrows)
+def _all(written: Mapping[str, list[Written]]) -> list[Written]:
+    return [one for several in written.values() for one in several]
 
 
-def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
-    """Every principal of a grant with an effect, and all that are one of them, at any depth."""
-    principals = {grant.principal for grant in _grants(policy_set) if grant.effect == effect}
-    return MembershipIndex(_memberships(policy_set)).members(principals)
-
-
-def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:
-    engine = engine_of(all_systems()[system])
-    if engine is not None:  # the policies themselves are facts
-        yield from _of_statements(system, engine, old, new)
-    apart = engine.statement_kinds if engine is not None else ()
-    for kind in sorted({*old.facts.kinds(), *new.facts.kinds()} - set(apart)):
-        for change in fact_changes(_facts(old, kind), _facts(new, kind)):
-            yield from ((one, None) for one in _of_fact(system, change, new))
-
-
-def _facts(policy_set: PolicySet, kind: str) -> Iterator[Fact]:
-    facts = policy_set.facts
-    return (fact for name in facts.names(kind) for fact in facts.versions(kind, name))
-
-
-def _of_fact(system: str, change: FactChange, new: PolicySet) -> Iterator[Difference]:
-    """One for each restriction that is gone, else one for the fact: where nothing opens, of document kinds alone."""
-    translator = all_systems()[system]
-    found = openings(translator, change, new.facts)
-    sign: Sign = "added" if not change.before else "removed" if not change.after else "changed"
-    document = change.document or f"{system}/{change.kind}/{change.name}"
-    yield from (Difference(system, sign, opening_text(one, change), document, True) for one in found if one.lifts)
-    widens = any(not one.lifts for one in found)
-    if widens or (not found and (change.kind in translator.kinds or engine_of(translator) is not None)):
-        name = change.name.removesuffix(f"#{document}")  # one document may hold several facts
-        text = f"what is known of {change.kind} {name}"
-        yield Difference(system, sign, text, document, widens)
-
-
-def _of_refusals(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:
-    """Refused documents that affected requests, and no longer do, or not all of them."""
-    for document in sorted(_refusals(system, old, new)):
-        text = "was refused and without a good version: requests that it affected were errors"
-        yield Difference(system, "removed", text, document, True), None
-
-
-def _refusals(system: str, old: PolicySet, new: PolicySet) -> set[str]:
-    before, after = old.broken_at(None), new.broken_at(None)
-    found = {str(key) for principal, key in before.items() if principal not in after}
-    for kind in all_systems()[system].kinds:
-        names = set(old.facts.broken(kind)) - set(new.facts.broken(kind))
-        found |= {f"{system}/{kind}/{name}" for name in names}
-    return found
-
-
-def _of_statements(
-    system: str, engine: Engine, old: PolicySet, new: PolicySet
-) -> Iterator[tuple[Difference, Compared]]:
-    """The statements of an engine that are on one side alone, wherever they are written."""
-    before, after = (_by_content(engine, side) for side in (old, new))
-    sides: tuple[tuple[Sign, Contents, Contents], ...] = (("removed", before, after), ("added", after, before))
+def _on_one_side(before: list[Written], after: list[Written]) -> Iterator[tuple[Sign, Written]]:
+    """What is there on one side alone; where it is written counts for nothing."""
+    sides: tuple[tuple[Sign, list[Written], list[Written]], ...] = (
+        ("removed", before, after),
+        ("added", after, before),
+    )
     for sign, here, there in sides:
-        for content, (statement, document) in here.items():
-            if content not in there:
-                widens = (sign == "added") == (statement.effect == ALLOW)
-                yield Difference(system, sign, grant_text(statement), document, widens, not widens), statement
+        others = {placeless(one) for one in there}
+        yield from ((sign, one) for one in here if placeless(one) not in others)
 
 
 def _by_content(engine: Engine, side: PolicySet) -> Contents:

@@ -1,16 +1,22 @@
 """Changed documents, and where something came or went with them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
-from policy.analysis.diff import Written, placeless
-from policy.analysis.versions import PolicySetVersion
-from policy.core.model import CompiledDocument, Effect, Grant, Membership
+from policy.analysis.versions import PolicySetVersion, Written, placeless
+from policy.core.model import CompiledDocument, Effect, Fact, Grant, Membership
 from policy.store.documents import DocumentHistory
+from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.fact_changes import FactChange, fact_changes
 from policy.systems.kit.system import System
+
+CompiledDocuments = Mapping[str, CompiledDocument]
+"""By `system/kind/name`."""
+
+NOTHING = CompiledDocument()
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -52,7 +58,38 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
     Older versions that count for who logged in before (Kind.point_in_time) are left out: they open nothing new.
     """
     current = document_history.in_force if document_history is not None else None
-    return current.compiled if current is not None else CompiledDocument()
+    return current.compiled if current is not None else NOTHING
+
+
+def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
+    """The documents that say something else in another policy set, with all of their versions."""
+    before, after = _by_document(system, old), _by_document(system, new)
+    refused_before, refused_after = old.refused_documents(), new.refused_documents()
+    edits = (
+        Edit(
+            name, before.get(name, NOTHING), after.get(name, NOTHING), refused_before.get(name), refused_after.get(name)
+        )
+        for name in sorted({*before, *after, *refused_before, *refused_after})
+    )
+    return [edit for edit in edits if edit.is_change]
+
+
+def _by_document(system: System, policy_set: PolicySet) -> CompiledDocuments:
+    grants: dict[str, list[Grant]] = {}
+    ways: dict[str, list[Membership]] = {}
+    facts: dict[str, list[Fact]] = {}
+    for grant in chain.from_iterable(policy_set.grants.values()):
+        grants.setdefault(grant.statement_id.document, []).append(grant)
+    for way in chain.from_iterable(policy_set.memberships.values()):
+        ways.setdefault(way.statement_id.document, []).append(way)
+    known = policy_set.facts
+    for fact in (fact for kind in known.kinds() for name in known.names(kind) for fact in known.versions(kind, name)):
+        document = fact.statement_id.document if fact.statement_id else f"{system.name}/{fact.kind}/{fact.name}"
+        facts.setdefault(document, []).append(fact)
+    return {
+        name: CompiledDocument(*(tuple(part.get(name, ())) for part in (grants, ways, facts)))  # type: ignore[arg-type]
+        for name in {*grants, *ways, *facts}
+    }
 
 
 def fact_changes_of(system: System, edits: Sequence[Edit]) -> Iterator[FactChange]:
@@ -73,9 +110,6 @@ class GrantChange(msgspec.Struct, frozen=True):
     principals: tuple[str, ...]
     grants: tuple[Grant, ...]
     ways: tuple[Membership, ...] = ()
-
-
-CompiledDocuments = Mapping[str, CompiledDocument]
 
 
 def grant_changes(

@@ -1,7 +1,7 @@
 """What a change of documents opens in a system with an engine of its own, as far as its statements show it.
 
-Reported are allows that give a privilege (`policy.systems.kit.engine.Privilege`) and denies that are gone, each unless
-a statement that does the same was, or is, in force elsewhere. A statement that was edited counts as another one.
+Reported are allows that came and denies that are gone, each unless a statement that does the same was, or is, in force
+elsewhere. A statement that was edited counts as another one.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -31,12 +31,10 @@ class _Known:
         return any(one.covers(window) for one in self._windows.get(statement.compared, ()))
 
 
-def opened(
-    engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work, privileged: bool = True
+def opened_statements(
+    engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work
 ) -> Iterator[Written]:
     """The allows that came, and the denies that went. ``policy_set``: after the edits, made at ``at``.
-
-    ``privileged``: of the allows only those with a privilege.
 
     Only where there are candidates all statements are gone through. Raises WorkExceeded.
     """
@@ -45,7 +43,7 @@ def opened(
         for side in ((edit.before for edit in edits), (edit.after for edit in edits))
     )
     work.take(1 + len(said) + len(says))
-    gained = [one for one in says if one[1].effect == ALLOW and (one[1].privileges or not privileged)]
+    gained = [one for one in says if one[1].effect == ALLOW]
     lost = [one for one in said if one[1].effect == DENY]
     if not gained and not lost:
         return

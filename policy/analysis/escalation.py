@@ -29,18 +29,17 @@ from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit, GrantChange, fact_changes_of, grant_changes
-from policy.analysis.engine_changes import opened
-from policy.analysis.openings import opening_text, openings
+from policy.analysis.edits import Edit, GrantChange
+from policy.analysis.opened import Edits, Opened, OpenedByFact, OpenedGrants, OpenedStatement, opened
+from policy.analysis.openings import opening_text
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
-from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common, members_of_both
+from policy.analysis.versions import EffectiveGrants, common
+from policy.analysis.widening import Widenings, widenings_of
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
-from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet
-from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
 from policy.systems.kit.system import EVERYONE, HasCompanions, System
 
@@ -85,6 +84,7 @@ class Analysis(msgspec.Struct, frozen=True):
 
     escalations: tuple[Escalation, ...] = ()
     complete: bool = True
+    widenings: Widenings = Widenings()
 
 
 def escalations(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
@@ -95,53 +95,46 @@ def escalations(system: System, policy_set: PolicySet, edits: Sequence[Edit], at
 def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
     """What ``edits`` together open. ``policy_set``: the system's after them. ``at``: when they were made, ms.
 
-    The cost grows with the edits and with whom they concern; only where a deny is removed, with all grants.
+    ``work``: for what opens; as much again is taken to find out for whom, whose cost grows with these and, only where a
+    deny is removed, with all grants.
     """
-    changed = [edit for edit in edits if edit.before != edit.after]
-    if not changed:
-        return Analysis()
-    found = [*_Comparison(system, policy_set, changed, at, work).escalations()]
-    found += _by_facts(system, policy_set, changed, work)
-    if (engine := engine_of(system)) is not None:
-        found += _by_engine(engine, policy_set, changed, at, work)
-    return Analysis(tuple(sorted(found)), not work.exceeded)
+    found, more = opened(Edits(system, policy_set, edits, at), work), work.again()
+    each = [*_Escalations(found, more).escalations(), *_by_facts(found), *_by_statements(found)]
+    return Analysis(tuple(sorted(each)), found.complete and not more.exceeded, widenings_of(found))
 
 
-def _by_facts(system: System, policy_set: PolicySet, edits: Sequence[Edit], work: Work) -> Iterator[Escalation]:
-    """The restrictions that facts had, and have no more."""
-    found: dict[Escalation, None] = {}  # a document may hold thousands of facts, and lift the same by each
-    with contextlib.suppress(WorkExceeded):
-        for change in fact_changes_of(system, edits):
-            work.take(1 + len(change.before) + len(change.after))
-            for one in openings(system, change, policy_set.facts):
-                if one.lifts:
-                    texts, causes = (opening_text(one, change),), (change.document,)
-                    lifted = Escalation(
-                        *(change.document, -1, "deny-lifted", one.severity, (one.lifts,), texts, (one.who,), causes)
-                    )
-                    found[lifted] = None
-    yield from found
+def _by_facts(found: Opened) -> set[Escalation]:
+    """The restrictions that facts had, and have no more; a document may hold thousands, and lift the same by each."""
+    return {
+        Escalation(
+            *(change.document, -1, "deny-lifted", opening.severity, (opening.lifts,)),
+            (opening_text(opening, change),),
+            (opening.who,),
+            (change.document,),
+        )
+        for change, opening in ((one.change, one.opening) for one in found.found if isinstance(one, OpenedByFact))
+        if opening.lifts
+    }
 
 
-def _by_engine(
-    engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work
-) -> Iterator[Escalation]:
+def _by_statements(found: Opened) -> Iterator[Escalation]:
     """What the statements of an engine open. Whether there is something under a deny that is gone is not known."""
-    with contextlib.suppress(WorkExceeded):
-        for statement_id, statement in opened(engine, policy_set, edits, at, work):
-            kinds: dict[EscalationKind, dict[str, Severity]] = {}
-            if statement.effect == DENY:
-                kinds["deny-lifted"] = dict([PERHAPS])
-            else:
-                for privilege in statement.privileges:
-                    kinds.setdefault(privilege.kind, {})[privilege.name] = privilege.severity
-            document, number = statement_id.place
-            grants = (grant_text(statement),)
-            for kind, names in kinds.items():
-                severity, causes = worst(names.values()), (document,)
-                yield Escalation(
-                    document, number, kind, severity, tuple(sorted(names)), grants, statement.principals, causes
-                )
+    for one in found.found:
+        if not isinstance(one, OpenedStatement):
+            continue
+        kinds: dict[EscalationKind, dict[str, Severity]] = {}
+        if one.statement.effect == DENY:
+            kinds["deny-lifted"] = dict([PERHAPS])
+        else:
+            for privilege in one.statement.privileges:
+                kinds.setdefault(privilege.kind, {})[privilege.name] = privilege.severity
+        document, number = one.statement_id.place
+        for kind, names in kinds.items():
+            yield Escalation(
+                *(document, number, kind, worst(names.values()), tuple(sorted(names)), (grant_text(one.statement),)),
+                one.statement.principals,
+                (document,),
+            )
 
 
 def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
@@ -231,18 +224,16 @@ class _Found(msgspec.Struct):
         return found
 
 
-class _Comparison:
-    """One comparison of two sides."""
+class _Escalations:
+    """Those that grants which open something are, in one change."""
 
-    def __init__(self, system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> None:
-        self._work, self._take = work, work.take
-        self._said = {edit.document: edit.before for edit in edits}
-        self._says = {edit.document: edit.after for edit in edits}
-        self._before, self._after = (
-            PolicySetVersion(policy_set, self._said, at),
-            PolicySetVersion(policy_set, self._says, at),
+    def __init__(self, found: Opened, work: Work) -> None:
+        self._work, self._take, self._edits = work, work.take, found.edits
+        self._gains, self._losses = (
+            [one for one in found.found if isinstance(one, OpenedGrants) and one.effect == effect]
+            for effect in (ALLOW, DENY)
         )
-        self._policy_set = policy_set
+        system = found.edits.system
         self._powers = PowerTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
         self._companions = system.in_one_request if isinstance(system, HasCompanions) else None
@@ -251,32 +242,29 @@ class _Comparison:
     def escalations(self) -> Iterator[Escalation]:
         """Every one that was found, in no particular order."""
         with contextlib.suppress(WorkExceeded):
-            for start in grant_changes(self._says, self._said, self._after, ALLOW):
-                self._take(1 + len(start.grants))
-                self._gained(start)
-            for start in self._losses:
-                self._take(1 + len(start.grants))
-                self._lost(start)
+            for gained in self._gains:
+                self._take(1 + len(gained.grants))
+                self._gained(gained)
+            for lost in self._losses:
+                self._take(1 + len(lost.grants))
+                self._lost(lost)
         return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
 
-    def _gained(self, start: GrantChange) -> None:
+    def _gained(self, gained: OpenedGrants) -> None:
         """Privileged permissions that a principal has newly."""
-        parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
-        if parts and not start.ways:
-            # What is not new to the principal is not to its members either; new members have a start of their own.
-            itself = self._group(start.principals[0])
-            parts = [(grant, power) for grant, power in parts if self._gains(itself, grant, power)]
+        grants = dict.fromkeys(one.grant for one in gained.grants)
+        parts = [(grant, power) for grant in grants for power in self._powers.of(grant)]
         if not parts:
             return
-        people = self._people(start)
+        people = self._people(gained.change)
         for grant, power in parts:
             self._take(1 + len(people.groups))
-            groups = [group for group in people.groups if self._gains(group, grant, power)]
+            groups = [group for group in people.groups if self._has_newly(group, grant, power)]
             if groups or people.unseen:
                 found = self._found.setdefault(_Place(power.kind, grant.statement_id), _Found())
                 found.add(power.name, power.severity, grant, people, groups)
 
-    def _gains(self, group: _Group, grant: Grant, power: PrivilegedPermission) -> bool:
+    def _has_newly(self, group: _Group, grant: Grant, power: PrivilegedPermission) -> bool:
         parts = (power.part_of(held) for held in group.after.parts(grant))
         new = (part for part in parts if part is not None and not group.before.allowed(part))
         return any(not group.after.denied(part) for part in new) and not self._began(grant, power)
@@ -288,14 +276,12 @@ class _Comparison:
     @functools.cached_property
     def _held(self) -> set[tuple[Pattern, Pattern]]:
         """What the changed documents granted before."""
-        return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
+        return {(grant.permission, grant.object) for compiled in self._edits.said.values() for grant in compiled.grants}
 
-    def _lost(self, start: GrantChange) -> None:
+    def _lost(self, lost: OpenedGrants) -> None:
         """Removed denies that shadowed allows."""
-        if not start.grants:
-            return
-        people = self._people(start)
-        for deny in start.grants:
+        people = self._people(lost.change)
+        for deny in dict.fromkeys(one.grant for one in lost.grants):
             for group in people.groups:
                 self._take()
                 shadowed = self._shadow_index.find(deny, group.before, group.after, self._may_join(group))
@@ -321,22 +307,13 @@ class _Comparison:
             found.names.update((power.name, power.severity) for power in self._powers.of(opened))
 
     @functools.cached_property
-    def _memberships(self) -> MembershipIndex:
-        return members_of_both(self._policy_set, self._said.values())
-
-    @functools.cached_property
     def _shadow_index(self) -> ShadowIndex:
-        denied = {deny.permission for start in self._losses for deny in start.grants}
-        return ShadowIndex(self._after, self._memberships, denied, self._take)
-
-    @functools.cached_property
-    def _losses(self) -> list[GrantChange]:
-        return list(grant_changes(self._said, self._says, self._before, DENY))
+        denied = {one.grant.permission for lost in self._losses for one in lost.grants}
+        return ShadowIndex(self._edits.after, self._edits.memberships, denied, self._take)
 
     def _people(self, start: GrantChange) -> _People:
         """Every principal that may be one of the start's principals, on either version."""
-        prefixes, members = (*self._subjects, *self._claims), self._memberships.members(start.principals)
-        names = sorted(name for name in members if name == EVERYONE or name.startswith(prefixes))
+        names = self._edits.people(start.principals)
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
             self._take()
@@ -345,7 +322,7 @@ class _Comparison:
 
     def _group(self, principal: str) -> _Group:
         is_claim = principal == EVERYONE or principal.startswith(self._claims)
-        before, after = self._before.effective_grants(principal), self._after.effective_grants(principal)
+        before, after = self._edits.before.effective_grants(principal), self._edits.after.effective_grants(principal)
         return _Group(before, after, is_claim, principal if self._companions is not None else "")
 
     def _escalations_at(self, place: _Place, found: _Found) -> Iterator[Escalation]:
@@ -383,7 +360,7 @@ class _Comparison:
     def _lines(self) -> tuple[dict[StatementId, list[Grant]], ...]:
         """What each statement of the changed documents said, and what it says."""
         found: tuple[dict[StatementId, list[Grant]], ...] = ({}, {})
-        for lines, readings in zip(found, (self._said, self._says), strict=True):
+        for lines, readings in zip(found, (self._edits.said, self._edits.says), strict=True):
             for compiled in readings.values():
                 for grant in compiled.grants:
                     lines.setdefault(grant.statement_id, []).append(grant)

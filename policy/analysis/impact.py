@@ -238,7 +238,7 @@ def what_can(
     if engine_of(all_systems().get(parsed.system)) is not None:
         message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = resolve(snapshot, parsed, trust).effective_principals
+    effective_principals = resolve(snapshot.policy_sets, parsed, trust).effective_principals
     return effective_permissions(effective_principals, usable_time(parsed, trust))
 
 

@@ -2,17 +2,24 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
-from policy.analysis.diff import Written
-from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership
+from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
 from policy.matching.subsuming import Held, SubsumptionIndex
 from policy.store.memberships import MembershipIndex, Windows, reachable_windows
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.system import EVERYONE
+
+Written = TypeVar("Written", Grant, Membership)
+
+
+def placeless(written: Written) -> Written:
+    """A grant or membership without where it is written, which says nothing of what it does."""
+    return msgspec.structs.replace(written, statement_id=StatementId(""))
 
 
 def common(grant: Grant, other: Grant) -> Grant | None:

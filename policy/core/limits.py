@@ -19,7 +19,12 @@ class Work:
     """Counts steps. ``most``: how many may be made; ``pause``: called now and then, so that others get their turn."""
 
     def __init__(self, most: float = math.inf, pause: Callable[[], None] = lambda: None) -> None:
-        self._left, self._pause, self._until_pause = most, pause, STEPS_BETWEEN_PAUSES
+        self._most = self._left = most
+        self._pause, self._until_pause = pause, STEPS_BETWEEN_PAUSES
+
+    def again(self) -> "Work":
+        """As much once more."""
+        return Work(self._most, self._pause)
 
     def take(self, steps: int = 1) -> None:
         """Make some steps; raises WorkExceeded when there are not so many left, from then on each time."""

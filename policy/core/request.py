@@ -110,14 +110,6 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
     """
     try:
         check_nesting(value)
-    except ValueError as error:
-        raise MalformedRequest(f"not a request: {error}") from error
-    return parse_flat_request(value, max_claimed_groups)
-
-
-def parse_flat_request(value: Mapping[str, Any], max_claimed_groups: int) -> Request | Batch:
-    """The same for a value that is known not to be nested too deep."""
-    try:
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
@@ -193,7 +185,7 @@ def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
     level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(limit):
-        level = [  # each request that is not prepared yet is gone through: no calls
+        level = [  # each request is gone through: no calls
             inner
             for outer in level
             for inner in (outer.values() if isinstance(outer, dict) else outer)

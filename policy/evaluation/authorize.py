@@ -1,40 +1,31 @@
-"""Decisions on requests and batches.
+"""Decisions on requests and batches; what was asked before is answered from a cache (`policy.evaluation.answers`)."""
 
-What a request reads beside its id, its resource's id and its time is prepared as a query
-(`policy.evaluation.prepared`), which later requests like it use again.
-"""
-
+import functools
 import marshal
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from policy.core.decision import Decision, Outcome
+from policy.core.decision import Decision, Missing, Outcome
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import (
     CLAIMS,
     MAX_CLAIMED_GROUPS,
-    MAX_NESTING,
     Batch,
     IncompleteItem,
     MalformedRequest,
     Request,
-    parse_flat_request,
     parse_request,
     usable_time,
 )
-from policy.core.times import to_ms
+from policy.evaluation.answers import ID, Answer, AnswerCache
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
-from policy.evaluation.prepared import QUERY_BYTES, PreparedQueries, PreparedQuery
 from policy.store.snapshot import Snapshot
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
-PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})
-"""The fields of requests whose query is prepared; those with others are decided by themselves."""
-
-RESOURCE = frozenset({"type", "id", "properties"})
 MARSHAL = 2  # the version in which equal plain data of equal types is written alike
-ID = secrets.token_hex(16)  # in keys, a property that is the resource's id; unknown to clients
+DECISION_BYTES = 500
+
+Answers = AnswerCache[tuple[Decision, bool]]
 
 
 def decide(
@@ -51,100 +42,72 @@ def decide(
     roles, that it may claim; with more of them the answer is ``error``.
     """
     try:
-        found = _prepared(snapshot, request, trust, max_claimed_groups)
-        return found or _decide_parsed(snapshot, parse_request(request, max_claimed_groups), trust)
+        parsed = parse_request(request, max_claimed_groups)
     except MalformedRequest as malformed:
         return error(Reason("malformed-request", str(malformed)))
-
-
-def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str], most: int) -> Decision | None:
-    """The decision by a prepared query; None: the request is not of the usual form. Raises MalformedRequest."""
-    if type(request) is not dict or not request.keys() <= PREPARED:
-        return None
-    resource, id_, get = request.get("resource"), request.get("id"), request.get
-    if type(resource) is not dict or not resource.keys() <= RESOURCE or type(id_) is not str or not id_:
-        return None
-    name = resource.get("id")
-    if type(name) is not str or not name:
-        return None
-    try:
-        at = None if get("time") is None else to_ms(request["time"])
-        deadline = None if get("deadline") is None else to_ms(request["deadline"])
-        properties = resource.get("properties", ...)
-        others = _without_id(properties, name) if type(properties) is dict else None
-        of_resource = resource.get("type"), properties if others is None else others
-        parts = (get("system"), get("subject"), get("action"), get("context", ...), *of_resource)
-        key = marshal.dumps(parts, MARSHAL)
-    except ValueError:  # not plain data
-        return None
-    queries = _queries(snapshot, trust, most)
-    at = at if "time" in trust else None
-    if _is_late(deadline, at):
-        return None  # an error
-    query = queries.find(key, at) or queries.find((key, name), at)
-    if query is None:
-        containers = key.count(b"{") + key.count(b"[") + key.count(b"(")
-        parse = parse_flat_request if containers <= MAX_NESTING else parse_request
-        parsed = parse(request, most)
-        assert isinstance(parsed, Request)
-        query = _prepare(snapshot, parsed, trust, queries, key, others is not None)
-    return query.answer(name)
-
-
-def _prepare(
-    snapshot: Snapshot,
-    request: Request,
-    trust: frozenset[str],
-    queries: "PreparedQueries[PreparedQuery]",
-    key: bytes,
-    repeats_id: bool,
-) -> PreparedQuery:
-    query, name = PreparedQuery(snapshot, request, trust, repeats_id), request.resource.id
-    queries.add(key if query.for_every_id else (key, name), query, QUERY_BYTES + 3 * len(key) + len(name))
-    return query
-
-
-def _decide_parsed(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str]) -> Decision:
-    """As `answer`; the items of a batch by prepared queries."""
+    answers: Answers | None = snapshot.answers.get((trust, max_claimed_groups))
+    if answers is None:
+        answers = snapshot.answers[trust, max_claimed_groups] = AnswerCache(snapshot.policy_sets, trust, kept)
     if isinstance(parsed, Batch):
-        return _answer_batch(parsed, lambda item: _decide_item(snapshot, item, trust))
-    return answer(snapshot, parsed, trust)
+        return _answer_batch(parsed, functools.partial(_decide, snapshot, answers))
+    return _decide(snapshot, answers, parsed)
 
 
-def _decide_item(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> Decision:
-    """The decision by a prepared query. Its key has one part more than that of a single request: they never meet."""
+def _decide(snapshot: Snapshot, answers: Answers, request: Request) -> Decision:
+    at, id_ = usable_time(request, answers.trust), request.resource.id
+    properties = _without_id(request.resource.properties, id_)
+    content = _content(request, properties)
+    if content is None or (request.deadline is not None and (at is None or at > request.deadline)):
+        return answer(snapshot, request, answers.trust)
+    found = answers.find(content, id_, at) or answers.add(content, request, properties is not None)
+    return decision_for(found, id_)
+
+
+def _content(request: Request, properties: dict[str, Any] | None) -> bytes | None:
+    """All that a decision reads but the time and the resource's id; None: it is not plain data.
+
+    ``properties``: the resource's, where one is the id.
+    """
     subject, action, resource = request.subject, request.action, request.resource
-    at, name = usable_time(request, trust), resource.id
-    if _is_late(request.deadline, at):
-        return answer(snapshot, request, trust)
-    others = _without_id(resource.properties, name)
-    of_subject = subject.type, subject.id, subject.properties
-    of_resource = resource.type, resource.properties if others is None else others
-    parts = request.system, of_subject, action.name, action.properties, request.context, *of_resource
+    of_subject, of_action = (subject.type, subject.id, subject.properties), (action.name, action.properties)
+    of_resource = resource.type, properties is not None, resource.properties if properties is None else properties
     try:
-        key = marshal.dumps(parts, MARSHAL)
-    except ValueError:  # not plain data
-        return answer(snapshot, request, trust)
-    queries = _queries(snapshot, trust, request.max_claimed_groups)
-    query = queries.find(key, at) or queries.find((key, name), at)
-    if query is None:
-        query = _prepare(snapshot, request, trust, queries, key, others is not None)
-    return query.answer(name)
+        return marshal.dumps((request.system, of_subject, of_action, of_resource, request.context), MARSHAL)
+    except ValueError:
+        return None
 
 
 def _without_id(properties: dict[str, Any], id_: str) -> dict[str, Any] | None:
-    """The properties of a resource without the one that is its id; None unless exactly one is."""
-    if list(properties.values()).count(id_) != 1:
+    """The properties of a resource with None for the one that is its id; None unless exactly one is."""
+    if not properties or list(properties.values()).count(id_) != 1:
         return None
-    return {name: ID if type(value) is str and value == id_ else value for name, value in properties.items()}
+    return {name: None if type(value) is str and value == id_ else value for name, value in properties.items()}
 
 
-def _queries(snapshot: Snapshot, trust: frozenset[str], most: int) -> PreparedQueries[PreparedQuery]:
-    """Those that the snapshot keeps."""
-    found: PreparedQueries[PreparedQuery] | None = snapshot.prepared.get((trust, most))
-    if found is None:
-        found = snapshot.prepared[trust, most] = PreparedQueries()
-    return found
+def kept(_request: Request, decision: Decision, shared: bool) -> tuple[tuple[Decision, bool], int]:
+    """A decision as answers are kept, and about how many bytes it takes."""
+    size = DECISION_BYTES
+    for reason in decision.reasons:
+        size += DECISION_BYTES + 4 * len(reason.message)
+    for missing in decision.missing:
+        size += DECISION_BYTES + 4 * (len(missing.object) + len(missing.message))
+    return (decision, shared), size
+
+
+def decision_for(answer: Answer[tuple[Decision, bool]], id_: str) -> Decision:
+    """The decision for the resource with this id."""
+    decision, shared = answer.rendered
+    if not shared:
+        return decision
+    reasons = [
+        Reason(one.code, one.message.replace(ID, id_), one.rule, one.document, one.statement)
+        for one in decision.reasons
+    ]
+    missing = [
+        Missing(one.permission, one.object.replace(ID, id_), one.rule, one.message.replace(ID, id_))
+        for one in decision.missing
+    ]
+    return Decision(decision.outcome, tuple(reasons), tuple(missing), decision.claims)
 
 
 def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
@@ -159,11 +122,6 @@ def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = 
         return conclude(evaluate_request(snapshot, parsed, trust))
     except Exception as failure:
         return failed(failure)
-
-
-def _is_late(deadline: int | None, at: int | None) -> bool:
-    """Whether `_check_deadline` raises."""
-    return deadline is not None and (at is None or at > deadline)
 
 
 def _check_deadline(deadline: int | None, at: int | None) -> None:

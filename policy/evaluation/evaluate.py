@@ -4,6 +4,8 @@ An expression is true, false or unknown; only true allows. ``True`` needs a matc
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from policy.core.decision import Decision
@@ -34,7 +36,7 @@ from policy.systems.kit.system import EVERYONE, System
 
 def evaluate_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> EvaluationTrace:
     """Evaluate one request and keep the evidence; raises Unanswerable."""
-    return resolve(snapshot, request, trust).evaluate()
+    return resolve(snapshot.policy_sets, request, trust).evaluate()
 
 
 class ResolvedQuery(msgspec.Struct, frozen=True):
@@ -59,12 +61,15 @@ class ResolvedQuery(msgspec.Struct, frozen=True):
 
 
 def resolve(
-    snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
+    policy_sets: Mapping[str, PolicySet],
+    request: Request,
+    trust: frozenset[str] = CLAIMS,
+    reads: Reads | None = None,
 ) -> ResolvedQuery:
     """The query of a request and its effective principals; raises Unanswerable. ``reads``: notes the look-ups."""
-    policy_set = snapshot.policy_sets.get(request.system)
+    policy_set = policy_sets.get(request.system)
     if policy_set is None:
-        known = ", ".join(snapshot.policy_sets)
+        known = ", ".join(policy_sets)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)

@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from policy.core.caching import Cache, weight_of_texts
@@ -148,6 +148,13 @@ class PolicySet:
         other.broken = _broken({**self._policy_broken, **overlay.bound(system)})
         return other
 
+    def refused_documents(self) -> dict[str, frozenset[str]]:
+        """The documents that are refused at some moment without a good version, and the principals they affect."""
+        found = {str(key): principals for key, principals in self._policy_broken.items()}
+        for refusal in self._refusals:
+            found[str(refusal.key)] = found.get(str(refusal.key), frozenset()) | refusal.affected_principals
+        return found
+
     def broken_at(self, at: int | None) -> Mapping[str, Key]:
         """Principals that a document refused at ``at`` affects (None: at any moment), each with that one."""
         if not self._refusals:
@@ -167,15 +174,16 @@ class PolicySet:
         """The same for what is held: grants and memberships, whatever the facts are."""
         return -1 if at is None else bisect.bisect_right(self._held_edges, at)
 
-    def interval(self, at: int, edges: Iterable[int] = ()) -> tuple[int | None, int | None]:
+    def interval(self, at: int, edges: Collection[int] = ()) -> tuple[int | None, int | None]:
         """Since when and until when (ms; None: for ever) nothing begins or ceases to be in force, around a moment.
 
         Of the facts ``edges`` alone count, which a decision has read.
         """
         number = bisect.bisect_right(self._held_edges, at)
         since, until = self._held_edges[:number][-1:], self._held_edges[number : number + 1]
-        since += [edge for edge in edges if edge <= at]
-        until += [edge for edge in edges if edge > at]
+        if edges:
+            since += [edge for edge in edges if edge <= at]
+            until += [edge for edge in edges if edge > at]
         return max(since, default=None), min(until, default=None)
 
     def effective_principals(self, start: tuple[str, ...], at: int | None) -> EffectivePrincipals:
@@ -270,10 +278,10 @@ class Snapshot:
             self.policy_sets = {
                 name: policy_set.with_facts(name, overlay) for name, policy_set in self.policy_sets.items()
             }
-        self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
+        self.answers: dict[Any, Any] = {}  # the caches of `policy.decide`, by what it may rest on
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "prepared": {}}
+        return {**self.__dict__, "answers": {}}
 
     def with_change(self, change: SnapshotChange) -> "Snapshot":
         """The snapshot after a change of documents; it knows no facts but theirs. This one does not change.
@@ -298,7 +306,7 @@ class Snapshot:
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
         where it does not, requests that need them are answered ``error``.
         """
-        other = copy.copy(self)  # by way of what is pickled: nothing prepared
+        other = copy.copy(self)  # by way of what is pickled: no answers
         other.policy_sets = {
             name: policy_set.with_facts(name, overlay, moment) for name, policy_set in self.policy_sets.items()
         }

@@ -51,7 +51,7 @@ def lint(
 
     documents = read_documents(path)
     found = find(document.value for document in documents)
-    for finding, place in sorted(_located(found, documents), key=_line_of):
+    for finding, place in sorted(located_findings(found, documents), key=_line_of):
         if as_json:
             line, column = (None, None) if place is None else (place.line, place.column)
             where = None if place is None else str(place)
@@ -77,7 +77,9 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _located(found: Iterable["Finding"], documents: Sequence["Located"]) -> Iterator[tuple["Finding", "Place | None"]]:
+def located_findings(
+    found: Iterable["Finding"], documents: Sequence["Located"]
+) -> Iterator[tuple["Finding", "Place | None"]]:
     """Each finding with its place; of several documents with one key the last, with the places of the others."""
     import msgspec
 

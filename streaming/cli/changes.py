@@ -91,7 +91,7 @@ def log(
     """
     settings = settings_of(config, bootstrap)
     if system is not None and system not in settings.topics.policy_topics():
-        raise Failure(_no_system(settings, system), MISUSED)
+        raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
     moment = _moment(since)
     history = logged_changes(settings)
     found = [
@@ -130,11 +130,12 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
         echo_err(UNREAD.format(", ".join(unread)))
 
 
-def _no_system(settings: "Settings", system: str) -> str:
+def no_system(name: str, known: Iterable[str]) -> str:
+    """The message for an option `--system` that names none."""
     from policy import nearest
 
-    known = settings.topics.policy_topics()
-    return f"--system {system}: not one of {', '.join(known)}{nearest(system, known, most=1)}"
+    systems = tuple(known)
+    return f"--system {name}: not one of {', '.join(systems)}{nearest(name, systems, most=1)}"
 
 
 def _moment(since: str | None) -> int:
@@ -276,7 +277,8 @@ def _state(state: "PolicyState") -> str:
     return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
 
 
-def _widening(one: "Widening") -> str:
+def widening_text(one: "Widening") -> str:
+    """In words: who may do what now, or is no longer denied it, and where that stands."""
     place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
     if one.kind == "fact":
         return f"what is known of {one.resource} is another, which may allow more ({place})"
@@ -294,7 +296,7 @@ def _widened(change: "LoggedChange") -> Iterator[str]:
         together = f", together with {', '.join(others)}" if others else ""
         yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
         for each in one.widens[:SHOWN]:
-            yield f"  {_widening(each)}"
+            yield f"  {widening_text(each)}"
         if one.widens_count > SHOWN:
             yield f"  and {one.widens_count - SHOWN} more: see --json"
         if not one.complete:

@@ -53,12 +53,13 @@ class FailOn(StrEnum):
     nothing = "nothing"
 
 
-class _Sides(NamedTuple):
-    """The policies before and after. `located`: the new documents, with their places."""
+class Sides(NamedTuple):
+    """The policies before and after. `located`: the new documents, with their places; `documents`: the old ones."""
 
     before: "Snapshot"
     after: "Snapshot"
     located: "Sequence[Located]"
+    documents: "Sequence[Any]"
 
 
 @policy_app.command("diff")
@@ -103,14 +104,14 @@ def diff(
     from streaming.cli.differences import Comparison, render
 
     settings = settings_of(config, bootstrap) if old == LIVE or newest else None
-    sides = _live(settings, new, prune) if settings is not None and old == LIVE else _written(old, new)
+    sides = both_sides(old, new, prune, settings)
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
     found = Comparison(
         concerned(sides.before, sides.after),
         list(replay(sides.before, sides.after, asked)),
         len(asked),
-        {_key(document): document.place for document in sides.located},
+        {key_of(document): document.place for document in sides.located},
         str(new),
     )
     for line in render(found, "json" if as_json else output.value):
@@ -125,37 +126,41 @@ def _fails(differences: Sequence[Any], changes: Sequence[Any], fail_on: FailOn) 
     return fail_on is FailOn.any and bool(differences or changes)
 
 
-def _key(document: "Located") -> str:
+def key_of(document: "Located") -> str:
+    """Its `system/kind/name`."""
     from policy import identify
 
     return str(identify(document.value))
 
 
-def _written(old: str, new: Path) -> _Sides:
+def both_sides(old: str, new: Path, prune: bool, settings: "Settings | None", refused: bool = False) -> Sides:
+    """The policies before and after; `settings`: where they are live. Raises FilesRefused, and Failure.
+
+    `refused`: new documents in files may be, else that is a Failure.
+    """
+    return _live(settings, new, prune) if settings is not None and old == LIVE else _written(old, new, refused)
+
+
+def _written(old: str, new: Path, refused: bool) -> Sides:
     """Both sides from files. Raises Failure and FilesRefused."""
-    after, located = sound_documents(new)
-    if Path(old).exists():
-        return _Sides(sound_documents(Path(old))[0], after, located)
-    with _checked_out(old, new) as folder:
-        return _Sides(sound_documents(folder)[0] if folder is not None else _nothing(), after, located)
+    from policy import compile_documents
+
+    after, located = sound_documents(new, refused)
+    with contextlib.nullcontext(Path(old)) if Path(old).exists() else _checked_out(old, new) as folder:
+        before, documents = sound_documents(folder) if folder is not None else (compile_documents([]), ())
+    return Sides(before, after, located, [document.value for document in documents])
 
 
-def sound_documents(path: Path) -> "tuple[Snapshot, Sequence[Located]]":
-    """The documents at `path`, compiled. Raises Failure when one is refused, and FilesRefused."""
+def sound_documents(path: Path, refused: bool = False) -> "tuple[Snapshot, Sequence[Located]]":
+    """The documents at `path`, compiled. Raises FilesRefused, and Failure when one is refused that may not be."""
     from policy import compile_documents, read_documents
 
     located = read_documents(path)
     snapshot = compile_documents([document.value for document in located])
-    if snapshot.rejected:
-        refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
-        raise Failure(f"{path}: documents are refused:", details=refused)
+    if snapshot.rejected and not refused:
+        errors = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
+        raise Failure(f"{path}: documents are refused:", details=errors)
     return snapshot, located
-
-
-def _nothing() -> "Snapshot":
-    from policy import compile_documents
-
-    return compile_documents([])
 
 
 @contextlib.contextmanager
@@ -185,7 +190,7 @@ def _git(folder: Path, *arguments: str) -> bytes | None:
     return done.stdout
 
 
-def _live(settings: "Settings", new: Path, prune: bool) -> _Sides:
+def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
     """What is in the topics of the new documents' systems, and what applying these makes of it."""
     from policy import compile_documents, identify
 
@@ -194,7 +199,7 @@ def _live(settings: "Settings", new: Path, prune: bool) -> _Sides:
     live = _read_live(settings, {key.system for key in applied})
     kept = {key: value for key, value in live.items() if not prune}
     after = compile_documents([*{**kept, **applied}.values()])
-    return _Sides(compile_documents([*live.values()]), after, located)
+    return Sides(compile_documents([*live.values()]), after, located, [*live.values()])
 
 
 def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":

@@ -21,7 +21,7 @@ from streaming.cli.app import (
 
 if TYPE_CHECKING:
     from streaming.decision_log.search import Answer, Found, Query
-    from streaming.report import Span
+    from streaming.history.span import Span
 
 OUTCOMES = ("allow", "deny", "error")
 Subject = Annotated[str, typer.Option("--subject", help="The subject's id; a * at the end stands for anything.")]
@@ -78,7 +78,7 @@ def decisions(
 
 def span_since(since: str, until: str | None) -> "Span":
     """The range from a moment, or from so long ago, on. Raises Failure."""
-    from streaming.report import LENGTH, SpanError, span_of
+    from streaming.history.span import LENGTH, SpanError, span_of
 
     now = time.time_ns() // 1_000_000
     begin, last = (None, since) if LENGTH.fullmatch(since) else (since, None)

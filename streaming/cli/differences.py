@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from streaming.cli.sarif import sarif_log, sarif_result
 
 if TYPE_CHECKING:
     from policy import Place
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 5  # names of those whom a difference concerns
 MOST_ROWS = 200  # of a table in Markdown: comments on pull requests have a limit
-SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 RULES = {
     "widens": ("warning", "More may be allowed than before"),
     "narrows": ("note", "Less may be allowed than before"),
@@ -61,7 +61,8 @@ def _verb(one: "Difference") -> str:
     return "gained by" if one.widens else "lost by" if one.narrows else ""
 
 
-def _names(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str]) -> str:
+    """The first few, and how many more."""
     more = len(names) - SHOWN
     return f"{', '.join(names[:SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
@@ -70,7 +71,7 @@ def _text(found: Comparison) -> Iterator[str]:
     for one in found.differences:
         yield f"{SIGNS[one.sign]}{'!' if one.widens else ' '} {one.document}: {one.text}"
         if found.who[one] and _verb(one):
-            yield f"   {_verb(one)} {_names(found.who[one])}"
+            yield f"   {_verb(one)} {some_names(found.who[one])}"
     for change in found.changes:
         yield f"request {change.number}: {_decision(change)}"
         yield from (f"  {reason.message}" for reason in change.after.reasons)
@@ -95,22 +96,23 @@ def _markdown(found: Comparison) -> Iterator[str]:
         yield from ("", "| | document | difference | who |", "|---|---|---|---|")
         for one in found.differences[:MOST_ROWS]:
             sign = f"{SIGNS[one.sign]} **widens**" if one.widens else SIGNS[one.sign]
-            who = f"{_verb(one)} {_code(_names(found.who[one]))}" if found.who[one] and _verb(one) else ""
-            yield f"| {sign} | {_code(one.document)} | {_code(one.text)} | {who} |"
-        yield from _more(len(found.differences))
+            who = f"{_verb(one)} {code(some_names(found.who[one]))}" if found.who[one] and _verb(one) else ""
+            yield f"| {sign} | {code(one.document)} | {code(one.text)} | {who} |"
+        yield from more(len(found.differences))
     if found.changes:
         yield from ("", "| request | decision |", "|---|---|")
         for change in found.changes[:MOST_ROWS]:
-            yield f"| {change.number} | {_code(_decision(change))} |"
-        yield from _more(len(found.changes))
+            yield f"| {change.number} | {code(_decision(change))} |"
+        yield from more(len(found.changes))
 
 
-def _more(count: int) -> Iterator[str]:
+def more(count: int) -> Iterator[str]:
+    """A line below a table that does not show all."""
     if count > MOST_ROWS:
         yield from ("", f"And {count - MOST_ROWS} more.")
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Names come from those who write the documents: they must not be read as Markdown."""
     plain = " ".join(text.split()).replace("`", "'").replace("\\", "\\\\").replace("|", "\\|")
     return f"`{plain}`"
@@ -132,32 +134,20 @@ def _change(change: "Changed") -> dict[str, Any]:
 
 
 def _sarif(found: Comparison) -> dict[str, Any]:
-    from importlib.metadata import version
-
-    from streaming import DISTRIBUTION
-
-    rules = [{"id": id_, "shortDescription": {"text": text}} for id_, (_, text) in RULES.items()]
-    driver = {"name": "lockkeeper policy diff", "version": version(DISTRIBUTION), "rules": rules}
     results = [
         *(_result_of(one, found) for one in found.differences),
         *(_result_of_change(c, found) for c in found.changes),
     ]
-    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return sarif_log("lockkeeper policy diff", RULES, results)
 
 
 def _result_of(one: "Difference", found: Comparison) -> dict[str, Any]:
     rule = "widens" if one.widens else "narrows" if one.narrows else "same"
-    who = f"; {_verb(one)} {_names(found.who[one])}" if found.who[one] and _verb(one) else ""
+    who = f"; {_verb(one)} {some_names(found.who[one])}" if found.who[one] and _verb(one) else ""
     place = found.places.get(one.document)
     file, line = (place.file, place.line) if place is not None else (found.path, None)
-    return _result(rule, f"{one.document}: {one.sign}: {one.text}{who}", file, line)
+    return sarif_result(RULES, rule, f"{one.document}: {one.sign}: {one.text}{who}", file, line)
 
 
 def _result_of_change(change: "Changed", found: Comparison) -> dict[str, Any]:
-    return _result("decision", f"request {change.number}: {_decision(change)}", found.path, None)
-
-
-def _result(rule: str, text: str, file: str, line: int | None) -> dict[str, Any]:
-    where = {"artifactLocation": {"uri": PurePath(file).as_posix()}, "region": {"startLine": line or 1}}
-    location = [{"physicalLocation": where}]
-    return {"ruleId": rule, "level": RULES[rule][0], "message": {"text": text}, "locations": location}
+    return sarif_result(RULES, "decision", f"request {change.number}: {_decision(change)}", found.path, None)

@@ -27,7 +27,7 @@ from streaming.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from streaming.report import Span
+    from streaming.history.span import Span
     from streaming.report.gather import Report
     from streaming.settings import Settings
     from streaming.verify import Findings
@@ -105,7 +105,7 @@ def _reach(settings: "Settings", send: bool) -> None:
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
-    from streaming.report import Span
+    from streaming.history.span import Span
     from streaming.verify.cluster import Traffic, await_decided
 
     traffic = Traffic(settings, rate)
@@ -212,7 +212,7 @@ def report(
 
 def _span(since: str | None, until: str | None, last: str | None, now: int, start: str = "--from") -> "Span":
     """The time range of options; `start`: the option of its start."""
-    from streaming.report import SpanError, span_of
+    from streaming.history.span import SpanError, span_of
 
     try:
         return span_of(since, until, last, now)

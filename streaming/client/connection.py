@@ -197,11 +197,14 @@ class TopicConsumer:
         """`beside`: topics that must exist as well, and let themselves be written."""
         self._connection, self._topics, self._beside = connection, topics, beside
         self._trouble = ""
-        fixed = {**READING, "error_cb": self._note}
-        self._consumer = connection.make(Consumer, {"fetch.wait.max.ms": "100"}, fixed)
+        self._consumer = self._make()
         self._admin = connection.make(AdminClient, {}, {})
-        self._assigned: set[Partition] = set()
+        self._starts: dict[Partition, int] = {}  # of what is assigned
+        self._lacking: dict[Partition, int] = {}  # at the last look: where those stood that had records to read
         self._look_at = 0.0
+
+    def _make(self) -> Consumer:
+        return self._connection.make(Consumer, {"fetch.wait.max.ms": "100"}, {**READING, "error_cb": self._note})
 
     def seek_to_end(self) -> None:
         """Read from the ends, so that no answer to a later request is missed. Raises Lost, and may be tried again."""
@@ -212,7 +215,8 @@ class TopicConsumer:
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
             raise Lost(self._why(error)) from None
-        self._assigned, self._look_at, self._trouble = set(partitions), time.monotonic() + LOOK_SECONDS, ""
+        self._starts, self._lacking = ends, {}
+        self._look_at, self._trouble = time.monotonic() + LOOK_SECONDS, ""
 
     def receive(self) -> list[Message]:
         """The records that have come; waits a moment for the first. Raises Lost."""
@@ -232,11 +236,32 @@ class TopicConsumer:
         """
         self._look_at = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(KafkaException, TimeoutError):  # then the next look finds them
-            added = [partition for partition in self._partitions() if partition not in self._assigned]
+            added = [partition for partition in self._partitions() if partition not in self._starts]
             if added:
                 starts = first_offsets(self._admin, added)
                 self._consumer.incremental_assign([TopicPartition(*new, at) for new, at in starts.items()])
-                self._assigned.update(added)
+                self._starts.update(starts)
+            self._replace_stuck_consumer()
+
+    def _replace_stuck_consumer(self) -> None:
+        """After a broker was restarted, librdkafka may read a partition no further, for good and without an error
+        (confluentinc/librdkafka#4492). A new consumer reads on from there, so that no answer is missed.
+        """
+        ends = last_stable_offsets(self._admin, self._starts, SECONDS)
+        positions = self._positions()
+        lacking = {at: position for at, position in positions.items() if position < ends[at]}
+        stuck = lacking.items() & self._lacking.items()
+        self._lacking = {} if stuck else lacking
+        if stuck:
+            self._consumer.close()
+            self._consumer = self._make()
+            self._consumer.assign([TopicPartition(*partition, at) for partition, at in positions.items()])
+            self._starts = positions
+
+    def _positions(self) -> dict[Partition, int]:
+        """Where the next record of each partition is; before its first record librdkafka does not say so."""
+        found = self._consumer.position([TopicPartition(*partition) for partition in self._starts])
+        return {(tp.topic, tp.partition): max(tp.offset, self._starts[tp.topic, tp.partition]) for tp in found}
 
     def _partitions(self) -> list[Partition]:
         there = self._admin.list_topics(timeout=SECONDS).topics

@@ -1,6 +1,9 @@
+package lockkeeper;
+
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.api.python.SimplePythonFunction;
+import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
@@ -19,7 +22,8 @@ import scala.Option;
  * the same for every batch, so Spark's analyzer, optimizer and planner have nothing to add but their time; nor is the
  * plan described to Spark's listeners a second time within the micro-batch.
  *
- * Called by streaming/commit/evaluation.py, and compiled as Sender.java is.
+ * Called by streaming/commit/evaluation.py. The classes of this folder are compiled when a job starts, by the compiler that
+ * Spark brings for the code it generates, and go to the executors in a jar: see streaming/commit/java_classes.py.
  */
 public final class Evaluation {
     private final SimplePythonFunction template;
@@ -55,6 +59,13 @@ public final class Evaluation {
         return new RDDScanExec(
             batch.output(), batch.rdd(), "micro-batch", batch.outputPartitioning(), batch.outputOrdering(),
             batch.stream());
+    }
+
+    /** Runs a plan over the input partitions in the lines, which are as PartitionRange reads them; see PartitionTask. */
+    public static byte[][] decide(SparkPlan plan, WriterSettings settings, String lines) {
+        RDD rows = plan.execute();
+        byte[][] results = (byte[][]) new DecidedPartitions(rows, DecidedPartitions.ranges(rows, lines), settings).collect();
+        return new byte[][] {PartitionResult.together(results)};
     }
 
     /** Runs a plan of binary columns. The rows: each an array of its cells, null where a cell is. */

@@ -5,7 +5,6 @@ See `Evaluation.java` for why not by `DataFrame.mapInArrow`.
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,17 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import PythonEvalType
 
+from streaming.commit.java_classes import java_classes
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Compared, Tally
-from streaming.runtime.spark import new_instance
 from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_workers
 
-SOURCE = Path(__file__).with_name("Evaluation.java")
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
 CLOSE_SECONDS = 5.0
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What workers run: from Arrow batches of records to ones of `SCHEMA`."""
+"""What workers run: from Arrow batches of records to ones of `SCHEMA`, of which the last row has the side output."""
 
 
 class Evaluation:
@@ -39,9 +37,7 @@ class Evaluation:
         self._spark, self._context = spark, spark.sparkContext
         self._workers_start: WorkersStart | None = None
         session: Any = spark._jsparkSession
-        self._java = new_instance(
-            self._context._gateway,
-            SOURCE,
+        self._java = java_classes(spark).Evaluation(
             self._python_function(),
             session.parseDataType(SCHEMA.json()),
             PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
@@ -65,12 +61,20 @@ class Evaluation:
         function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
         return self._java.plan(records._jdf, bytearray(function), broadcasts)
 
+    def decide(self, plan: Any, settings: Any, lines: str) -> Any:
+        """Run a plan of the columns of `SCHEMA`: see `PartitionTask.java`. Raises as `collect`."""
+        self._await_workers()
+        return self._java.decide(plan, settings, lines)
+
     def collect(self, plan: Any) -> Any:
-        """Run a plan of the columns of `SCHEMA`; the rows stay in Java. Raises what Spark does, and WorkersFailed."""
+        """The rows of such a plan, in Java. Raises what Spark does, and WorkersFailed."""
+        self._await_workers()
+        return self._java.collect(plan)
+
+    def _await_workers(self) -> None:
         if self._workers_start is not None:
             self._workers_start.join()  # while these are busy, Spark would start more, and keep them
         self.check_workers()
-        return self._java.collect(plan)
 
     def check_workers(self) -> None:
         """Raise WorkersFailed where workers could not be started; without waiting for it."""

@@ -130,7 +130,7 @@ class OffsetTracker:
     """Committed offsets by partition, as the last transaction left them; `last`: the metadata of the newest batch.
 
     `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
-    count records of deleted topics, whose successors are accepted.
+    count records of deleted topics, whose successors are accepted. `checkpoint`: the query id of the one there is.
     """
 
     def __init__(
@@ -138,14 +138,19 @@ class OffsetTracker:
         committed: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
         replaced: Mapping[Partition, Committed] | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         self.replaced = replaced or {}
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
         by_topic = {topic: known.metadata for (topic, _), known in committed.items() if known.metadata}
         self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in by_topic.items() if m.unanalysed}
-        self.last = next(
-            (known.metadata for known in committed.values() if known.metadata), CommitMetadata(ANY, -1, "")
+        metadata = [known.metadata for known in committed.values() if known.metadata]
+        self._committed_batches = {
+            (one.checkpoint, one.batch) for one in metadata
+        }  # input partitions are committed one by one
+        self.last = max(
+            metadata, key=lambda one: (one.checkpoint == checkpoint, one.batch), default=CommitMetadata(ANY, -1, "")
         )
         self._transaction = ""  # of the offsets that were to be committed last
 
@@ -167,15 +172,15 @@ class OffsetTracker:
         batch: int = -1,
         read_until: int | None = None,
     ) -> list[TopicPartition]:
-        """The offsets to commit with a transaction: every partition known, none moved back.
+        """The offsets to commit of these partitions, none moved back.
 
         `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
         if checkpoint is not None:
             self.last = CommitMetadata(checkpoint, batch, "", read_until=read_until)
         self._transaction = secrets.token_hex(8)
-        merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
-        return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
+        offsets = {partition: max(end, self.committed.get(partition, 0)) for partition, end in ends.items()}
+        return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(offsets.items())]
 
     def _metadata(self, topic: str) -> str:
         own = {
@@ -186,25 +191,38 @@ class OffsetTracker:
         }
         return msgspec.json.encode(msgspec.structs.replace(self.last, **own)).decode()
 
-    def resume(self, found: Mapping[Partition, Committed]) -> bool:
+    def resume(self, found: Mapping[Partition, Committed], asked: Iterable[Partition]) -> bool:
         """Take over what is committed, after a transaction of which that is not known: whether it is among it.
 
-        Raises OffsetsDisagree when committed offsets are gone or lie before what was known.
+        `asked`: the partitions of that transaction. Raises OffsetsDisagree when committed offsets are gone or lie
+        before what was known.
         """
-        for (topic, number), offset in self.committed.items():
-            there = found[topic, number].offset if (topic, number) in found else None
-            if there is None or there < offset:
-                raise OffsetsDisagree(
-                    f"offset {offset} of {topic}-{number} was committed, and since Kafka was unavailable "
-                    f"{'none' if there is None else there} is. Is it the same cluster, with all of its data? Then set "
-                    "the group's offsets to where the decisions end, and move the checkpoint away"
-                )
-        self.committed = {partition: known.offset for partition, known in found.items()}
+        for topic, number in asked:
+            self.move((topic, number), found[topic, number].offset if (topic, number) in found else None)
         return any(known.metadata and known.metadata.transaction == self._transaction for known in found.values())
 
+    def move(self, partition: Partition, offset: int | None) -> None:
+        """Take over what is committed of a partition; None: nothing.
+
+        Raises OffsetsDisagree when that is before what was known.
+        """
+        topic, number = partition
+        before = self.committed.get(partition)
+        if before is not None and (offset is None or offset < before):
+            raise OffsetsDisagree(
+                f"offset {before} of {topic}-{number} was committed, and since Kafka was unavailable "
+                f"{'none' if offset is None else offset} is. Is it the same cluster, with all of its data? Then set "
+                "the group's offsets to where the decisions end, and move the checkpoint away"
+            )
+        if offset is not None:
+            self.committed = {**self.committed, partition: offset}
+
     def is_of(self, checkpoint: str | None, batch: int) -> bool:
-        """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""
-        return (self.last.checkpoint, self.last.batch) == (checkpoint, batch)
+        """Whether something of this batch of this checkpoint is committed."""
+        return (checkpoint, batch) in self._committed_batches or (checkpoint, batch) == (
+            self.last.checkpoint,
+            self.last.batch,
+        )
 
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
         """Whether some position is not committed yet."""
@@ -212,7 +230,7 @@ class OffsetTracker:
 
     def advance(self, committed: Iterable[TopicPartition]) -> None:
         """Note what a transaction has committed."""
-        self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
+        self.committed = {**self.committed, **{(tp.topic, tp.partition): tp.offset for tp in committed}}
 
 
 def open_offset_tracker(
@@ -241,7 +259,7 @@ def open_offset_tracker(
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
     replaced = {partition: known for partition, known in found.items() if partition not in committed}
-    return OffsetTracker(committed, topic_ids, replaced)
+    return OffsetTracker(committed, topic_ids, replaced, known)
 
 
 def without_replaced(

@@ -17,6 +17,13 @@ FENCES_EACH_TRANSACTION = 2
 """Since this version each transaction has an epoch of its own (KIP-890): a late request does not touch the next one."""
 
 REQUEST_TIMEOUT_MS = 30_000.0  # the default of Kafka's producer
+
+
+def request_timeout_ms(settings: Settings) -> float:
+    """After so long without an answer Kafka's producer repeats a request."""
+    return float(settings.source.get("kafka.request.timeout.ms", REQUEST_TIMEOUT_MS))
+
+
 UNSUPPORTED = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
 

@@ -1,23 +1,23 @@
-"""Writes everything of a batch in one Kafka transaction: it becomes visible together, or not at all."""
+"""The driver's transactions: what is a batch's own beside its decisions, and what the monitor writes.
+
+Those of decisions are on the executors, see `streaming.commit.partitions`.
+"""
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-import msgspec
 import structlog
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.commit.evaluation import PACKED, SIDE, Evaluate, Evaluation, SideOutput
+from streaming.commit.java_classes import java_classes
 from streaming.commit.java_clients import admin_settings, producer_settings, properties
-from streaming.commit.protocol import FENCES_EACH_TRANSACTION, REQUEST_TIMEOUT_MS, explain_version, transaction_version
+from streaming.commit.protocol import FENCES_EACH_TRANSACTION, explain_version, request_timeout_ms, transaction_version
 from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
@@ -25,8 +25,6 @@ from streaming.ops.watch import Watch
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.records.packing import columnar_batches, pack
 from streaming.records.size_gate import fitting, largest
-from streaming.runtime.spark import new_instance
-from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings
 
 ERRORS = "org.apache.kafka.common.errors."
@@ -35,10 +33,6 @@ TIMEOUT = f"{ERRORS}TimeoutException"
 NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
 UNKNOWN_ID = f"{ERRORS}TransactionalIdNotFoundException"
 FIRST_ATTEMPTS = 3
-# Py4J sends an answer of Java's in writes of 8 KiB, in BASE64. What does not fit in one waits 40 ms, until TCP has
-# acknowledged what was sent before; so many more calls take less. To iterate over a list of Java's takes 10 ms.
-PIECE_BYTES = 6_000
-MOST_PIECES = 40
 CLOSE_SECONDS = 1
 OFFSETS_BYTES = 256 << 10  # a broker takes 1 MiB, in which each partition also has the name of the group, and more
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
@@ -46,8 +40,6 @@ COMMITTED = frozenset({"PrepareCommit", "CompleteCommit"})
 NOT_INITIALIZED = -1
 LAST_EPOCH = 2**15 - 2  # Kafka keeps the last one of a short for fencing, then gives a new producer id
 EPOCHS_OF_TIMEOUT = 2  # Kafka 4.0.0 raises it once to fence, and once more to abort (KAFKA-19367); others once
-
-_decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
 
 class Owner(NamedTuple):
@@ -70,19 +62,13 @@ class Transaction(NamedTuple):
     state: str
 
 
-class Evaluated(NamedTuple):
-    """What the workers made of a batch. `rows`: theirs, in Java; `side_outputs`: theirs."""
-
-    rows: Any
-    side_outputs: list[SideOutput]
-
-
 class Output:
-    """The job's one transactional producer.
+    """The driver's transactional producer.
 
-    Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. The process
-    that makes an Output has first fenced every other instance and ended its pending transaction; only then may the
-    committed offsets be read, and only after that may the query start. `reopen` does the same after a failure.
+    Exactly once, rule 1: its transactional id is the job's name, so a second instance fences the first. The process
+    that makes an Output has first fenced every other driver and ended its pending transaction; only then may the
+    committed offsets of policies and facts be read. `reopen` does the same after a failure. Those of input partitions
+    have transactional ids of their own, see `PartitionProducer.java`: who loses one asks here whose the job is.
 
     `on_dropped` is called with the topic of each result that is too large for Kafka and is left out. `during` names a
     step under way, for the log.
@@ -101,27 +87,27 @@ class Output:
         self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
         self._largest, self._on_dropped, self._during = largest(settings), on_dropped, during
         self._jvm = cast(Any, spark._jvm)
-        self._evaluation = Evaluation(spark)
+        self._java = java_classes(spark)
         self._producer: Any = None
         self._owner = Owner(NOT_INITIALIZED, NOT_INITIALIZED)
         self._initializing = False  # the producer's initialization has begun, and its end is not known
         self._ending = False  # the end of a transaction was asked for, and Kafka's answer is not known
         self._began, self._last_commit_ms = time.monotonic(), 0.0
-        self._request_timeout_ms = float(settings.source.get("kafka.request.timeout.ms", REQUEST_TIMEOUT_MS))
+        self._request_timeout_ms = request_timeout_ms(settings)
         self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
         self.group: Consumer = group_consumer(settings)
         try:
             self._open(FIRST_ATTEMPTS)
         except Py4JJavaError as error:
             self.close()
-            denied = _denied(settings, error)
-            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            denied = denied_transactional_id(settings, error, self._name)
+            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {message_of(error)}") from error
         if self.transaction_version < FENCES_EACH_TRANSACTION:
             log.warning(explain_version(self.transaction_version))
 
     def _open(self, attempts: int = 1) -> None:
         """A producer that has the transactional id, and has ended what the one before left open."""
-        self._sender: Any = open_sender(self._spark, self._settings)
+        self._sender: Any = self._java.Sender(properties(self._jvm, producer_settings(self._jvm, self._settings)))
         self._producer = self._sender.producer()
         self._initializing = True
         for attempts_left in reversed(range(attempts)):
@@ -144,15 +130,25 @@ class Output:
         Raises Fenced when another instance has it; CannotWrite while Kafka does not answer: then call it again.
         """
         try:
-            if not self._is_owner(describe_transaction(self._jvm, self._settings)):
-                raise self._fenced()
+            self._check_owner()
             with self._during("take the transactional id with a new producer"):
                 self._close_producer(0)
                 self._open()
         except Py4JJavaError as error:
-            if not self._sender.isUnavailable(error.java_exception):
-                raise JobStopped(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
-            raise CannotWrite(_message(error)) from error
+            if not self._java.Failures.isUnavailable(error.java_exception):
+                raise JobStopped(f"Kafka does not let job {self._name!r} write: {message_of(error)}") from error
+            raise CannotWrite(message_of(error)) from error
+
+    def check_owner(self) -> None:
+        """Raise Fenced when another instance has the job; CannotWrite while Kafka does not answer."""
+        try:
+            self._check_owner()
+        except Py4JJavaError as error:
+            raise CannotWrite(message_of(error)) from error
+
+    def _check_owner(self) -> None:
+        if not self._is_owner(describe_transaction(self._jvm, self._settings)):
+            raise self._fenced()
 
     def _is_owner(self, current: "Transaction | None") -> bool:
         """Whether no other producer has taken the transactional id, as far as the coordinator's state shows.
@@ -189,63 +185,21 @@ class Output:
         """Whether an error is a fault of Kafka's that may pass, also where Spark or Java met it."""
         java = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
         if java is not None:  # PySpark's own errors keep Java's so
-            return bool(self._sender.isUnavailable(java))
+            return bool(self._java.Failures.isUnavailable(java))
         return is_unavailable(error)
 
     def failed_by_kafka(self, query: StreamingQuery) -> bool:
         """Whether a query ended because Kafka did not answer Spark."""
         failure: Any = query._jsq.exception()
-        return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
-
-    def warm_up(self) -> None:
-        """Begin to start the workers; see `Evaluation.warm_up`."""
-        self._evaluation.warm_up()
-
-    def check_workers(self) -> None:
-        """Raise WorkersFailed where workers could not be started: no batch may come that would show it."""
-        self._evaluation.check_workers()
-
-    def evaluate(self, records: DataFrame, worker: Evaluate) -> Evaluated:
-        """Run the records of a batch through the workers; see `collect`."""
-        return self.collect(self._evaluation.plan(records, worker))
-
-    def collect(self, plan: Any) -> Evaluated:
-        """Run Java's physical plan of what the workers make; it stays in Java.
-
-        Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
-        """
-        try:
-            with self._during("evaluate the records in the workers"):
-                rows = self._evaluation.collect(plan)
-        except Exception as error:
-            if self.is_unavailable(error):
-                raise
-            raise task_failure(error, plan) or error from None
-        with self._during("read what the workers report"):
-            return Evaluated(rows, _decode_side_outputs(self._read_side_outputs(rows)))
-
-    def _read_side_outputs(self, rows: Any) -> bytes:
-        """The side outputs of Java's rows, in pieces."""
-        whole, is_complete = b"", False
-        while not is_complete:
-            most = PIECE_BYTES if len(whole) < MOST_PIECES * PIECE_BYTES else 2**31 - 1
-            piece = self._sender.sideOutputs(rows, SIDE, len(whole), most)
-            whole, is_complete = whole + piece, len(piece) < most
-        return whole
-
-    def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
-        """What was made of those Arrow batches that count."""
-        rows = self._sender.kept(evaluated.rows, SIDE, bytes(which))
-        return Evaluated(rows, list(itertools.compress(evaluated.side_outputs, which)))
+        return bool(failure.isDefined() and self._java.Failures.isUnavailable(failure.get()))
 
     def publish(
         self,
         results: Iterable[Result],
         offsets: Sequence[TopicPartition],
-        evaluated: Evaluated | None = None,
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write the results and what was evaluated, and commit the offsets, all or nothing.
+        """Write the results and commit the offsets, all or nothing.
 
         `before_commit` runs inside the transaction.
 
@@ -258,7 +212,7 @@ class Output:
         try:
             with self._during("send the records to Kafka"):
                 self._producer.beginTransaction()
-                self._write(results, evaluated)
+                self._write(results)
             with self._during("send the offsets to Kafka"):
                 for lines in _in_portions(_lines(offsets)):
                     self._producer.sendOffsetsToTransaction(self._sender.offsets(lines), self._member)
@@ -295,17 +249,16 @@ class Output:
         """What a transaction failed by. One that may yet be committed is not aborted here: `reopen` does that."""
         if FENCED.intersection(_classes(error)) and not self._took_too_long():
             return self._fenced()
-        if FENCED.intersection(_classes(error)) or self._sender.isUnavailable(error.java_exception):
-            return CannotWrite(f"a transaction failed: {_message(error)}")
+        if FENCED.intersection(_classes(error)) or self._java.Failures.isUnavailable(error.java_exception):
+            return CannotWrite(f"a transaction failed: {message_of(error)}")
         if FENCED.intersection(self._abort()):
             return self._fenced()
-        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}")
+        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {message_of(error)}")
 
     def close(self) -> None:
         """Leave Kafka."""
         self.group.close()
         self._close_producer(CLOSE_SECONDS)
-        self._evaluation.close()
 
     def _close_producer(self, seconds: int) -> None:
         # A Java that has ended took its producer with it.
@@ -313,11 +266,9 @@ class Output:
             if self._producer is not None:
                 self._producer.close(self._jvm.java.time.Duration.ofSeconds(seconds))
 
-    def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
+    def _write(self, results: Iterable[Result]) -> None:
         for topic, batch in columnar_batches(fitting(results, self._largest, self._on_dropped)):
             self._sender.send(pack(topic, JSON_HEADERS, batch))
-        if evaluated is not None:
-            self._sender.sendAll(evaluated.rows, PACKED, SIDE)
 
     def _fenced(self) -> Fenced:
         return Fenced(
@@ -388,15 +339,15 @@ def _classes(error: Py4JJavaError) -> Iterator[str]:
     return (str(exception.getClass().getName()) for exception in _chain(error))
 
 
-def _denied(settings: Settings, error: Py4JJavaError) -> str:
+def denied_transactional_id(settings: Settings, error: Py4JJavaError, name: str, prefix: bool = False) -> str:
     """Which permission is missing, and how to grant it; empty when the error is another."""
     if NOT_AUTHORIZED not in _classes(error):
         return ""
     principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
-    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, settings.job_name, "Write")])
+    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, name, "Write", prefix)])
 
 
-def _message(error: Py4JJavaError) -> str:
+def message_of(error: Py4JJavaError) -> str:
     """What Java says, without the stack."""
     return ", because of ".join(str(exception.toString()) for exception in _chain(error))
 
@@ -460,15 +411,3 @@ class Outage:
             log.info("Kafka is available again", waited_seconds=round(time.time() - self.since, 1))
         self.since, self.cause, self.reported, self._pause = None, "", False, FIRST_PAUSE
         self._watch.waits_for_kafka(None)
-
-
-SOURCE = Path(__file__).with_name("Sender.java")
-
-
-def open_sender(spark: SparkSession, settings: Settings) -> Any:
-    """An instance of the class in `Sender.java`, whose producer has the job's transactional id.
-
-    Raises Py4JJavaError when the producer does not take its settings.
-    """
-    gateway: Any = spark.sparkContext._gateway
-    return new_instance(gateway, SOURCE, properties(gateway.jvm, producer_settings(gateway.jvm, settings)))

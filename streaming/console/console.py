@@ -32,7 +32,7 @@ from streaming.console.playground import TITLES
 from streaming.console.records import Records, request_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Query
-from streaming.report import LENGTH, SpanError, span_of
+from streaming.history.span import LENGTH, SpanError, span_of
 from streaming.serve.authzen import Read
 
 LINKS = (("/decisions", "Decisions"), ("/ask", "Ask"), ("/access", "Access"), ("/playground", "Playground"))

@@ -12,9 +12,9 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.decision_log.search import Decoder, Found, Query
+from streaming.history.records import record_of
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
 from streaming.kafka.committed import records_between
-from streaming.report.gather import record_of
 from streaming.settings import Settings
 
 TIES = 10  # times the limit: so many decisions of one moment (ms) are shown at most

@@ -30,12 +30,11 @@ from streaming.client.decision import read_decision
 from streaming.decision_log.search import Found, find_decision
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
+from streaming.history.ranges import Range, Topics
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import topic_ids
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
-from streaming.report import ConsumerRecord
-from streaming.report.gather import Topics
-from streaming.report.requests import Range
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, read_document_log
 

@@ -1,24 +1,21 @@
 """Past decisions by subject, action, resource, outcome and time, found by Kafka's index of times."""
 
 import heapq
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import matches
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
-from streaming.kafka.committed import records_between
+from streaming.history.ranges import Topics
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import Span
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
-from streaming.report import ConsumerRecord, Span
-from streaming.report.gather import Topics, record_of
 from streaming.settings import Settings
 
 WILDCARD = "*"
-CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -74,10 +71,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 def search(settings: Settings, admin: AdminClient, query: Query) -> Answer:
     """Read the decisions of the range. Raises KafkaException and TimeoutError when the cluster does not answer."""
-    topic, decode = settings.topics.decisions, Decoder(settings)
+    topic, decode, topics = settings.topics.decisions, Decoder(settings), Topics(settings, admin)
     newest: list[tuple[int, int, Found]] = []
     count = 0
-    for record in Topics(settings, admin).in_span([topic], query.span):
+    for record in topics.in_span([topic], query.span):
         if not decode.is_avro(record) and not query.may_fit(record.value):
             continue
         decision = decode(record)
@@ -87,7 +84,7 @@ def search(settings: Settings, admin: AdminClient, query: Query) -> Answer:
         push = heapq.heappush if len(newest) < query.limit else heapq.heappushpop
         push(newest, (record.at, count, Found(record, decision)))
     found = tuple(one for _, _, one in sorted(newest, key=lambda item: item[:2]))
-    kept_from = deleted_before(settings, admin, topic, query.span.start)
+    kept_from = topics.deleted_before(topic, query.span.start)
     return Answer(found, kept_from, count - len(found), decode.unreadable)
 
 
@@ -96,38 +93,12 @@ def find_decision(
 ) -> Found | None:
     """The first decision from a moment (ms) on that fits, among those whose record holds a text. Raises as `search`."""
     decode = Decoder(settings)
-    for record in records_since(settings, admin, [settings.topics.decisions], since):
+    for record in Topics(settings, admin).since([settings.topics.decisions], since):
         if decode.is_avro(record) or _in_json(text) in record.value:
             decision = decode(record)
             if decision is not None and fits(decision):
                 return Found(record, decision)
     return None
-
-
-def records_since(
-    settings: Settings, admin: AdminClient, topics: Iterable[str], since: int
-) -> Iterator[ConsumerRecord]:
-    """The committed records of topics from a moment (ms) on, and some before: clocks differ. Raises as `search`."""
-    ends = last_stable_offsets(admin, partitions_of(admin, topics))
-    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if since else first_offsets(admin, ends)
-    yield from map(record_of, records_between(settings, starts, ends))
-
-
-def deleted_before(settings: Settings, admin: AdminClient, topic: str, since: int) -> int | None:
-    """The moment (ms) before which some record from `since` (ms) on may have been deleted; None: none was."""
-    partitions = partitions_of(admin, [topic])
-    ends = last_stable_offsets(admin, partitions)
-    cut = {partition: first for partition, first in first_offsets(admin, partitions).items() if first > 0}
-    oldest = [_first_time(settings, partition, first, ends[partition]) for partition, first in cut.items()]
-    kept_from = max(oldest, default=0)
-    return kept_from if kept_from > since else None
-
-
-def _first_time(settings: Settings, partition: Partition, first: int, end: int) -> int:
-    """The time of the first record of a partition; where there is none, now."""
-    for message in records_between(settings, {partition: first}, {partition: end}):
-        return message.timestamp()[1]
-    return time.time_ns() // 1_000_000
 
 
 class Decoder:

@@ -6,12 +6,13 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed, read_committed
-from streaming.decision_log.search import Decoder, Found, deleted_before, records_since
+from streaming.decision_log.search import Decoder, Found
+from streaming.history.ranges import Topics
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import group_observer, last_stable_offsets, log_ends
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
-from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 
 CONNECT = "__connect.errors."
@@ -57,7 +58,7 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
     documents, wanted = Deserializer(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
-    for record in records_since(settings, admin, settings.topics.requests, since):
+    for record in Topics(settings, admin).since(settings.topics.requests, since):
         if record.value.startswith(b"{") and wanted not in record.value:
             continue
         try:
@@ -83,7 +84,8 @@ def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Tr
     traced = Traced(record, committed, end, end - stable)
     dead_letters = dead_letters_of(record.topic)
     decision, dead_letter = _answer_to(settings, admin, record, dead_letters)
-    kept = (deleted_before(settings, admin, topic, record.at) for topic in (settings.topics.decisions, dead_letters))
+    topics = Topics(settings, admin)
+    kept = (topics.deleted_before(topic, record.at) for topic in (settings.topics.decisions, dead_letters))
     answers_from = max((moment for moment in kept if moment is not None), default=None)
     return msgspec.structs.replace(traced, decision=decision, dead_letter=dead_letter, answers_from=answers_from)
 
@@ -95,7 +97,7 @@ def _answer_to(
     decode = Decoder(settings)
     place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
     named = b'"offset":%d' % request.offset
-    for record in records_since(settings, admin, [settings.topics.decisions, dead_letters], request.at):
+    for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
         if record.topic == dead_letters:
             if _is_of(record, request):
                 return None, record

@@ -17,13 +17,13 @@ from policy import (
 from streaming.enforcer.evaluator import (
     EvaluationContext,
     Evaluator,
-    Labelled,
+    Given,
     PartitionEvaluator,
     RecordEvaluator,
     Source,
-    labelled,
+    given_of,
 )
-from streaming.enforcer.rendering import echo, evaluations, to_json
+from streaming.enforcer.rendering import to_json
 from streaming.enforcer.requests import Envelope
 from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label, outcome_of
 from streaming.records.answered import Answer, Findings, Offsets, encode_findings, offsets_in, offsets_key, read_answer
@@ -89,14 +89,14 @@ class AnsweredEvaluator(RecordEvaluator):
 
     def _decided(
         self, envelope: Envelope, value: bytes, answer: Answer, moment: int, misdated: bool
-    ) -> tuple[PartitionEvaluator, Labelled, Findings]:
+    ) -> tuple[PartitionEvaluator, Given, Findings]:
         """Which policies have decided the request, its decision, and what was found of the answer."""
         parsed = self._newest.parts.request(envelope, value, moment)  # raises what makes it a dead letter
         _, offsets = self._offsets_of(answer)  # raises, too
         found = self._find(envelope.system, offsets, answer.facts_offset)
         stale = self._is_stale(answer, None if misdated or found is None else found.superseded)
         if found is None:
-            unknown = labelled(envelope.system, _unknown(parsed))
+            unknown = _unknown(parsed)
             return self._base, unknown, Findings(verified=False, stale=stale, misdated=misdated)
         partition = self._partition(found.evaluator, answer)
         given = self._given(partition, envelope, value, moment)
@@ -108,7 +108,7 @@ class AnsweredEvaluator(RecordEvaluator):
             return partition, given, Findings(verified=False, stale=stale, misdated=misdated)
         return partition, given, Findings(True, agrees, stale, misdated)
 
-    def _given(self, partition: PartitionEvaluator, envelope: Envelope, value: bytes, moment: int) -> Labelled:
+    def _given(self, partition: PartitionEvaluator, envelope: Envelope, value: bytes, moment: int) -> Given:
         """The decision at a moment (ms). A deadline counts as it did when the answer was given."""
         return partition.answer_at(envelope, value, moment, now=moment)
 
@@ -154,7 +154,7 @@ class AnsweredEvaluator(RecordEvaluator):
         """
         limit = self._limits.record_out
         reason = Reason("answer-too-large", f"the decision has more than {limit} bytes")
-        given = labelled(envelope.system, (to_json(Decision("error", (reason,))), b"", b""))
+        given = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
         short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
         made = _with_answer(self._base, envelope, offset, at, given, short, Findings(verified=False))
         size = record_size(key, made)
@@ -168,26 +168,21 @@ def _with_answer(
     envelope: Envelope,
     offset: int,
     at: int,
-    given: Labelled,
+    given: Given,
     answer: Answer,
     findings: Findings,
 ) -> bytes:
     """The decision record."""
     return partition.assemble(
-        envelope, offset, at, given, b'%b,"answered":%b' % (given[2], encode_findings(answer, findings))
+        envelope, offset, at, given, b'%b,"answered":%b' % (given.evaluations, encode_findings(answer, findings))
     )
 
 
-def _unknown(parsed: Request | Batch) -> tuple[bytes, bytes, bytes]:
+def _unknown(parsed: Request | Batch) -> Given:
     """An error, of each item too: so that the record names the requests."""
     error = Decision("error", (UNKNOWN,))
-    if isinstance(parsed, Request):
-        return to_json(error), echo(parsed), b""
-    return (
-        to_json(error),
-        b"",
-        evaluations(parsed, Decision("error", (UNKNOWN,), evaluations=(error,) * len(parsed.items))),
-    )
+    items = len(parsed.items) if isinstance(parsed, Batch) else 0
+    return given_of(parsed, Decision("error", (UNKNOWN,), evaluations=(error,) * items))
 
 
 class _Outcome(msgspec.Struct):
@@ -205,11 +200,11 @@ class _Given(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Given).decode
 
 
-def _is_same(answer: Answer, given: Labelled, is_batch: bool) -> bool:
+def _is_same(answer: Answer, given: Given, is_batch: bool) -> bool:
     """Whether a decision has the outcome of an answer; of a batch, the outcomes of its evaluations, if it has them."""
-    if outcome_of(given[0]) != answer.outcome:
+    if outcome_of(given.text) != answer.outcome:
         return False
     if not is_batch or not answer.evaluations:
         return True
-    decided = _decode(b"{%b}" % given[2].removeprefix(b",")).evaluations
+    decided = _decode(b"{%b}" % given.evaluations.removeprefix(b",")).evaluations
     return [one.context.outcome for one in decided] == [one.outcome for one in answer.evaluations]

@@ -1,11 +1,11 @@
 """Audit events evaluated by the snapshot that was in force at their time. Bytes in, verdicts out.
 
-Most events are answered by a prepared query, like requests: of the policies of a span of time, and of the facts that
-were known at a moment of it. All others are evaluated one by one.
+Most events have an answer that is kept, like requests: by the policies of a span of time, and the facts that were known
+at a moment of it. All others are evaluated one by one.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import structlog
@@ -18,33 +18,29 @@ from policy import (
     Reason,
     Request,
     Snapshot,
-    answer,
-    decode_json,
     to_ms,
 )
-from policy.evaluation import Lookup, PreparedQuery
+from policy.evaluation import FIRST, Answer, AnswerCache, Lookup, PolicySets
 from streaming.enforcer.answers import (
-    FIRST,
-    MOMENT_QUOTES,
-    Answers,
+    TIME,
+    Pieces,
     QueryParts,
-    RenderedQuery,
-    has_many_parts,
-    is_plain,
+    check_members,
+    content_of,
+    may_be_kept,
+    may_share,
+    pieces_of,
 )
 from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.pending_facts import FactReads, derived_reads
-from streaming.enforcer.rendering import Form
-from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
+from streaming.ops.tally import DEAD, LIFECYCLE, Label, label, no_counts
 from streaming.records.audit import (
     ActionName,
     AuditEvent,
     Entity,
     Lifecycle,
-    Verdict,
     VerdictOutcome,
     encode_verdict,
-    has_derived_facts,
     read_event,
 )
 from streaming.records.avro import Reader, is_avro
@@ -55,9 +51,11 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
+UNKNOWN_OUTCOME: Final = "unknown"
 NOT_YET_KNOWN = Reason(NO_LONGER_KNOWN, "a login, or a start or stop of a job, before that time is no fact yet")
 NULL = b"null"
-OUTCOME_QUOTES = 4
+OUTCOME, DECISION_ID = 4, 4
+"""Quotes of members that requests do not have."""
 
 log = structlog.get_logger()
 _encode = msgspec.json.encode
@@ -67,7 +65,7 @@ class EventParts(QueryParts, gc=False):
     """An audit event with its parts undecoded: to look the query of an access up, nothing more is needed."""
 
     outcome: Literal["success", "failure"] | None = None
-    decision_id: msgspec.Raw = msgspec.Raw()
+    decision_id: str | None = None
     event: msgspec.Raw = msgspec.Raw()
 
 
@@ -91,65 +89,56 @@ class VerdictAnswer(msgspec.Struct):
     policy_version: str
 
 
-def _quotes_beside(parts: EventParts) -> int:
-    """The quotes of what an event of an access has and a request has not, see `quotes_of`."""
-    decision = bytes(parts.decision_id)
-    return OUTCOME_QUOTES + (2 + decision.count(b'"') if decision else 0)
+class RenderedVerdict(msgspec.Struct, frozen=True, gc=False):
+    """Both parts in JSON, around the resource's id. `label`: as what it is counted."""
+
+    access: Pieces
+    answer: Pieces
+    label: Label
 
 
-def _form(version: str) -> Form:
-    """Both parts in JSON, as a verdict by these policies has them."""
-
-    def verdict_answer(decision: Decision) -> bytes:
-        return _encode(VerdictAnswer(_outcome(decision), decision.reasons, version))[1:-1]
-
-    return Form(verdict_answer, _access, _outcome_in)
-
-
-def _access(request: Request) -> bytes:
+def _rendered(
+    request: Request, outcome: VerdictOutcome, reasons: tuple[Reason, ...], version: str, shared: bool = False
+) -> RenderedVerdict:
     subject, resource = request.subject, request.resource
     parts = Entity(subject.type, subject.id), Entity(resource.type, resource.id, resource.properties)
-    return _encode(Access(request.system, parts[0], ActionName(request.action.name), parts[1]))[1:-1]
+    access = _encode(Access(request.system, parts[0], ActionName(request.action.name), parts[1]))[1:-1]
+    answer = _encode(VerdictAnswer(outcome, reasons, version))[1:-1]
+    return RenderedVerdict(pieces_of(access, shared), pieces_of(answer, shared), label(request.system, outcome))
 
 
-def _outcome_in(answer: bytes) -> str:
-    return answer.removeprefix(b'"outcome":"').partition(b'"')[0].decode()
-
-
-class AuditAnswers(Answers):
+class AuditAnswers(AnswerCache[RenderedVerdict]):
     """The verdicts by the policies of one span of time. `facts`: what was known beside them at each moment."""
 
     def __init__(self, policies: Snapshot, trust: frozenset[str], most: int, facts: FactOverlay | None = None) -> None:
-        self._policies, self._facts = policies, facts
-        super().__init__(self._now(), trust, most, _form(policies.version))
+        self._policies, self._facts, self.version = policies, facts, policies.version
+        super().__init__(self._now(), trust | TIME, self._verdict, most)
+
+    def _verdict(self, request: Request, decision: Decision, shared: bool) -> tuple[RenderedVerdict, int]:
+        rendered = _rendered(request, _outcome(decision), decision.reasons, self.version, shared)
+        return rendered, sum(map(len, (*rendered.access, *rendered.answer)))
 
     def follow_facts(self, changed: Iterable[tuple[str, Lookup]]) -> None:
         """Go on with the facts as they are now, which differ in these lookups."""
         self.follow(self._now(), changed)
 
-    def _now(self) -> Snapshot:
+    def _now(self) -> PolicySets:
         """The policies with the facts that are known now. Notes for which moments these, and older ones, are known."""
         facts = self._facts
         self._changed_at = SINCE_EVER if facts is None else facts.changed_at
         self._known_from = SINCE_EVER if facts is None else min(facts.known_from, facts.changed_at)
-        return self._policies if facts is None else self._policies.with_facts(facts)
+        return self._policies.policy_sets if facts is None else self._policies.with_facts(facts).policy_sets
 
-    def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
-        """The snapshot to answer with at a moment (ms), and since when it holds; else the queries know by
-        what they read.
-        """
+    def policies_at(self, at: int | None) -> tuple[PolicySets, int]:
+        """The policies and facts of a moment (ms), and since when these hold."""
+        assert at is not None
         if self._facts is None or at >= self._changed_at:
-            return self.snapshot, self._changed_at
-        return self._policies.with_facts(self._facts, at), FIRST
+            return self.policy_sets, self._changed_at
+        return self._policies.with_facts(self._facts, at).policy_sets, FIRST
 
-    def find(self, parts: QueryParts, resource: bytes, at: int) -> RenderedQuery | None:
-        """The query that is prepared for an event and holds at a moment (ms)."""
-        return None if at < self._known_from else super().find(parts, resource, at)
-
-    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> RenderedQuery | None:
-        """Prepare the query of an event; None: it is too large, or perhaps not everything is known of its time."""
-        assert request.time is not None
-        return None if request.time < self._known_from else super().prepare(parts, resource, request)
+    def knows(self, at: int) -> bool:
+        """Whether everything is known of a moment (ms), so that answers for it may be kept."""
+        return at >= self._known_from
 
 
 class AuditSource(msgspec.Struct, frozen=True):
@@ -191,7 +180,7 @@ class AuditEvaluator:
         """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
         source = self._source
         try:
-            verdict = self._prepared(key, value, offset, at)
+            verdict = self._kept(key, value, offset, at)
             if verdict is None:
                 verdict = self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at)
             return source.verdicts, key, verdict, None
@@ -199,54 +188,59 @@ class AuditEvaluator:
             self.counts[DEAD] += 1
             return rejected(source, offset, refusal, key, value, headers, self._limits)
 
-    def _prepared(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
-        """The verdict by a prepared query, encoded; None: the event is evaluated by itself."""
+    def _kept(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
+        """The verdict by an answer that is kept, encoded; None: the event is evaluated by itself."""
         if value is None or len(value) + len(key or b"") > self._limits.record_in:
             return None
         try:
-            return self._find(key, self._as_json(value), offset, at)
+            value = self._reader.transcode("audit-event", value) if is_avro(value) else value
+            value.decode()  # no decoder checks that undecoded fields are UTF-8
+            return self._find(key, value, offset, at)
         except Exception as failure:  # a bug costs time alone
             if not isinstance(failure, EXPECTED) and not self._has_failed:
                 self._has_failed = True
                 log.warning("audit events are judged the slow way; please report it", error=type(failure).__name__)
             return None
 
-    def _as_json(self, value: bytes) -> bytes:
-        value = self._reader.transcode("audit-event", value) if is_avro(value) else value
-        value.decode()  # no decoder checks that undecoded fields are UTF-8
-        return value
-
     def _find(self, key: bytes | None, value: bytes, offset: int, at: int) -> bytes | None:
         parts = _parts(value)
-        id_, resource, decision = bytes(parts.id), bytes(parts.resource.id), bytes(parts.decision_id) or NULL
-        plain = is_plain(id_) and is_plain(resource) and (decision == NULL or is_plain(decision))
-        if not plain or parts.outcome is None or bytes(parts.event) not in (b"", NULL) or has_many_parts(parts, value):
+        is_access = parts.outcome is not None and bytes(parts.event) in (b"", NULL)
+        if not is_access or not may_be_kept(parts):
             return None
         at = at if parts.time is None else min(at, to_ms(parts.time))
         answers = self._answers_at(at)
-        if answers is None:
+        if answers is None or not answers.knows(at):
             return None
-        query = answers.find(parts, resource, at) or self._prepare(answers, parts, key, value, at)
-        answer = query.answer_for(resource) if query else None
-        if query is None or answer is None or answer.is_large or self._is_pending(query.system, query.derived, at):
+        answer = self._answer(answers, parts, key, value, at)
+        if self._is_pending(answer, at):
             return None
-        if value.count(b'"') != query.quotes + MOMENT_QUOTES[type(parts.time)] + _quotes_beside(parts):
-            decode_json(value)  # raises where a name stands twice
-        resource, request = resource[1:-1], query.request_text
-        encoded = b'%b%d","event_id":%b,%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
-            *(self._head, offset, id_, resource.join(request.pieces)),
-            *(at, parts.outcome.encode(), resource.join(answer.pieces), decision),
-        )
+        encoded = self._encode(offset, parts, answer.rendered, at)
         if record_size(key, encoded) > self._limits.record_out:
             return None
-        self.counts[answer.label] += 1
+        self.counts[answer.rendered.label] += 1
         return encoded
 
-    def _prepare(
+    def _answer(
         self, answers: AuditAnswers, parts: EventParts, key: bytes | None, value: bytes, at: int
-    ) -> RenderedQuery | None:
-        request = self._request(read_event(value, key, self._limits, self._reader), at)
-        return answers.prepare(parts, bytes(parts.resource.id), request)
+    ) -> Answer[RenderedVerdict]:
+        content, repeats = content_of(parts)
+        answer = answers.find(content, parts.resource.id, at)
+        if answer is None:
+            request = self._request(read_event(value, key, self._limits, self._reader), at)
+            answer = answers.add(content, request, repeats, may_share(content))
+        more = OUTCOME if parts.decision_id is None else OUTCOME + DECISION_ID
+        check_members(value, parts, content, repeats, more)
+        return answer
+
+    def _encode(self, offset: int, event: EventParts | AuditEvent, rendered: RenderedVerdict, at: int) -> bytes:
+        """The verdict on an access."""
+        assert event.resource is not None
+        assert event.outcome is not None
+        resource = _encode(event.resource.id)[1:-1]
+        return b'%b%d","event_id":%b,%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
+            *(self._head, offset, _encode(event.id), resource.join(rendered.access), at, event.outcome.encode()),
+            *(resource.join(rendered.answer), _encode(event.decision_id)),
+        )
 
     def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
         """The verdict, encoded. Raises TooLarge."""
@@ -255,23 +249,31 @@ class AuditEvaluator:
         if event.event is not None:
             # It becomes a fact: a login before a revocation would bring back what was revoked.
             moment = claimed if "time" in self._source.trust else at
-            encoded, outcome = self._passed_on(event, key, id_, moment), LIFECYCLE
+            encoded, name = self._passed_on(event, key, id_, moment), label(event.system, LIFECYCLE)
         else:
-            encoded, outcome = self._access(event, key, id_, claimed)
-        self.counts[label(event.system, outcome)] += 1
+            encoded, name = self._access(event, key, offset, claimed)
+        self.counts[name] += 1
         return encoded
 
-    def _access(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> tuple[bytes, str]:
-        """The verdict on an access, encoded, and its outcome.
+    def _access(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> tuple[bytes, Label]:
+        """The verdict on an access, encoded, and as what it is counted.
 
         One that is too large has no reasons. All else says which access it was, by which the monitor finds its request.
         """
-        verdict = self._evaluated(event, id_, at)
-        encoded = encode_verdict(verdict)
+        request, answers = self._request(event, at), self._answers_at(at)
+        version = "" if answers is None else answers.version
+        rendered = _rendered(request, UNKNOWN_OUTCOME, (UNKNOWN,), version)
+        if answers is not None:
+            answer = answers.alone(request)
+            rendered = answer.rendered
+            if self._is_pending(answer, at):
+                rendered = _rendered(request, UNKNOWN_OUTCOME, (NOT_YET_KNOWN,), version)
+        encoded = self._encode(offset, event, rendered, at)
         if record_size(key, encoded) > self._limits.record_out:
-            encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
+            outcome = cast(VerdictOutcome, rendered.label.split()[-1])
+            encoded = self._encode(offset, event, _rendered(request, outcome, (), version), at)
         self._check_size(record_size(key, encoded), self._limits.record_out)
-        return encoded, verdict.outcome
+        return encoded, rendered.label
 
     def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
         """A lifecycle event, encoded. The fact that the monitor derives from it must be no larger than a document."""
@@ -287,9 +289,10 @@ class AuditEvaluator:
         if not fits(size, limit):
             raise TooLarge("the verdict", size, limit)
 
-    def _is_pending(self, system: str, reads: tuple[Lookup, ...], at: int) -> bool:
-        """Whether an access that reads these derived facts happened after an event that is not among them yet."""
-        return bool(reads) and self._facts is not None and self._facts.is_pending(system, reads, at)
+    def _is_pending(self, answer: Answer[RenderedVerdict], at: int) -> bool:
+        """Whether an access that reads derived facts happened after an event that is not among them yet."""
+        reads = () if self._facts is None else derived_reads(answer.basis.lookups)
+        return bool(reads) and self._facts is not None and self._facts.is_pending(answer.basis.system, reads, at)
 
     def _request(self, event: AuditEvent, at: int) -> Request:
         """The access as a request at a moment (ms)."""
@@ -298,32 +301,6 @@ class AuditEvaluator:
         assert event.resource is not None
         request = event.subject, event.action, event.resource, event.context
         return Request(event.id, event.system, *request, at, None, self._limits.claimed_groups)
-
-    def _evaluated(self, event: AuditEvent, id_: str, at: int) -> Verdict:
-        assert event.outcome is not None
-        request, answers = self._request(event, at), self._answers_at(at)
-        decision, version = Decision("error", (UNKNOWN,)), ""
-        if answers is not None:
-            snapshot, _ = answers.snapshot_at(at)
-            decision, version = answer(snapshot, request, answers.trust), snapshot.version
-            if self._facts is not None and has_derived_facts(request.system):
-                reads = derived_reads(PreparedQuery(snapshot, request, answers.trust).reads)
-                if self._is_pending(request.system, reads, at):
-                    decision = Decision("error", (NOT_YET_KNOWN,))
-        return Verdict(
-            id=id_,
-            event_id=event.id,
-            system=event.system,
-            subject=Entity(request.subject.type, request.subject.id),
-            action=ActionName(request.action.name),
-            resource=Entity(request.resource.type, request.resource.id, request.resource.properties),
-            time=at,
-            result=event.outcome,
-            decision_id=event.decision_id,
-            outcome=_outcome(decision),
-            reasons=decision.reasons,
-            policy_version=version,
-        )
 
 
 def _outcome(decision: Decision) -> VerdictOutcome:

@@ -1,65 +1,50 @@
 """Decides request records: bytes in, bytes out. One evaluator for each worker process and snapshot.
 
-Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
+Most requests have an answer that is kept, or is worth keeping: `PartitionEvaluator.kept_answer`. All others, such as
+batches, are decoded and decided one by one.
 """
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 
 from policy import (
-    MAX_NESTING,
+    Batch,
     Decision,
     MalformedRequest,
     Reason,
     Request,
     Snapshot,
     Unanswerable,
-    decode_json,
+    answer,
     to_text,
 )
-from policy.evaluation import Lookup
+from policy.evaluation import AnswerCache, Lookup
 from streaming.enforcer.answers import (
-    MOMENT_QUOTES,
-    REQUEST_BYTES,
-    Answer,
-    Answers,
+    TIME,
     QueryParts,
-    RenderedQuery,
-    has_many_parts,
-    is_plain,
+    RenderedDecision,
+    check_members,
+    content_of,
+    may_be_kept,
+    may_share,
 )
 from streaming.enforcer.ranges import UNLIMITED, Usage
-from streaming.enforcer.rendering import (
-    ANSWER_BYTES,
-    SLOTS,
-    Answered,
-    AnsweredColumns,
-    Beside,
-    DecisionEnvelope,
-    RenderedAnswer,
-    coded,
-    columnar_batch,
-    echo,
-    layout,
-    to_json,
-)
+from streaming.enforcer.rendering import DecisionEnvelope, echo, evaluations, render, to_json
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
 from streaming.enforcer.source import Records, decode_headers, single_header_prefix
-from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
+from streaming.ops.tally import DEAD, Label, label, no_counts
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import (
     DECISIONS,
     ColumnarBatch,
-    DictionaryColumn,
     Outgoing,
     Packed,
     encode_headers,
@@ -70,16 +55,11 @@ from streaming.settings import Limits
 
 log = structlog.get_logger()
 
-TEXT_BYTES = 4096  # longer requests are decided one by one: a batch of decisions is no larger than Arrow can have it
-LARGEST_BYTES = (
-    REQUEST_BYTES + ANSWER_BYTES + (SLOTS + 3) * TEXT_BYTES
-)  # of a decision in columns: the resource's id stands in it a few times
-AROUND_BYTES = 300  # of a decision, beside all that
+COLUMN_BYTES = 16 << 10  # of a decision that travels with others in one column
 HEADERS_KEPT = 1000  # that are alike
 EXPECTED = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest)
 """What an invalid request raises."""
 
-LARGEST_LENGTH = np.iinfo(np.int32).max
 CLOCK_EVERY = 256  # records, for the budget
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
@@ -87,8 +67,15 @@ CARRIED_BYTES = 1024
 _encode = msgspec.json.encode
 
 
-Labelled = tuple[bytes, bytes, bytes, Label]
-"""An answer, and as what it is counted."""
+class Given(NamedTuple):
+    """An answer: its text, up to `claims` and with the request, the evaluations of a batch, as what it is counted."""
+
+    text: bytes
+    evaluations: bytes
+    label: Label
+
+
+Answers = AnswerCache[RenderedDecision]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -135,14 +122,15 @@ class Evaluator:
         """The answers to producers with this trust."""
         answers = self._answers.get(trust)
         if answers is None:
-            answers = self._answers[trust] = Answers(self.snapshot, trust, self.limits.cached_decisions)
+            most, policy_sets = self.limits.cached_decisions, self.snapshot.policy_sets
+            answers = self._answers[trust] = AnswerCache(policy_sets, trust | TIME, render, most)
         return answers
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
         """Go on with other policies and facts; the facts of their layers differ in these lookups, by system."""
         self.snapshot, changed = snapshot, tuple(changed)
         for answers in self._answers.values():
-            answers.follow(snapshot, changed)
+            answers.follow(snapshot.policy_sets, changed)
 
 
 class Clock:
@@ -213,123 +201,82 @@ class PartitionEvaluator(RecordEvaluator):
 
     def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
         """The records to write for these as far as the budget goes. Never raises."""
-        usage, answered, others = usage or Usage(UNLIMITED), list[Answered](), list[tuple[int, Outgoing]]()
-        is_text, may_be_prepared = _is_text(records.values), self._may_be_prepared(records)
-        values, sizes, times = records.texts, records.sizes.tolist(), records.times.tolist()
-        decided = len(values)
-        for number, value in enumerate(values):
+        usage, column, others = usage or Usage(UNLIMITED), dict[int, bytes](), dict[int, Outgoing]()
+        room = min(COLUMN_BYTES, self._limits.record_out - records.longest_key)
+        most = self._limits.record_in - records.longest_key
+        values, sizes, decided = records.texts, records.sizes.tolist(), len(records)
+        for number, (value, offset, at) in enumerate(
+            zip(values, records.offsets.tolist(), records.times.tolist(), strict=True)
+        ):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
-            if may_be_prepared[number]:
-                found = self._answer_prepared(value or b"", is_text, number, times[number])
-                if found is not None:
-                    answered.append(found)
-                    usage.bytes += sizes[number]
-                    continue
+            quick = self._decide_quickly(value, offset, at, room) if value is not None and len(value) <= most else None
+            if quick is not None:
+                column[number] = quick
+                usage.bytes += sizes[number]
+                continue
             made = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
             if made is None:
                 decided = number
                 break
-            others.append((number, made))
-        batches = self._batches(answered, records, others)
-        others.sort(key=lambda pair: pair[0])
-        return Packed(batches, [record for _, record in others], [number for number, _ in others], decided)
+            others[number] = made
+        columns = [self._in_column(column, records)] if column else []
+        return Packed(columns, list(others.values()), list(others), decided)
 
-    def _may_be_prepared(self, records: Records) -> list[bool]:
-        """Which of the records are short enough to be decided in columns, and not nested too deep."""
-        lengths = pc.fill_null(pc.binary_length(records.values), LARGEST_LENGTH).to_numpy()
-        fits = (lengths <= self._longest(records)) & (records.count(b"{[") <= MAX_NESTING)
-        found: list[bool] = fits.tolist()
-        return found
+    def _in_column(self, decisions: Mapping[int, bytes], records: Records) -> ColumnarBatch:
+        """Decisions, by the numbers of their requests."""
+        rows, headers = np.fromiter(decisions, np.int32, len(decisions)), records.header_texts()
+        carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in decisions])
+        values = pa.array(decisions.values(), pa.binary())
+        return ColumnarBatch(records.keys.take(rows), carried.cast(pa.binary()), (values,), rows)
 
-    def _longest(self, records: Records) -> int:
-        """How many bytes a value may have whose decision is made in columns: no decision may be too large there."""
-        around = len(self._envelope.head) + len(self._envelope.tail) + AROUND_BYTES
-        if around + LARGEST_BYTES + records.longest_key > self._limits.record_out:
-            return -1
-        return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
-
-    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int) -> Answered | None:
-        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone."""
+    def _decide_quickly(self, value: bytes, offset: int, at: int, room: int) -> bytes | None:
+        """The decision by an answer that is kept; None: there is none, or it has more bytes than there is room for."""
         try:
-            if not is_text:
-                value.decode()
             parts = _parts(value)
-            deadline, id_, resource = parts.deadline, bytes(parts.id), bytes(parts.resource.id)
             if parts.time is not None:
                 claimed = moment(parts.time)
                 at = claimed if self._trusts_time else at
-            if deadline is not None and not self._context.now <= moment(deadline):
-                return None
-            if not (is_plain(id_) and is_plain(resource)) or parts.evaluations or parts.options:
-                return None
-            found = self._look_up(parts, value, resource, at)
-            if found is None:
-                return None
-            if value.count(b'"') != found[0].quotes + MOMENT_QUOTES[type(parts.time)] + MOMENT_QUOTES[type(deadline)]:
-                decode_json(value)  # raises where a name stands twice; there may be unknown fields, too
+            late = parts.deadline is not None and self._context.now > moment(parts.deadline)
+            answer = None if late else self._answer(parts, value, at)
         except Exception as failure:
             self._note(failure)
             return None
-        return number, id_, resource, at, found[1], found[0].request_text
-
-    def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[RenderedQuery, RenderedAnswer, bytes] | None:
-        """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
-        resource = bytes(parts.resource.id)
-        if has_many_parts(parts, value) or not is_plain(resource):
+        if answer is None:
             return None
-        found = self._look_up(parts, value, resource, at)
-        return None if found is None else (*found, resource)
-
-    def _look_up(
-        self, parts: QueryParts, value: bytes, resource: bytes, at: int
-    ) -> tuple[RenderedQuery, RenderedAnswer] | None:
-        """The same for a request whose form is checked. `resource`: the id in JSON, without escapes."""
-        query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
-        if query is None:
+        text = _encode(parts.resource.id)[1:-1].join(answer.pieces)
+        made = self._envelope.write(offset, _encode(parts.id), answer.system, self._clock.text(at), text)
+        if len(made) > room:
             return None
-        answer = query.answer_for(resource)
-        return None if answer.is_large else (query, answer)
+        self.counts[answer.label] += 1
+        return made
 
-    def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> RenderedQuery | None:
-        if may_name_offsets(parts.context):
+    def _answer(self, parts: QueryParts, value: bytes, at: int) -> RenderedDecision | None:
+        """The answer that is kept for a request; None: it is none that is kept. Raises where it is malformed."""
+        if not may_be_kept(parts):
             return None
+        content, repeats = content_of(parts)
+        answer = self._answers.find(content, parts.resource.id, at)
+        if answer is None:
+            request = None if may_name_offsets(parts.context) else self._request(value, at)
+            if request is None:
+                return None
+            answer = self._answers.add(content, request, repeats, may_share(content))
+        elif not value.isascii():
+            value.decode()  # no decoder checks that undecoded fields are UTF-8
+        check_members(value, parts, content, repeats)
+        return answer.rendered
+
+    def _request(self, value: bytes, at: int) -> Request | None:
         parsed = self._evaluator.parts.request(open_envelope(value), value, at)
-        return self._answers.prepare(parts, resource, parsed) if isinstance(parsed, Request) else None
+        return parsed if isinstance(parsed, Request) else None
 
     def _note(self, failure: Exception) -> None:
         """A bug costs time alone, for the record is decided by itself. It is logged, without the request."""
         if not isinstance(failure, EXPECTED) and not self._has_failed:
             self._has_failed = True
             log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
-
-    def _batches(
-        self, answered: list[Answered], records: Records, others: list[tuple[int, Outgoing]]
-    ) -> list[ColumnarBatch]:
-        if not answered:
-            return []
-        try:
-            columns = AnsweredColumns(*zip(*answered, strict=True))
-            which, distinct = coded(columns.answers)
-            batch = columnar_batch(self._envelope, columns, self._beside(columns, records), which, distinct)
-        except Exception as failure:
-            self._note(failure)
-            others.extend((number, self.decide(*records.row(number))) for number, *_ in answered)
-            return []
-        for answer, count in zip(distinct, np.bincount(which).tolist(), strict=True):
-            self.counts[answer.label] += count
-        return [batch]
-
-    def _beside(self, answered: AnsweredColumns, records: Records) -> Beside:
-        rows = pa.array(answered.rows, pa.int32())
-        texts = {at: self._clock.text(at) for at in sorted(set(answered.times))}
-        indexes = {at: index for index, at in enumerate(texts)}
-        times = np.fromiter(map(indexes.__getitem__, answered.times), np.int32, len(answered.times))
-        headers = records.header_texts()
-        carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in answered.rows])
-        written = DictionaryColumn(pa.array(texts.values(), pa.binary()), times)
-        return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), written, carried.cast(pa.binary()))
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self.open(key, value)
@@ -338,13 +285,13 @@ class PartitionEvaluator(RecordEvaluator):
             at = claimed if "time" in self._source.trust else at
         request_id, system = _encode(envelope.id), _encode(envelope.system)
         given = self.answer_at(envelope, value, at, self._context.now)
-        made = self._assemble(request_id, system, offset, at, given[0] + given[1], given[2])
+        made = self._envelope.write(offset, request_id, system, self._clock.text(at), given.text, given.evaluations)
         if record_size(key, made) > self._limits.record_out:
             made, given = self._too_large(key, envelope, offset, at)
-        self.counts[given[3]] += 1
+        self.counts[given.label] += 1
         return made
 
-    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int) -> tuple[bytes, Labelled]:
+    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int) -> tuple[bytes, Given]:
         """In place of an answer that is too large: `error`, with the request's id whole where there is room for it.
 
         Raises TooLarge where not even that can be written.
@@ -352,8 +299,10 @@ class PartitionEvaluator(RecordEvaluator):
         limit = self._limits.record_out
         why, id_, system = f"the answer has more than {limit} bytes", envelope.id, envelope.system
         for note, name in (("", str), ("; so would its request_id and system, which are shortened", shorten_id)):
-            given = _error(system, "answer-too-large", why + note)
-            made = self._assemble(_encode(name(id_)), _encode(name(system)), offset, at, given[0] + given[1])
+            error = Decision("error", (Reason("answer-too-large", why + note),))
+            given = Given(to_json(error), b"", label(system, error.outcome))
+            named = _encode(name(id_)), _encode(name(system))
+            made = self._envelope.write(offset, *named, self._clock.text(at), given.text)
             size = record_size(key, made)
             if size <= limit:
                 return made, given
@@ -382,64 +331,48 @@ class PartitionEvaluator(RecordEvaluator):
             raise MalformedRequest(f"not a request: {error}") from error
         return open_envelope(value), value
 
-    def _assemble(
-        self, request_id: bytes, system: bytes, offset: int, at: int, answer: bytes, evaluations: bytes = b""
-    ) -> bytes:
-        """A decision record; `answer`: the answer and its request, as `Answer` has them."""
-        parts = layout(self._envelope, b"%d" % offset, request_id, system, self._clock.text(at), (answer,), evaluations)
-        return b"".join(parts)
+    def assemble(self, envelope: Envelope, offset: int, at: int, given: Given, evaluations: bytes) -> bytes:
+        """A decision record. `evaluations`: those of the answer, and what follows them."""
+        named = _encode(envelope.id), _encode(envelope.system)
+        return self._envelope.write(offset, *named, self._clock.text(at), given.text, evaluations)
 
-    def assemble(self, envelope: Envelope, offset: int, at: int, given: Labelled, evaluations: bytes) -> bytes:
-        """A decision record. `evaluations`: as `Answer` has them, and what follows them."""
-        request_id, system = _encode(envelope.id), _encode(envelope.system)
-        return self._assemble(request_id, system, offset, at, given[0] + given[1], evaluations)
-
-    def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Labelled:
+    def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Given:
         """The answer, `at` being the time of evaluation, and `now` the one that its deadline is compared with; ms."""
-        given = self._prepared(value, at) or self._evaluate(envelope, value, at)
-        if envelope.deadline is not None and now > moment(envelope.deadline):
-            return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
-        return given
+        late = envelope.deadline is not None and now > moment(envelope.deadline)
+        given = None if late else self.kept_answer(value, at)
+        if given is not None:
+            return given
+        parsed = self._evaluator.parts.request(envelope, value, at)
+        if late:
+            return _error(parsed, "deadline-exceeded", "the request was judged after its deadline")
+        stale = staleness(parsed, self._context.read)
+        if stale is not None:
+            return _error(parsed, "policies-behind", stale)
+        return given_of(parsed, answer(self._evaluator.snapshot, parsed, self._answers.trust))
 
-    def _prepared(self, value: bytes, at: int) -> Labelled | None:
-        """The answer by a prepared query, `at` being the time of evaluation."""
+    def kept_answer(self, value: bytes, at: int) -> Given | None:
+        """The answer to a request in JSON at a moment (ms) that is kept; None: it is none that is kept."""
         try:
-            found = self._find(_parts(value), value, at)
+            parts = _parts(value)
+            answer = self._answer(parts, value, at)
         except Exception as failure:
             self._note(failure)
             return None
-        if found is None:
-            return None
-        query, answer, resource = found
-        id_, request = resource[1:-1], query.request_text
-        return id_.join(answer.pieces), id_.join(request.pieces), b"", answer.label
-
-    def _evaluate(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
-        """Decide, `at` being the time of evaluation; deadlines are looked at later."""
-        parsed = self._evaluator.parts.request(envelope, value, at)
-        stale = staleness(parsed, self._context.read)
-        if stale is not None:
-            echoed = echo(parsed) if isinstance(parsed, Request) else b""
-            return _error(envelope.system, "policies-behind", stale, echoed)
-        return labelled(envelope.system, self._answers.of(parsed))
+        return (
+            None if answer is None else Given(_encode(parts.resource.id)[1:-1].join(answer.pieces), b"", answer.label)
+        )
 
 
-def labelled(system: str, given: Answer) -> Labelled:
-    """An answer with what it is counted as."""
-    return *given, label(system, outcome_of(given[0]))
+def given_of(parsed: Request | Batch, decision: Decision) -> Given:
+    """A decision as an answer. One for a batch as a whole has no evaluations."""
+    text, name = to_json(decision), label(parsed.system, decision.outcome)
+    if isinstance(parsed, Request):
+        return Given(text + echo(parsed), b"", name)
+    return Given(text, evaluations(parsed, decision) if decision.evaluations else b"", name)
 
 
-def _error(system: str, code: str, message: str, echoed: bytes = b"") -> Labelled:
-    return labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
-
-
-def _is_text(values: pa.BinaryArray) -> bool:
-    """Whether all values are UTF-8."""
-    try:
-        values.cast(pa.string())
-    except pa.ArrowInvalid:
-        return False
-    return True
+def _error(parsed: Request | Batch, code: str, message: str) -> Given:
+    return given_of(parsed, Decision("error", (Reason(code, message),)))
 
 
 def _carried_text(text: bytes) -> bytes | None:

@@ -1,18 +1,21 @@
 """The enforcer: this file reads like the path of a request.
 
-    Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
+    Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ the partition's Kafka transaction
 
-Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in
-`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_range` and `Enforcer._between_batches`.
+All of it happens on the executor that reads the partition. The driver plans, reads the policies, and writes what is a
+batch's own: alerts about policies, changes and history, committed before the decisions that rest on them.
+
+Exactly once rests on three rules, found under their numbers: rule 1 in `PartitionProducer.java` and
+`transaction.Output`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_range` and `Enforcer._between_batches`.
 """
 
 import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
@@ -24,9 +27,10 @@ from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
-from streaming.commit.transaction import Evaluated, Outage, Output, is_unavailable
+from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
+from streaming.commit.transaction import Outage, Output, is_unavailable
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
-from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
+from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
@@ -67,10 +71,29 @@ ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether th
 COMMIT_LOG_SECONDS = 2.0
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
-IDLE = -1  # the batch number of what is written between batches
-
+COMMITTED_AT_ONCE = 50  # idle partitions
+IDLE = -1  # the batch number of what the driver writes
 
 StepObserver = Callable[[Step, int], None]
+
+
+class Sent(NamedTuple):
+    """What tasks have sent of a batch, to be committed: up to where each partition is decided, and when by the driver's
+    clock (ms), by which policies.
+    """
+
+    evaluated: Evaluated
+    ends: Mapping[Partition, int]
+    now: int
+    version: str
+
+    def without(self, committed: Collection[Partition]) -> "Sent":
+        """Those partitions of which it is not known that they are committed."""
+        left = [result for result in self.evaluated.results if result.partition not in committed]
+        return self._replace(evaluated=Evaluated(left))
+
+
+NOTHING_SENT = Sent(Evaluated([]), {}, 0, "")
 
 
 class Enforcer:
@@ -81,12 +104,13 @@ class Enforcer:
         settings: Settings,
         spark: SparkSession,
         output: Output,
+        partitions: PartitionTransactions,
         stop: threading.Event,
         on_step: StepObserver,
         watch: Watch,
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
-        self._watch = watch
+        self._partitions, self._watch = partitions, watch
         self._encodings = open_encodings(settings)
         self._inputs = settings.topics.inputs
         self._admin = admin_client(settings)
@@ -130,7 +154,9 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits = ReadLimits(settings.max_records, settings.weights)
         self._slots = spark.sparkContext.defaultParallelism
-        self._last_commit = time.monotonic()
+        self._last_commit = self._began = time.monotonic()
+        self._committed_at: dict[Partition, float] = {}  # the input partitions
+        self._sent = NOTHING_SENT
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
     def _open_candidate(self) -> Candidate | None:
@@ -162,7 +188,7 @@ class Enforcer:
                 while not self._stop.wait(self._settings.idle_seconds):
                     if not query.isActive:
                         query = self._start_again(query)
-                    self._output.check_workers()
+                    self._partitions.check_workers()
                     check_executors(self._spark, self._settings, self._watch.health)
                     self._slots = count_slots(self._spark) or self._slots
                     if self._fact_lag is not None:
@@ -194,8 +220,9 @@ class Enforcer:
     def _start(self) -> StreamingQuery:
         starts = self._starts()
         self._read_policies()
+        self._commit([])
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
-        self._commit([], starts)
+        self._commit_offsets({at: start for at, start in starts.items() if at not in self._tracker.committed})
         self._outage.end()
         if self._stop.is_set():
             raise Stopping("asked to stop before the query was started")
@@ -255,7 +282,8 @@ class Enforcer:
         self._outage.retry("the end of a batch", decide, self._output.is_unavailable)
 
     def _decide(self, records: DataFrame, range_: OffsetRange, batch: int) -> None:
-        """Evaluate what is not decided of a range, and commit it in one transaction."""
+        """Evaluate what is not decided of a range, and commit each partition in its transaction."""
+        range_ = range_.left(self._tracker.committed)
         with self._during("plan how to read the records"):
             read = self._read(records, range_)
         evaluated, task, version = self._evaluate(read, range_, batch)
@@ -263,17 +291,77 @@ class Enforcer:
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.side_outputs)
+        sent = Sent(evaluated, range_.decided(evaluated.side_outputs), task.now, version)
         try:
-            self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+            self._commit_partitions(sent, batch)
         except CannotWrite:
             self._limits.failed()
             raise
+        finally:
+            if self._fact_lag is not None:  # also of what may be committed
+                self._fact_lag.add(itertools.chain.from_iterable(side.passed_on for side in evaluated.side_outputs))
         self._limits.committed()
-        if self._fact_lag is not None:
-            self._fact_lag.add(itertools.chain.from_iterable(one.passed_on for one in evaluated.side_outputs))
-        self._watch.decided((one.tally for one in evaluated.side_outputs), task.now, version)
-        self._watch.compared(one.compared for one in evaluated.side_outputs)
-        self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.side_outputs))
+
+    def _commit_partitions(self, sent: "Sent", batch: int) -> None:
+        """Commit what tasks have sent of a batch.
+
+        Raises CannotWrite where that is not known of all: the next evaluation shows what is committed of the others.
+        """
+        ends = {result.partition: sent.ends[result.partition] for result in sent.evaluated.results}
+        offsets = self._tracker.to_commit(ends, self._checkpoint.query_id(), batch)
+        self._sent = sent
+        self._on_step("written", batch)
+        results = self._partitions.commit(sent.evaluated.results, offsets, self._committed(ends))
+        committed = {result.partition for result in results if result.status == OK}
+        self._tracker.advance(tp for tp in offsets if (tp.topic, tp.partition) in committed)
+        self._committed_at |= dict.fromkeys(committed, time.monotonic())
+        for result in results:
+            if result.status == OK:
+                self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
+            else:
+                self._watch.partition_failed(result.executor)
+        self._account_for(committed)
+        self._tidy()
+        self._check_results([result for result in results if result.status != OK])
+
+    def _account_for(self, committed: Collection[Partition]) -> None:
+        """Count and log the decisions of partitions that are committed."""
+        sent, self._sent = self._sent, self._sent.without(committed)
+        sides = [side for side in sent.evaluated.side_outputs if side.partition in committed]
+        self._watch.decided((side.tally for side in sides), sent.now, sent.version)
+        self._watch.compared(side.compared for side in sides)
+        self._watch.decisions(itertools.chain.from_iterable(side.decisions for side in sides))
+
+    def _check_results(self, results: Sequence[PartitionResult]) -> None:
+        """Raise for those partitions that could not be evaluated or committed, what has to be done about it."""
+        for result in results:
+            if result.status == REFUSED:
+                raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {result.error}")
+        if any(result.status == FENCED for result in results):
+            self._output.check_owner()
+        if results:
+            failed = results[0]
+            raise CannotWrite(f"the transaction of {failed.topic}-{failed.number} failed: {failed.error}")
+
+    def _move(self, moved: Iterable[PartitionResult]) -> bool:
+        """Take over what is committed of these partitions, by a commit whose answer was lost; whether there are any.
+
+        Or another instance has the job, and has decided them: then this one stops.
+        """
+        moved = list(moved)
+        if not moved:
+            return False
+        self._output.check_owner()
+        for result in moved:
+            self._tracker.move(result.partition, None if result.offset < 0 else result.offset)
+        self._account_for(
+            {result.partition for result in moved if result.offset == self._sent.ends.get(result.partition)}
+        )
+        return True
+
+    def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+        """The committed offsets of partitions; None: there is none."""
+        return {partition: self._tracker.committed.get(partition) for partition in partitions}
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
@@ -299,7 +387,7 @@ class Enforcer:
         return read_range(self._spark, self._settings, range_.starts, ends) if ends else records.limit(0)
 
     def _evaluate(self, records: DataFrame, range_: OffsetRange, batch: int) -> tuple[Evaluated, Task, str]:
-        """What the workers make of the records, and by which policies.
+        """What the workers make of the records, and by which policies; it is sent to Kafka, and not committed.
 
         All over again when they met Avro schemas that had to be asked for, accesses of a time whose policies had to be
         rebuilt, or ones that need a login of the same batch.
@@ -307,38 +395,47 @@ class Enforcer:
         may_rebuild, pending = self._named is not None, PendingFacts()
         while True:
             self._read_policies()
+            if self._policies.has_news or self._lacks_positions():
+                self._commit([])  # what decisions name is known before they are
             snapshots = self._published()
             if self._named is not None:
                 self._named.follow(snapshots, self._policies.policy_offsets())
             if self._candidate is not None:
                 self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
-            published = (*self._past.held(), *snapshots)
-            changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
-            older = self._policies.take_older_facts()
-            with self._during("send the facts to the workers"):
-                facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
-            task = self._task(published, facts, self._budgets(range_), pending)
-            broadcasts = [one.broadcast for one in published]
-            rebuilt_ones = self._named.broadcasts() if self._named is not None else []
-            worker = Worker(
-                task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes, rebuilt_ones
-            )
-            evaluated = self._output.evaluate(records, worker)
-            if not all(which := counted(evaluated.side_outputs)):
-                evaluated = self._output.kept(evaluated, which)
-            needed = itertools.chain.from_iterable(one.needed for one in evaluated.side_outputs)
-            moments = itertools.chain.from_iterable(one.moments for one in evaluated.side_outputs)
+            range_ = range_.left(self._tracker.committed)
+            worker, task = self._worker(snapshots, range_, pending)
+            evaluated = self._partitions.evaluate(records, worker, self._committed(range_.undecided))
+            if self._move(evaluated.of(MOVED)):
+                continue
+            self._check_results([result for result in evaluated.results if result.status != OK])
+            needed = itertools.chain.from_iterable(side.needed for side in evaluated.side_outputs)
+            moments = itertools.chain.from_iterable(side.moments for side in evaluated.side_outputs)
             with self._during("look up Avro schemas"):
                 learned = self._encodings.learn(needed, self._stop)
             with self._during("rebuild policies of the past"):
                 rebuilt = self._past.rebuild(moments)
-            found = may_rebuild and self._resolve(evaluated)
+            resolved = may_rebuild and self._resolve(evaluated)
             may_rebuild = False  # once for a batch: any producer may name any offsets
             missed = overlooked(evaluated.side_outputs, again=bool(pending))
             pending.update(missed)
-            if not learned and not rebuilt and not found and not missed:
+            if not learned and not rebuilt and not resolved and not missed:
                 return evaluated, task, snapshots[-1].version
+
+    def _worker(
+        self, snapshots: tuple[PublishedSnapshot, ...], range_: OffsetRange, pending: PendingFacts
+    ) -> tuple[Worker, Task]:
+        """What decides a range by these snapshots."""
+        published = (*self._past.held(), *snapshots)
+        changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
+        older = self._policies.take_older_facts()
+        with self._during("send the facts to the workers"):
+            facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
+        task = self._task(published, facts, self._budgets(range_), pending)
+        broadcasts = [snapshot.broadcast for snapshot in published]
+        rebuilt = self._named.broadcasts() if self._named is not None else []
+        worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes, rebuilt)
+        return worker, task
 
     def _resolve(self, evaluated: Evaluated) -> bool:
         """Look for the snapshots that answers name and that are not held; whether any was found."""
@@ -458,34 +555,31 @@ class Enforcer:
         topics = self._settings.topics
         return Outputs(dead_letters, VERDICTS if topic in topics.audit else None, topic in topics.answered)
 
-    def _commit(
-        self,
-        results: Iterable[Result],
-        ends: Mapping[Partition, int],
-        evaluated: Evaluated | None = None,
-        batch: int = IDLE,
-    ) -> None:
-        """One transaction: what was evaluated, these results, the pending records of the policies, all offsets.
+    def _commit(self, results: Iterable[Result]) -> None:
+        """One transaction of the driver: these results, the pending records of the policies, the offsets of documents.
 
-        Until it is committed; but raises CannotWrite where it was not, and what was evaluated may be out of date.
+        Until it is committed.
         """
-        checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         results, committed = tuple(results), False
         while not committed:
             said = self._policies.pending()
             self._tracker.unanalysed = self._policies.unanalysed()
-            offsets = self._tracker.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
+            known = {at: end for at, end in self._tracker.committed.items() if at[0] not in self._inputs}
+            offsets = self._tracker.to_commit({**known, **self._policies.positions})
             encoded = self._encodings.encoded(itertools.chain(said, results))
             try:
-                self._output.publish(encoded, offsets, evaluated, lambda: self._on_step("written", batch))
+                self._output.publish(encoded, offsets, lambda: self._on_step("written", IDLE))
                 committed = True
             except CannotWrite as error:
                 committed = self._resume(error, offsets)
-                if not committed and evaluated is not None:
-                    raise
         self._tracker.advance(offsets)
         self._policies.published()
         self._watch.committed(said)
+        self._tidy()
+        self._last_commit = time.monotonic()
+
+    def _tidy(self) -> None:
+        """Drop what only batches before the one that is committed have used."""
         self._broadcasts.tidy()
         self._facts.tidy()
         self._past.tidy()
@@ -493,7 +587,20 @@ class Enforcer:
             self._named.tidy()
         if self._candidate is not None:
             self._candidate.tidy()
-        self._last_commit = time.monotonic()
+
+    def _commit_offsets(self, offsets: Mapping[Partition, int]) -> None:
+        """Commit offsets of input partitions of which nothing is decided, by their transactional ids (rule 1)."""
+        self._outage.retry("the offsets of idle partitions", lambda: self._try_to_commit(offsets))
+
+    def _try_to_commit(self, offsets: Mapping[Partition, int]) -> None:
+        left = {at: end for at, end in offsets.items() if self._tracker.committed.get(at, -1) <= end}
+        to_commit = self._tracker.to_commit(left)
+        results = self._partitions.commit_offsets(to_commit, self._committed(left))
+        committed = {result.partition for result in results if result.status == OK}
+        self._tracker.advance(tp for tp in to_commit if (tp.topic, tp.partition) in committed)
+        self._committed_at |= dict.fromkeys(left, time.monotonic())
+        self._move(result for result in results if result.status == MOVED)
+        self._check_results([result for result in results if result.status not in (OK, MOVED)])
 
     def _resume(self, error: CannotWrite, offsets: Iterable[TopicPartition]) -> bool:
         """Write on with a new producer (rule 1), by the committed offsets (rule 2).
@@ -505,7 +612,7 @@ class Enforcer:
         self._outage.retry(awaited, self._output.reopen)
         group, partitions = self._output.group, [(tp.topic, tp.partition) for tp in offsets]
         found = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
-        return self._tracker.resume(found)
+        return self._tracker.resume(found, partitions)
 
     def _between_batches(self) -> None:
         """Also while there are no requests: policies are read and published, and offsets committed (rule 3)."""
@@ -520,15 +627,29 @@ class Enforcer:
                 self._alert([*self._stale.stuck(), *self._heartbeats.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
-                if overdue or self._policies.has_news or self._tracker.lacks(self._policies.positions):
-                    self._commit([], {})
+                if overdue or self._policies.has_news or self._lacks_positions():
+                    self._commit([])
+                self._commit_offsets(self._idle_offsets())
                 self._outage.end()
         finally:
             self._busy.release()
 
+    def _lacks_positions(self) -> bool:
+        return self._tracker.lacks(self._policies.positions)
+
+    def _idle_offsets(self) -> Offsets:
+        """Of input partitions that were not committed for long: some of them, since batches wait meanwhile.
+
+        Kafka forgets the offsets of a group without members after offsets.retention.minutes.
+        """
+        before = time.monotonic() - self._settings.idle_commit_seconds
+        committed = self._tracker.committed
+        overdue = (at for at in committed if at[0] in self._inputs and self._committed_at.get(at, self._began) < before)
+        return {at: committed[at] for at in itertools.islice(overdue, COMMITTED_AT_ONCE)}
+
     def _alert(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(alerts, {})
+            self._commit(alerts)
             self._watch.committed(alerts)
 
     @contextlib.contextmanager

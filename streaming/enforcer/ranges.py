@@ -50,8 +50,13 @@ class OffsetRange(msgspec.Struct, frozen=True):
         return {partition: count for partition, count in counts.items() if count > 0}
 
     def decided(self, side_outputs: Iterable[SideOutput]) -> Offsets:
-        """Up to where each partition is decided: to the end, or to where the first of its tasks stopped."""
+        """Up to where each partition is decided: to the end, or to where its task stopped."""
         return {**self.ends, **stops(side_outputs)}
+
+    def left(self, committed: Mapping[Partition, int]) -> "OffsetRange":
+        """What is not decided yet."""
+        starts = {partition: max(start, committed.get(partition, start)) for partition, start in self.starts.items()}
+        return OffsetRange(starts, self.ends, self.whole)
 
 
 def _undecided(ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> Offsets:
@@ -66,16 +71,6 @@ def stops(side_outputs: Iterable[SideOutput]) -> Offsets:
         if decided.stopped:
             found[partition] = min(decided.end, found.get(partition, decided.end))
     return found
-
-
-def counted(side_outputs: Iterable[SideOutput]) -> list[bool]:
-    """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it.
-
-    That of the task that stopped counts also where it decided nothing: it says where its partition ends.
-    """
-    side_outputs = list(side_outputs)
-    stopped = stops(side_outputs)
-    return [one.decided.first <= stopped.get(one.partition, one.decided.first) for one in side_outputs]
 
 
 class ReadLimits:

@@ -44,6 +44,10 @@ POLLED_BYTES = 512 << 20  # of all polls at the same time; twice that while Spar
 POLLED_LEAST, POLLED_MOST, POLLED_OF_RANGES = 16, 500, 100
 
 
+# Options of Spark's source by which several tasks read one partition. It has one transaction, which one task writes.
+SPLITTING = frozenset({"minpartitions", "maxrecordsperpartition"})
+
+
 def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` takes precedence."""
     stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
@@ -78,9 +82,10 @@ def session_settings(settings: Settings) -> dict[str, str]:
 
 def connection_options(settings: Settings) -> dict[str, str]:
     """Options of any Kafka source of the job."""
+    own = {name: value for name, value in settings.source.items() if name.lower() not in SPLITTING}
     return {
         **READ_FAST,
-        **settings.source,
+        **own,
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         # By default Spark would read records of aborted transactions too.
         "kafka.isolation.level": "read_committed",
@@ -133,11 +138,16 @@ def range_options(settings: Settings, partitions: int) -> dict[str, str]:
 
 
 def read_range(
-    spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    spark: SparkSession,
+    settings: Settings,
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    tasks: int | None = None,
 ) -> DataFrame:
     """The records of some partitions between these offsets, as the query has those of a batch.
 
-    `starts`: of every input partition; `ends`: of those to read.
+    `starts`: of every input partition; `ends`: of those to read. `tasks`: so many or more, each of one partition; None:
+    one for each partition.
     """
     assigned: dict[str, list[int]] = {}
     for topic, number in ends:
@@ -147,6 +157,7 @@ def read_range(
         "assign": json.dumps(assigned),
         "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
         "endingOffsets": format_offsets(ends),
+        **({} if tasks is None else {"minPartitions": str(tasks)}),
     }
     return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
 
@@ -195,7 +206,6 @@ def start_query(
 
 Int64Array = npt.NDArray[np.int64]
 
-DENSE = 8  # one in so many characters is counted, or more
 _HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4")])
 
 # The same in SQL, and what follows it. The last two numbers are how long these texts are; -1: there are none. Headers
@@ -307,20 +317,6 @@ class Records:
         """The values as Python has them, which are copies."""
         values: list[bytes | None] = self.values.to_pylist()
         return values
-
-    def count(self, characters: bytes) -> npt.NDArray[np.int32]:
-        """How often any of these ASCII characters stands in each value; 0 where that is null."""
-        _, offsets, content = self.values.buffers()
-        ends = np.frombuffer(offsets, np.int32)[self.values.offset : self.values.offset + len(self) + 1]
-        text = np.frombuffer(content or b"", np.uint8)[: ends[-1]]
-        matches = functools.reduce(np.logical_or, (text == character for character in characters))
-        if DENSE * np.count_nonzero(matches) < len(text):
-            # A third of the time of a sum over all characters: 0.13 and 0.33 us a request.
-            return np.diff(np.searchsorted(np.flatnonzero(matches), ends)).astype(np.int32)
-        # A position takes 8 bytes: of brackets alone they would take eight times the records.
-        # One more item, as the last values may be empty; of those numpy returns what follows them.
-        counts = np.add.reduceat(np.append(matches, False).view(np.uint8), ends[:-1], dtype=np.int32)
-        return np.where(np.diff(ends), counts, 0)
 
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""

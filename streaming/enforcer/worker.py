@@ -137,7 +137,7 @@ class Worker:
                 usage.resume()
                 packed, side_output = self._evaluate(records, usage)
                 usage.pause()
-                beside = [_encode(side_output), *itertools.repeat(None, len(packed) - 1)]
+                beside = [*itertools.repeat(None, len(packed) - 1), _encode(side_output)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
                 if side_output.decided.stopped:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
+import structlog
 from confluent_kafka import KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -24,6 +25,8 @@ from streaming.kafka.clients import (
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
 from streaming.topics import TopicNames
+
+log = structlog.get_logger()
 
 ACCEPT = "LOCKKEEPER_ACCEPTED_TOPIC_IDS"
 
@@ -122,6 +125,9 @@ def _fix(settings: Settings, topic: str) -> str:
 
 POLL_SECONDS = 0.002
 FETCH = 1000
+STUCK_SECONDS = 10.0
+"""After so long without a record that is there, the consumer is replaced; then after twice as long, and so on."""
+
 UNAVAILABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_LOG_TRUNCATION"})
 """Errors of librdkafka's own that may pass, like those which Kafka calls retriable."""
 
@@ -142,6 +148,8 @@ class TopicReader:
         self.positions: dict[Partition, int] = {(topic, n): self._logs[topic].start for topic, n in self.partitions}
         self._fetched = dict(self.positions)
         self._ahead: list[Message] = []  # fetched, but behind the ends of the last reading
+        self._lacks_since: float | None = None  # since when nothing came of what is there, monotonic s; None: all did
+        self._patience = STUCK_SECONDS
         self._assign(self.positions)
 
     def read_to_end(self, seconds: float = SECONDS) -> Iterator[Message]:
@@ -169,6 +177,7 @@ class TopicReader:
             yield from self._up_to(ends, time.monotonic() + seconds)
             self._check(topic_ids(self._admin, self._logs, answers_in))
         self.positions.update(ends)
+        self._lacks_since, self._patience = None, STUCK_SECONDS
 
     def _assign(self, positions: Mapping[Partition, int]) -> None:
         self._consumer.assign([TopicPartition(*partition, start) for partition, start in positions.items()])
@@ -195,7 +204,22 @@ class TopicReader:
         while self._lacks(ends):
             yield from self._before(ends, self._fetch())
             if self._lacks(ends) and time.monotonic() > deadline:
+                self._replace_stuck_consumer()
                 raise TimeoutError(f"the ends {ends} are not reached in time, only {self._fetched}")
+
+    def _replace_stuck_consumer(self) -> None:
+        """After a broker was restarted, librdkafka may read a partition no further, for good and without an error
+        (confluentinc/librdkafka#4492). Assigning it once more does not help.
+        """
+        now = time.monotonic()
+        self._lacks_since = self._lacks_since or now
+        if now - self._lacks_since < self._patience:
+            return
+        log.warning("no record comes from Kafka, though there are some; reading on with a new consumer")
+        self._consumer.close()
+        self._consumer = log_reader(self._settings)
+        self._assign(self._fetched)
+        self._lacks_since, self._patience = now, 2 * self._patience
 
     def _lacks(self, ends: Mapping[Partition, int]) -> bool:
         return any(self._fetched[partition] < end for partition, end in ends.items())
@@ -211,8 +235,11 @@ class TopicReader:
                 self._assign(self._fetched)  # librdkafka may have ended the reading of this partition
                 self._checked_ends(RETRIED_SECONDS)  # which fails with the cause, if that is it
                 raise _reading_error(message)
+        before = dict(self._fetched)
         for tp in self._consumer.position([TopicPartition(*partition) for partition in self.partitions]):
             self._fetched[tp.topic, tp.partition] = max(tp.offset, self._fetched[tp.topic, tp.partition])
+        if self._fetched != before:
+            self._lacks_since = None
         return messages
 
     def close(self) -> None:

@@ -318,7 +318,7 @@ class Alignment:
     """Looks beyond the ends of batches."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._admin = admin
+        self._settings, self._admin = settings, admin
         self._consumer: Consumer = head_reader(settings)
         self._behind = True  # not known yet
 
@@ -345,6 +345,7 @@ class Alignment:
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
         while waiting:
             if time.monotonic() > deadline:
+                self._replace_consumer()
                 raise TimeoutError(f"Kafka sent no records of {sorted(waiting)} within {SECONDS:g} s")
             message = self._consumer.poll(POLL_SECONDS)
             if message is None:
@@ -362,6 +363,11 @@ class Alignment:
                 self._consumer.incremental_unassign([TopicPartition(*partition)])
         self._consumer.unassign()
         return found
+
+    def _replace_consumer(self) -> None:
+        """One of librdkafka's may stand still for good, see `TopicReader`."""
+        self._consumer.close()
+        self._consumer = head_reader(self._settings)
 
     def close(self) -> None:
         """Leave Kafka."""

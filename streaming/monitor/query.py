@@ -255,6 +255,7 @@ class MonitorQuery:
         batch: int = -1,
         read_until: int | None = None,
     ) -> None:
+        ends = {**self._tracker.committed, **ends}  # every partition, see rule 3
         offsets = self._tracker.to_commit(ends, checkpoint, batch, read_until)
         written = self._encodings.encoded(results)
         self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))

@@ -22,7 +22,9 @@ from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, 
 from streaming.settings import Settings
 
 Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
-"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
+"""The steps of a batch, in order. `evaluated`: all is sent, in open transactions; `written`: and may be committed;
+`committed`: not yet in Spark's commit log.
+"""
 
 STEPS: tuple[Step, ...] = get_args(Step)
 
@@ -171,6 +173,18 @@ class Metrics(JobMetrics):
             buckets=RECORDS,
             registry=self.registry,
         )
+        self._transactions = self._counter(
+            "lockkeeper_partition_transactions_total",
+            "Transactions of input partitions. executor: where; result: `committed`, or `failed`: the partition is "
+            "evaluated again.",
+            {"executor": (), "result": ("committed", "failed")},
+        )
+        self._commits = Histogram(
+            "lockkeeper_partition_commit_seconds",
+            "Of an input partition's transaction, from its offset to its commit; those of an executor overlap.",
+            buckets=DURATION,
+            registry=self.registry,
+        )
         self._last_commit = Gauge(
             "lockkeeper_last_commit_timestamp_seconds", "Unix time of the last transaction.", registry=self.registry
         )
@@ -250,6 +264,15 @@ class Metrics(JobMetrics):
         self._records.observe(records)
         for step, took in steps:
             self._step.labels(step).observe(took)
+
+    def partition_committed(self, executor: str, seconds: float) -> None:
+        """Count a transaction of an input partition."""
+        self._transactions.labels(executor, "committed").inc()
+        self._commits.observe(seconds)
+
+    def partition_failed(self, executor: str) -> None:
+        """Count a transaction of an input partition of which it is not known that it is committed."""
+        self._transactions.labels(executor, "failed").inc()
 
     def committed(self, at: float) -> None:
         """Note a transaction. `at`: Unix time, s."""

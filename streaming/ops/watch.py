@@ -122,8 +122,17 @@ class Watch(QueryWatch):
             trace = BatchTrace(self._name, batch.number, batch.began, batch.steps, batch.version, batch.counts)
             self._tracing.batch(trace, batch.traces, failure)
 
+    def partition_committed(self, executor: str, seconds: float) -> None:
+        """The transaction of an input partition is committed, on this executor, which took so long."""
+        self.metrics.partition_committed(executor, seconds)
+        self.metrics.committed(time.time())
+
+    def partition_failed(self, executor: str) -> None:
+        """Of the transaction of an input partition it is not known that it is committed."""
+        self.metrics.partition_failed(executor)
+
     def committed(self, records: Iterable[AnyRecord]) -> None:
-        """A transaction of the enforcer is committed; `records`: its records, alerts among them."""
+        """A transaction of the driver is committed; `records`: its records, alerts among them."""
         self.metrics.committed(time.time())
         self.alerted(records)
 

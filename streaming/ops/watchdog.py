@@ -1,6 +1,6 @@
 """Logs what the job waits for: each step that takes long, and records that wait while none is decided.
 
-A thread of its own looks, as the thread that waits cannot. `Watchdog.during` names a step of the calling thread.
+Threads of its own look, as the thread that waits cannot. `Watchdog.during` names a step of the calling thread.
 """
 
 import contextlib
@@ -95,30 +95,35 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Look at it, in a thread of its own, while the context is open."""
+        """Look at it while the context is open: in two threads, for Kafka may be slow to say what waits."""
         over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(LOOK_SECONDS):
-                try:
-                    self.look()
-                except Exception as failure:  # what watches must not end before what it watches
-                    log.error("the watchdog failed; please report it", error=f"{type(failure).__name__}: {failure}")
-
-        thread = threading.Thread(target=look, name="watchdog", daemon=True)
-        thread.start()
+        looks = {"watchdog-steps": self.look_at_steps, "watchdog-records": self.look_at_records}
+        threads = [
+            threading.Thread(target=_repeat, args=(look, over), name=name, daemon=True) for name, look in looks.items()
+        ]
+        for thread in threads:
+            thread.start()
         try:
             yield
         finally:
             over.set()
-            thread.join(END_SECONDS)
+            for thread in threads:
+                thread.join(END_SECONDS)
 
     def look(self) -> None:
         """Log the steps that take long, and note whether records wait."""
+        self.look_at_steps()
+        self.look_at_records()
+
+    def look_at_steps(self) -> None:
+        """Log the steps that take long. Asks neither Kafka nor, for longer than a moment, Java."""
         if self._health.waits_since is None:  # else the log says already what it waits for, and that it is Kafka
             for thread, steps in list(self._steps.items()):
                 for step in steps[-1:]:
                     self._log_slow(thread, step)
+
+    def look_at_records(self) -> None:
+        """Note now and then whether records wait, which Kafka is asked for."""
         if self._clock() - self._asked_at >= LAG_SECONDS:
             self._ask()
 
@@ -173,6 +178,14 @@ class Watchdog:
             self._describing.start()
             self._describing.join(DESCRIBE_SECONDS)
         return {**machine(), **(found or {"spark": f"does not answer within {DESCRIBE_SECONDS:g} s"})}
+
+
+def _repeat(look: Callable[[], None], over: threading.Event) -> None:
+    while not over.wait(LOOK_SECONDS):
+        try:
+            look()
+        except Exception as failure:  # what watches must not end before what it watches
+            log.error("the watchdog failed; please report it", error=f"{type(failure).__name__}: {failure}")
 
 
 def place_of(frame: FrameType | None) -> str:

@@ -8,18 +8,9 @@ import msgspec
 
 from policy import Grant, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
-from streaming.report import (
-    DAY,
-    MINUTE,
-    MOST_STEPS,
-    OUTCOMES,
-    SECOND,
-    ConsumerRecord,
-    DecisionSummary,
-    Reason,
-    Span,
-    read_decision,
-)
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
+from streaming.report import OUTCOMES, DecisionSummary, Reason, read_decision
 from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
 from streaming.report.untrusted import BoundedCounter, Ranking
 

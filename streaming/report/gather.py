@@ -1,23 +1,21 @@
 """The parts of a report put together: what is read from which topic, in which order."""
 
 import contextlib
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
-from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from policy import Grant, Snapshot, StatementId
 from policy.analysis import Statement, statements
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, log_reader, partitions_of, topic_ids
-from streaming.kafka.committed import SECONDS, records_between
+from streaming.history.ranges import Progress, Topics, watched
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import Span
+from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
-from streaming.report import ConsumerRecord, Span
 from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
 from streaming.report.incidents import (
     AlertTotals,
@@ -27,15 +25,12 @@ from streaming.report.incidents import (
     sum_up_changes,
     sum_up_dead_letters,
 )
-from streaming.report.requests import AnswerIndex, DenialTotals, Range, Replay, analyse_requests
+from streaming.report.requests import AnswerIndex, DenialTotals, Replay, analyse_requests
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
-REPORT_EVERY, REPORT_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
-
-Progress = Callable[[str], None]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -97,12 +92,12 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
     answered = AnswerIndex(topic_ids(admin, names.requests))
-    written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
+    written = watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
     decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
-    requests = _watched(topics.at(answered.ranges()), "requests", progress)
+    requests = watched(topics.at(answered.ranges()), "requests", progress)
     replayed = analyse_requests(_in_json("request", requests, deserializer), answered, trust, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
@@ -147,94 +142,3 @@ def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, St
     for key, document_history in policies.store.histories.items():
         if (version := document_history.in_force) is not None:
             yield str(key), StoredVersion(topics[key.system], version.order, version.at)
-
-
-def _watched(records: Iterable[ConsumerRecord], what: str, progress: Progress) -> Iterator[ConsumerRecord]:
-    """The records as they come, and every few seconds how many they were; at the end too."""
-    reported_at, count = time.monotonic(), 0
-    for count, record in enumerate(records, 1):
-        yield record
-        if count % REPORT_EVERY == 0 and time.monotonic() - reported_at > REPORT_EVERY_SECONDS:
-            reported_at = time.monotonic()
-            progress(f"read {count:,} {what} …")
-    progress(f"read {count:,} {what}")
-
-
-Offsets = dict[Partition, int]
-
-# Producers date their records and brokers the ends of transactions, so times run backwards in a topic by as much as a
-# transaction may take: Kafka's `transaction.max.timeout.ms`, unless it was changed.
-DISORDER_MS = 900_000
-
-
-class Topics:
-    """A cluster's topics as one report sees them: nothing that is written after it began is in it."""
-
-    def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._settings, self._admin = settings, admin
-
-    def in_span(self, topics: Iterable[str], span: Span) -> Iterator[ConsumerRecord]:
-        """The records with a time in ``span``, found by Kafka's index of times.
-
-        One that is dated more than `DISORDER_MS` before what was written ahead of it may be missing at the end.
-        Raises KafkaException and TimeoutError when the cluster does not answer.
-        """
-        partitions = partitions_of(self._admin, topics)
-        ends = last_stable_offsets(self._admin, partitions)
-        starts = self._since(ends, span.start)
-        until = self._since(ends, span.end + DISORDER_MS)
-        yield from (record for record in self._read(starts, until) if span.start <= record.at < span.end)
-
-    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
-        """The records from the topics' beginning to the last before ``moment`` (ms). Raises as `in_span`."""
-        partitions = partitions_of(self._admin, topics)
-        ends = last_stable_offsets(self._admin, partitions)
-        until = self._since(ends, moment + DISORDER_MS)
-        yield from (r for r in self._read(first_offsets(self._admin, partitions), until) if r.at < moment)
-
-    def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
-        """The records at these offsets, as far as they are still there. Raises as `in_span`."""
-        if not ranges:
-            return
-        there = set(partitions_of(self._admin, {topic for topic, _ in ranges}))
-        wanted = {partition: found for partition, found in ranges.items() if partition in there}
-        first, ends = first_offsets(self._admin, wanted), last_stable_offsets(self._admin, wanted)
-        starts = {partition: max(found.first, first[partition]) for partition, found in wanted.items()}
-        yield from self._read(
-            starts, {partition: min(found.end, ends[partition]) for partition, found in wanted.items()}
-        )
-
-    def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[ConsumerRecord]:
-        return map(record_of, records_between(self._settings, starts, ends))
-
-    def _since(self, ends: Mapping[Partition, int], moment: int) -> Offsets:
-        """The first offset at or after a moment (ms) in each partition; its end when there is none."""
-        if not ends:
-            return {}
-        with contextlib.closing(log_reader(self._settings)) as consumer:
-            return dict(_found(consumer, ends, moment))
-
-
-def _found(consumer: Consumer, ends: Mapping[Partition, int], moment: int) -> Iterator[tuple[Partition, int]]:
-    wanted = [TopicPartition(*partition, moment) for partition in ends]
-    for tp in consumer.offsets_for_times(wanted, timeout=SECONDS):
-        end = ends[tp.topic, tp.partition]
-        yield (tp.topic, tp.partition), min(tp.offset, end) if tp.offset >= 0 else end
-
-
-def record_of(message: Message) -> ConsumerRecord:
-    """A consumed record; an empty key or value and none are the same."""
-    return ConsumerRecord(
-        message.topic() or "",
-        message.partition() or 0,
-        message.offset() or 0,
-        message.timestamp()[1],
-        message.key() or b"",
-        message.value() or b"",
-        tuple(map(_header, message.headers() or ())),
-    )
-
-
-def _header(header: Any) -> tuple[str, bytes]:
-    name, value = header
-    return name, value.encode() if isinstance(value, str) else value or b""

@@ -9,7 +9,9 @@ import msgspec
 
 from policy import Document, DocumentStore, Key, Version
 from policy.analysis import document_contents
-from streaming.report import Alert, ConsumerRecord, Span, read_alert
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import Span
+from streaming.report import Alert, read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
 

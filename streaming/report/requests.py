@@ -11,8 +11,10 @@ from policy.analysis import uses
 from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
+from streaming.history.ranges import Range
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
-from streaming.report import OUTCOMES, ConsumerRecord, DecisionSummary
+from streaming.report import OUTCOMES, DecisionSummary
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 CHUNK = 1 << 16  # offsets
@@ -20,13 +22,6 @@ MOST_CHUNKS = 1 << 10  # 64 MiB, for 67 million requests
 MOST_ITEMS = 1_000_000  # evaluations of batches
 BATCH = len(OUTCOMES) + 1
 CODES: Mapping[Outcome, int] = {outcome: number for number, outcome in enumerate(OUTCOMES, 1)}
-
-
-class Range(msgspec.Struct, frozen=True):
-    """Offsets of one partition from ``first`` up to, not including, ``end``."""
-
-    first: int
-    end: int
 
 
 class AnswerIndex:

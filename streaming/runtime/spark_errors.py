@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -77,10 +77,11 @@ def _is_full(place: str) -> bool:
     return False
 
 
-def task_failure(error: Exception, plan: Any) -> JobStopped | None:
+def task_failure(error: Exception, starts: Sequence[tuple[tuple[str, int], int | None]]) -> JobStopped | None:
     """What to raise in place of an error of Spark's: a task failed as often as it is tried; None: it is another error.
 
-    `plan`: Java's physical plan that the tasks ran. The message names the records that the task had to evaluate.
+    `starts`: of each task, in order, the input partition whose records it had to evaluate, and from which offset. The
+    message names them.
     """
     failed = TASK_FAILED.search(str(error))
     if failed is None:
@@ -88,20 +89,18 @@ def task_failure(error: Exception, plan: Any) -> JobStopped | None:
     text = str(error)[failed.start() :]
     cause = without_stack(text.partition("Lost task")[2].partition(": ")[2] or text).partition(". Consider setting")[0]
     return JobStopped(
-        f"a task failed {failed[2]} times, over {_records(plan, int(failed[1]))}: {cause}. If a Python worker was "
+        f"a task failed {failed[2]} times, over {_records(starts, int(failed[1]))}: {cause}. If a Python worker was "
         "killed, it may have lacked memory: give it more, or set `max_records` lower. If it fails again over the same "
         "records, one of them may be the cause: report it"
     )
 
 
-def _records(plan: Any, task: int) -> str:
-    """The records that a task of a micro-batch reads, by partition and offsets."""
-    try:
-        read = plan.execute().partitions()[task].inputPartition().get().offsetRange()
-        place = f"{read.topicPartition().topic()}-{read.topicPartition().partition()}"
-        return f"the records of {place} from offset {read.fromOffset()} up to {read.untilOffset() - 1}"
-    except (Py4JError, TypeError, AttributeError, IndexError):  # another version of Spark
+def _records(starts: Sequence[tuple[tuple[str, int], int | None]], task: int) -> str:
+    """The records of a task, by partition and offset."""
+    if task >= len(starts):
         return f"the records of its partition {task}"
+    (topic, number), start = starts[task]
+    return f"the records of {topic}-{number} from offset {start or 0}"
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Work, all_systems, to_text
-from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, refused, said, widenings
+from policy.analysis import Analysis, Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, refused, said
 from streaming.kafka.clients import Partition
 from streaming.records.change import ChangeWidens, widens_record
 from streaming.records.formats import Result
@@ -160,9 +160,8 @@ class Changes:
     def _found(self, change: _Change) -> list[Result]:
         """The alerts, and what it widens. Whatever goes wrong here must not stop decisions, nor pass in silence."""
         try:
-            policy_set = change.policy_set()
-            alerts = list(self._alerts(change, policy_set, Work(MOST_STEPS, self._analysis.give_way)))
-            return [*alerts, self._widens(change, self._widenings(change, policy_set))]
+            analysis = self._analyse(change)
+            return [*self._alerts(change, analysis), self._widens(change, analysis.widenings)]
         except Exception as error:
             documents = list(map(str, change.documents))
             log.exception("what a change opens could not be worked out; please report it", documents=documents)
@@ -170,10 +169,10 @@ class Changes:
             unknown = [unknown_escalation(self._alerts_topic, one.newest, why) for one in change.documents.values()]
             return [*unknown, self._widens(change, Widenings(complete=False))]
 
-    def _widenings(self, change: _Change, policy_set: PolicySet) -> Widenings:
+    def _analyse(self, change: _Change) -> Analysis:
         since = min(one.first.at for one in change.documents.values())
         work = Work(MOST_STEPS, self._analysis.give_way)
-        return widenings(all_systems()[change.system], policy_set, _edits(change), since, work)
+        return analyse(all_systems()[change.system], change.policy_set(), _edits(change), since, work)
 
     def _widens(self, change: _Change, found: Widenings) -> Result:
         ordered = sorted(change.documents.values(), key=lambda one: one.newest.offset)
@@ -189,10 +188,8 @@ class Changes:
         )
         return widens_record(self._changes_topic, widens, self._most_bytes)
 
-    def _alerts(self, change: _Change, policy_set: PolicySet, work: Work) -> Iterator[Result]:
+    def _alerts(self, change: _Change, analysis: Analysis) -> Iterator[Result]:
         """One alert for each record that opened something, the last one where several together did."""
-        since = min(one.first.at for one in change.documents.values())
-        analysis = analyse(all_systems()[change.system], policy_set, _edits(change), since, work)
         published = {one.newest.document: one.newest for one in change.documents.values()}
         by_record: dict[PublishedDocument, list[Escalation]] = {}
         for one in analysis.escalations:

@@ -21,9 +21,9 @@ from policy import (
 from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
+from streaming.history.records import ConsumerRecord
 from streaming.records.answered import offsets_in, read_answer
 from streaming.records.formats import shorten_id
-from streaming.report import ConsumerRecord
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
 

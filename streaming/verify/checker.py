@@ -14,11 +14,11 @@ import msgspec
 
 from policy import MalformedRequest
 from streaming.client.decision import Decision, Place, Unreadable, read_decision
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.schemas import Kind
-from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of
@@ -100,11 +100,10 @@ class _Requests:
 
 
 class _Output:
-    """One partition of the decisions topic: what its records so far have named."""
+    """One partition of the decisions topic: what its records so far have named, by the partition of their requests."""
 
     def __init__(self) -> None:
-        self.offset = -2
-        self.named: tuple[str, dict[str, int]] | None = None
+        self.named: dict[Partition, tuple[int, str, dict[str, int]]] = {}  # with the offset of the decision
         self.order: collections.OrderedDict[tuple[bytes, str, int], int] = collections.OrderedDict()
 
 
@@ -230,14 +229,16 @@ class Checker:
     def _check_output(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
         """The record against those before it in its partition."""
         output, named = self._outputs[record.partition], _named(decision, self._facts_topic)
-        if output.named is not None:
-            version, before = output.named
-            # Markers of transactions take an offset each: neighbours belong to one.
-            if record.offset == output.offset + 1 and (version, before) != (decision.policy_version, named):
+        asked = source.topic, source.partition
+        if asked in output.named:
+            last, version, before = output.named[asked]
+            # Markers of transactions take an offset each: of two neighbours from one partition, a transaction has both.
+            # Those of other partitions have transactions of their own, which may be open side by side.
+            if record.offset == last + 1 and (version, before) != (decision.policy_version, named):
                 self._violated("mixed_snapshots", record, f"{version} {before}", f"{decision.policy_version} {named}")
             if back := {topic: at for topic, at in named.items() if at < before.get(topic, -1)}:
                 self._violated("offsets_back", record, f"at least {before}", str(back))
-        output.offset, output.named = record.offset, (decision.policy_version, named)
+        output.named[asked] = record.offset, decision.policy_version, named
         for topic, offset in named.items():
             if topic in self._acknowledged:
                 self._acknowledged[topic].name(offset, record.at)

@@ -19,6 +19,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 
 from policy import to_text
+from streaming.history.records import record_of
+from streaming.history.span import Span
 from streaming.kafka.clients import (
     SECONDS,
     Partition,
@@ -34,8 +36,6 @@ from streaming.kafka.clients import (
 from streaming.kafka.committed import records_by_time
 from streaming.kafka.publish import UNKNOWN_OFFSET, await_visible, resolve_unknown_offsets
 from streaming.records.registry import Deserializer
-from streaming.report import Span
-from streaming.report.gather import record_of
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.topics import dead_letters_of

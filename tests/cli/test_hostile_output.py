@@ -37,6 +37,7 @@ DRIVEN = {
         "policy diff",
         "policy get",
         "policy lint",
+        "policy review",
     ),
     *("policy log", "policy rollback", "policy show", "policy status", "policy test"),
 }
@@ -53,6 +54,7 @@ OWN = {  # commands that print nothing that others wrote
     ),
     *("console", "playground"),  # their pages: tests/console
     *("demo", "monitor", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
+    "replay",  # needs Spark: its lines are printed in tests/cli/test_replay.py
 }
 
 
@@ -135,6 +137,7 @@ def test_documents_and_requests_in_files(lockkeeper: Command, folder: Path, tmp_
             check(lockkeeper("policy", "lint", path, *options), as_json)
             check(lockkeeper("policy", "diff", str(folder), path, "--requests", str(asked), *options), as_json)
             check(lockkeeper("policy", "diff", path, str(folder), *options), as_json)
+            check(lockkeeper("policy", "review", str(folder), path, *options), as_json)
             check(lockkeeper("policy", "test", str(cases), "--policies", path, *options), as_json)
             check(lockkeeper("who-can", HOSTILE, HOSTILE, "--system", "lenses6", "--policies", path, *options), as_json)
             check(lockkeeper("what-can", "user:dana", "--system", "lenses6", "--policies", path, *options), as_json)
@@ -143,6 +146,7 @@ def test_documents_and_requests_in_files(lockkeeper: Command, folder: Path, tmp_
             )
         for form in ("markdown", "sarif"):
             check(lockkeeper("policy", "diff", str(folder), path, "--format", form))
+        check(lockkeeper("policy", "review", str(folder), path, "--sarif"), as_json=True)
         check(lockkeeper("export", "kafka-acls", path))
     check(lockkeeper("policy", "lint", HOSTILE))
     check(lockkeeper("policy", HOSTILE))

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.cli.test_comparing import commit, git
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(sys.executable).parent
 WORKFLOW = ROOT / "deploy/examples/github-actions.yaml"
+GITLAB = ROOT / "deploy/examples/gitlab-ci.yaml"
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 CASES = """
 system: lenses6
@@ -62,11 +63,18 @@ def _commands(job: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 def _run(
     job: str, checkout: Path, expressions: Mapping[str, str], **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a job as a runner does: each command by `bash -e`, until one fails. Returns the last one's output."""
+    """Run a job of GitHub's workflow, see `_run_all`."""
+    return _run_all(_commands(job), checkout, expressions, **variables)
+
+
+def _run_all(
+    commands: Iterable[tuple[str, Mapping[str, str]]], checkout: Path, expressions: Mapping[str, str], **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run commands as a runner does: each by `bash -e`, until one fails. Returns the last one's output."""
     summary = checkout.parent / "summary.md"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOCKKEEPER_")}
     runner = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), **variables}
-    for command, given in _commands(job):
+    for command, given in commands:
         own = {name: _evaluated(text, expressions) for name, text in given.items()}
         env = {**inherited, "PATH": f"{SCRIPTS}:{os.environ['PATH']}", **runner, **own}
         done = subprocess.run(
@@ -87,9 +95,10 @@ def _evaluated(text: str, expressions: Mapping[str, str]) -> str:
     return re.sub(r"\$\{\{ *(.*?) *\}\}", lambda found: expressions[found[1]], text)
 
 
-def test_the_workflow_is_valid_by_the_schema_of_github() -> None:
-    """The copy of it that check-jsonschema has."""
-    command = [str(SCRIPTS / "check-jsonschema"), "--builtin-schema", "vendor.github-workflows", str(WORKFLOW)]
+@pytest.mark.parametrize(("schema", "path"), [("github-workflows", WORKFLOW), ("gitlab-ci", GITLAB)])
+def test_the_workflow_is_valid_by_the_schema_of_its_host(schema: str, path: Path) -> None:
+    """The copy of it that check-jsonschema has; those of GitLab have regular expressions of JavaScript."""
+    command = [str(SCRIPTS / "check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -99,12 +108,48 @@ def test_a_pull_request_gets_a_summary_and_its_differences_beside_the_lines(chec
     (checkout / "policies" / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
     commit(checkout)
     done = _run("review", checkout, {}, GITHUB_BASE_REF="main")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 1
     summary = (checkout.parent / "summary.md").read_text()
-    assert summary.startswith("### Policies: 2 differences; no requests were compared\n")
+    assert summary.startswith("## Policy review: fails: 2 widenings outside of the allow-list\n")
+    assert "| `user:dana` |" in summary
     [run] = json.loads((checkout / "policies.sarif").read_text())["runs"]
-    places = [result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]]
-    assert sorted(places) == ["policies/group.yaml", "policies/wide.yaml"], "relative, else they are shown nowhere"
+    places = {result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]}
+    assert places == {"policies/wide.yaml"}, "relative, else they are shown nowhere"
+
+
+ALLOWED = "- {resource: 'kafka:topic:prod/main/*', document: lenses6/Role/wide, reason: the team grows}\n"
+
+
+@pytest.mark.parametrize(("branch", "code"), [("main", 0), ("change", 1)])
+def test_a_change_may_open_what_the_list_of_its_base_allows_not_what_its_own_does(
+    checkout: Path, branch: str, code: int
+) -> None:
+    git(checkout, "checkout", "--quiet", branch)
+    (checkout / "may-widen.yaml").write_text(ALLOWED)
+    commit(checkout)
+    git(checkout, "push", "--quiet", "origin", f"{branch}:{branch}-allows")
+    git(checkout, "fetch", "--quiet")
+    git(checkout, "checkout", "--quiet", "-B", "wider")
+    (checkout / "policies" / "wide.yaml").write_text(ROLE.format(name="wide", topic="*"))
+    (checkout / "policies" / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
+    commit(checkout)
+    base = "main-allows" if branch == "main" else "main"
+    assert _run("review", checkout, {}, GITHUB_BASE_REF=base).returncode == code
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_merge_request_of_gitlab_is_reviewed_in_the_same_way(checkout: Path, allowed: bool) -> None:
+    if allowed:
+        (checkout / "may-widen.yaml").write_text(ALLOWED)
+        commit(checkout)
+    base = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=True)
+    (checkout / "policies" / "wide.yaml").write_text(ROLE.format(name="wide", topic="*"))
+    (checkout / "policies" / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
+    commit(checkout)
+    commands = [(line, {}) for line in yaml.safe_load(GITLAB.read_text())["policies"]["script"] if "pip " not in line]
+    done = _run_all(commands, checkout, {}, CI_MERGE_REQUEST_DIFF_BASE_SHA=base.stdout.strip())
+    assert done.returncode == (0 if allowed else 1)
+    assert "| `user:dana` |" in (checkout / "review.md").read_text()
 
 
 def test_a_pull_request_fails_at_the_first_thing_that_is_wrong(checkout: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from streaming.client import (
@@ -258,6 +259,26 @@ def test_answers_on_a_partition_that_was_added_later_are_read(
     found: list[Any] = []
     wait_until(lambda: bool(found.extend(consumer.receive()) or found), "the record is read", 15)
     assert found[0].partition() == 1
+    consumer.close()
+
+
+def test_a_consumer_from_which_nothing_comes_is_replaced_and_no_answer_is_missed(
+    world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of librdkafka's after a restart of the broker; here it is paused."""
+    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.5)
+    create_topics(world.admin, elsewhere.topics, partitions=1)
+    topic, requests = elsewhere.topics.decisions, elsewhere.topics.requests[0]
+    consumer, found = TopicConsumer(elsewhere, [topic, dead_letters_of(requests)], [requests]), list[Any]()
+    consumer.seek_to_end()
+    for number in range(20):
+        world.producer.produce(topic, b"%d" % number, partition=0)
+        assert world.producer.flush(10) == 0
+        if number == 9:
+            wait_until(lambda: found.extend(consumer.receive()) or len(found) == 10, "the first half is read", 15)
+            consumer._consumer.pause([TopicPartition(topic, 0)])
+    wait_until(lambda: found.extend(consumer.receive()) or len(found) >= 20, "the others are read", 15)
+    assert [message.value() for message in found] == [b"%d" % number for number in range(20)]
     consumer.close()
 
 

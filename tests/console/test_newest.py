@@ -9,7 +9,7 @@ import pytest
 from policy import to_text
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.search import Query
-from streaming.report import Span
+from streaming.history.span import Span
 from tests.brokers import TestBroker
 from tests.stream.world import World
 

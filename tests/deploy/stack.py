@@ -7,11 +7,14 @@ import sys
 import urllib.request
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from streaming.settings import Settings, load_settings
+from streaming.topics import TopicNames
 from tests.brokers import free_port, has_image
 from tests.deploy.files import ROOT, read_yaml
 from tests.waiting import wait_until
@@ -28,6 +31,15 @@ QUESTION = {
 TOKEN = "local-development-only"
 START_SECONDS = 600.0
 MEMORY = "2g"  # what docs/pages/guides/deploy.md says that the job needs
+
+
+class StackWorld(NamedTuple):
+    """What `tests.stream.world.World` has of topics that are there."""
+
+    settings: Settings
+    names: TopicNames
+    admin: AdminClient
+    producer: Producer
 
 
 class Stack:
@@ -105,6 +117,13 @@ class Stack:
     def settings(self) -> Settings:
         """What the services have, with the broker's address on this machine."""
         return load_settings(ROOT / SETTINGS, {"LOCKKEEPER_BOOTSTRAP_SERVERS": self.bootstrap})
+
+    @property
+    def world(self) -> "StackWorld":
+        """The stack as scenarios of `make chaos` know it."""
+        client: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": "2"}
+        producer = Producer({**client, "linger.ms": "0"})
+        return StackWorld(self.settings, self.settings.topics, AdminClient(client), producer)
 
     def decision(self) -> bool:
         """What the job decides for a request from this machine."""

@@ -20,7 +20,10 @@ WRITERS = {
     NAMES.facts: {JOB, f"{JOB}-facts"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
-    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
+    **{
+        topic: {JOB}
+        for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.access_changes, NAMES.verdicts, NAMES.history)
+    },
     **{f"{topic}.dlq": {JOB} for topic in (NAMES.requests[0], NAMES.audit[0])},
 }
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
@@ -44,7 +47,7 @@ def _may(operation: str, type_: str, name: str) -> set[str]:
 def test_the_writers_of_each_topic_are_those_of_the_table() -> None:
     assert {topic: _may("Write", "topic", topic) for topic in WRITERS} == WRITERS
     assert WRITERS.keys() == {spec.name for spec in topic_specs(NAMES)}
-    rows = dict(re.findall(r"^\| `([\w.<>]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.<>-]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
     documented = {
         topic.replace("<system>", system): {
             user.replace("<system>", system) for user in re.findall(r"`([^`]+)`", users)
@@ -59,6 +62,7 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
     for name in (JOB, f"{JOB}-monitor"):
         assert _may("Read", "group", name) == {JOB}
         assert _may("Write", "transactionalId", name) == {JOB}
+    assert _may("Write", "transactionalId", f"{JOB}/authz.requests.v1/0") == {JOB}
     for system in SETTINGS.systems:
         owner = f"{JOB}-policies-{system}"
         assert _may("Write", "transactionalId", owner) == {owner}
@@ -75,7 +79,7 @@ def test_no_user_has_an_operation_that_administers() -> None:
     granted = {permission.operation for user in USERS for permission in permissions_of(SETTINGS, user)}
     assert granted == {"Read", "Write", "Describe", "DescribeConfigs"}
     prefixes = {p.name for user in USERS for p in permissions_of(SETTINGS, user) if p.prefix}
-    assert prefixes == {"spark-kafka-source", *(f"{JOB}-{part}" for part in ("client", "service", "watch"))}
+    assert prefixes == {"spark-kafka-source", f"{JOB}/", *(f"{JOB}-{part}" for part in ("client", "service", "watch"))}
 
 
 def _named_tests() -> Iterator[tuple[str, str]]:

@@ -5,17 +5,16 @@ Nothing of a user's stack is touched. With LOCKKEEPER_TEST_ROWS=FILE the faults 
 
 import json
 import os
+import secrets
 import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.chaos.run import new_row, write_line
-from tests.chaos.silence import Silence
+from tests.chaos.run import Run, evaluator, keep_row, new_row
 from tests.deploy.files import read_yaml
 from tests.deploy.stack import ALLOWED, COMPOSE, RESOURCE, Stack, docker, inspect, why_not
 from tests.waiting import wait_until
@@ -173,33 +172,20 @@ FAULTS: dict[str, tuple[str, Callable[[Stack], None]]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_under_traffic_nothing_is_lost_doubled_or_wrong(stack: Stack, name: str) -> None:
+    """Beside the traffic of the stack's own client."""
     fault, act = FAULTS[name]
-    row = new_row(name, f"compose: {fault}", 0, "compose")
-    verify, silence = stack.start("verify", "--send", "--seconds", "150", "--rate", "30", "--json"), None
-    try:
-        silence = Silence(stack.settings)
-        wait_until(lambda: silence.decisions > 0, "requests are decided", 120)
-        silence.longest = 0.0
-        act(stack)
-        ended = time.monotonic()
-        assert stack.decision() is True
-        row.seconds, row.silence = round(time.monotonic() - ended, 1), round(silence.longest, 1)
-        out, err = verify.communicate(timeout=900)
-    finally:
-        verify.kill()
-        if silence is not None:
-            silence.stop()
-    assert out, err
-    found = json.loads(out)
-    row.requests, row.decisions, row.dead_letters = found["requests"], found["decisions"], found["dead_letters"]
-    row.lost, row.doubled, row.waiting = found["checks"]["lost"], found["checks"]["doubled"], found["waiting"]
-    row.wrong, row.unknown = sum(found["checks"].values()) - row.lost - row.doubled, sum(found["unknown"].values())
-    row.ok = verify.returncode == 0
-    if file := os.environ.get("LOCKKEEPER_TEST_ROWS"):
-        write_line(row, Path(file))
-    assert row.ok, f"{out}{err}"
+    seed = secrets.randbits(32)
+
+    def under_traffic(run: Run) -> None:
+        run.begin()
+        with run.fault():
+            act(stack)
+        run.pause(5, 10)
+
+    row = evaluator(Run(stack.world, seed), under_traffic, new_row(name, f"compose: {fault}", seed, "compose"))
+    keep_row(row)
+    assert row.ok, row
     assert row.requests > 1000
-    assert (row.lost, row.doubled, row.wrong, row.waiting) == (0, 0, 0, 0)
 
 
 def test_verify_finds_nothing_lost_doubled_or_unasked_on_this_machine(stack: Stack) -> None:

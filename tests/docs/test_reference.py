@@ -20,6 +20,7 @@ from streaming.records import schemas as contracts
 from streaming.settings import Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
+from tests.deploy.test_stack import FAULTS
 from tests.docs.pages import ROOT
 from tests.report.browser import Browser, find_browser
 
@@ -127,12 +128,13 @@ def test_every_rule_and_every_open_question_is_there(system: str) -> None:
 
 
 def test_the_faults_page_has_a_row_for_each_scenario_that_was_measured() -> None:
-    """The table is generated from what `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them."""
+    """The table is generated from what `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them; and from
+    the rows of `make compose-test`."""
     page = generate.faults()
     measured = {json.loads(line)["scenario"] for line in (generate.MEASURED / "faults.jsonl").read_text().splitlines()}
-    assert measured <= SCENARIOS.keys(), "delete the lines of scenarios that are no more"
+    assert measured <= SCENARIOS.keys() | FAULTS.keys(), "delete the lines of scenarios that are no more"
     for name in measured:
-        assert page.count(f'"--only {name}"') == 1
+        assert page.count(f'"--only {name}"' if name in SCENARIOS else f'"-k {name}"') == 1
     assert "<svg" in page
 
 

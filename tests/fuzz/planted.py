@@ -31,6 +31,7 @@ from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
 from policy.core.times import to_ms
+from policy.evaluation.answers import AnswerCache
 from policy.evaluation.trace import ExpressionResult
 from streaming.records.formats import JSON
 
@@ -54,7 +55,7 @@ def _deny_ignored(patch: Patch) -> None:
 
 
 def _deny_taken_for_an_allow(patch: Patch) -> None:
-    """Where a request is decided by itself: no query is prepared."""
+    """Where no answer is shared by resources."""
     patch.setattr(_ENGINE, "leaf", lambda atom, grants: ExpressionResult(atom, bool(grants), grants))
 
 
@@ -127,14 +128,12 @@ def _header_crashes(patch: Patch) -> None:
 
 
 def _claims_trusted(patch: Patch) -> None:
-    init = streaming.enforcer.answers.Answers.__init__
+    init: Any = AnswerCache.__init__
 
-    def init_with_all_claims(
-        answers: streaming.enforcer.answers.Answers, snapshot: Any, _trust: Any, *more: Any
-    ) -> None:
-        init(answers, snapshot, CLAIMS, *more)
+    def init_with_all_claims(cache: Any, policy_sets: Any, _trust: Any, *more: Any) -> None:
+        init(cache, policy_sets, CLAIMS, *more)
 
-    patch.setattr(streaming.enforcer.answers.Answers, "__init__", init_with_all_claims)
+    patch.setattr(AnswerCache, "__init__", init_with_all_claims)
 
 
 def _claims_of_logins_trusted(patch: Patch) -> None:
@@ -167,25 +166,25 @@ def _deadline_ignored(patch: Patch) -> None:
 
 
 def _context_left_out_of_keys(patch: Patch) -> None:
-    """Of the queries that a worker and the audit events keep."""
-    key = streaming.enforcer.answers._key
+    """Of the answers that a worker and the audit events keep."""
+    content_of = streaming.enforcer.answers.content_of
 
-    def key_without_context(parts: Any, resource: bytes) -> bytes:
+    def content_without_context(parts: Any) -> tuple[bytes, bool]:
         context, parts.context = parts.context, msgspec.Raw()
         try:
-            return key(parts, resource)
+            return content_of(parts)
         finally:
             parts.context = context
 
-    patch.setattr(streaming.enforcer.answers, "_key", key_without_context)
+    for module in (streaming.enforcer.evaluator, streaming.enforcer.auditing):
+        patch.setattr(module, "content_of", content_without_context)
 
 
 def _context_left_out_of_plain_keys(patch: Patch) -> None:
     """The same in `policy.decide`, the server and the client."""
-    context = 3  # of the parts of a key
 
     def dumps(parts: Any, version: int) -> bytes:
-        return marshal.dumps((*parts[:context], *parts[context + 1 :]), version)
+        return marshal.dumps(parts[:-1], version)
 
     patch.setattr(importlib.import_module("policy.evaluation.authorize"), "marshal", SimpleNamespace(dumps=dumps))
 

@@ -50,6 +50,7 @@ def exposed() -> dict[str, set[str]]:
     """Every series' name that a job exposes, with its labels."""
     watch = Watch(Settings())
     watch.add_consumer_group("job", lambda: {("topic", 0): 1})
+    watch.partition_committed("executor_localhost_1", 0.1)
     server = ServeMetrics(Settings().systems, Health(0))
     recorder = Recorder(msgspec.structs.replace(Settings(), topics=TopicNames(answered=("answered",))))
     server.recording(recorder)

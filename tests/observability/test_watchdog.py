@@ -189,4 +189,25 @@ def test_it_looks_by_itself_and_a_failure_to_look_does_not_end_it(
     with watchdog.watched():
         watchdog.follow(fail, dict)
         wait_until(lambda: len(asked) > 2, "it goes on asking")
-    assert "watchdog" not in {thread.name for thread in threading.enumerate()}
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("watchdog-")]
+
+
+def test_a_slow_step_is_logged_also_while_kafka_does_not_say_what_waits(
+    watchdog: Watchdog, clock: Clock, logged: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    asked, over = threading.Event(), threading.Event()
+
+    def wait_for_kafka() -> None:
+        asked.set()
+        over.wait()
+
+    watchdog.follow(wait_for_kafka, dict)
+    clock.now += LAG_SECONDS
+    with watchdog.watched(), watchdog.during("send the records to Kafka"):
+        assert asked.wait(10)
+        clock.now += SLOW_SECONDS
+        try:
+            wait_until(lambda: _events(logged) == [SLOW], "the step is logged")
+        finally:
+            over.set()

@@ -24,7 +24,7 @@ from policy.store.overlay import FactOverlay
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from tests.examples import examples
-from tests.policy.test_prepared import MOMENTS, UNHURRIED
+from tests.policy.test_answers import MOMENTS, UNHURRIED
 from tests.policy.test_properties import WRITTEN, dated, documents_of, requests_of
 
 SPEC = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}

@@ -2,7 +2,7 @@
 
 import json
 
-from streaming.report import ConsumerRecord
+from streaming.history.records import ConsumerRecord
 from streaming.report.incidents import AlertTotals, sum_up_alerts, sum_up_dead_letters
 from streaming.report.untrusted import Row
 from tests.report.world import ALERTS, BEGIN, SPAN, World, record

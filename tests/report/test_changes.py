@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from streaming.report import ConsumerRecord
+from streaming.history.records import ConsumerRecord
 from streaming.report.incidents import Change, ChangeTotals, SystemChanges, sum_up_changes
 from streaming.settings import MIB
 from tests.report.world import BEGIN, SPAN, group, record, role

@@ -2,7 +2,8 @@
 
 from policy import Request, parse_request
 from streaming.client.decision import Place
-from streaming.report import Span, read_decision
+from streaming.history.span import Span
+from streaming.report import read_decision
 from streaming.report.decisions import Latency, tally
 from streaming.report.requests import CHUNK, AnswerIndex, Combinations
 from streaming.report.untrusted import Ranking, Row

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from streaming.report import Span
-from streaming.report.gather import Topics
-from streaming.report.requests import Range
+from streaming.history.ranges import Range, Topics
+from streaming.history.span import Span
 from tests.brokers import TestBroker
 from tests.stream.world import World
 

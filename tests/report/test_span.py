@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming.report import DAY, HOUR, MINUTE, MOST_STEPS, Span, SpanError, span_of
+from streaming.history.span import DAY, HOUR, MINUTE, MOST_STEPS, Span, SpanError, span_of
 
 NOW = 1_795_345_200_000  # 2026-11-22T11:00:00Z
 

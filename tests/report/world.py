@@ -10,7 +10,8 @@ import msgspec
 from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
-from streaming.report import ConsumerRecord, Span
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import Span
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
 from streaming.report.incidents import sum_up_alerts, sum_up_changes, sum_up_dead_letters

@@ -59,3 +59,19 @@ def test_time_advances_to_the_first_unread_record_of_any_partition_and_to_the_ne
     assert times == Times(T0 + 500, math.inf, math.inf)
     assert times.reached(T0 + 40) == T0 + 500, "read ahead by a batch before"
     assert alignment.times(last_stable_offsets(world.admin, [first, second])) == Times(0, math.inf, math.inf)
+
+
+def test_after_a_consumer_from_which_nothing_came_in_time_another_one_is_asked(
+    world: World, alignment: Alignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of librdkafka's may stand still for good after a restart of the broker."""
+    ends = {(world.names.decisions, 0): 0}
+    _commit(world, (0, 10))
+    before = alignment._consumer
+    with monkeypatch.context() as patched:
+        patched.setattr("streaming.monitor.intake.SECONDS", -1.0)
+        with pytest.raises(TimeoutError, match="sent no records"):
+            alignment.times(ends)
+    with pytest.raises(RuntimeError, match="closed"):
+        before.poll(0)
+    assert alignment.times(ends).until == T0 + 9

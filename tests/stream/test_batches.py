@@ -145,10 +145,12 @@ def test_compressed_records_that_unpacked_are_more_than_javas_memory_do_not_end_
 
 
 @pytest.mark.long
-def test_killed_between_ranges_and_with_partitions_split_over_tasks_each_is_decided_once_and_in_order(
+def test_killed_between_ranges_each_is_decided_once_and_in_order_also_where_spark_is_to_split_partitions(
     world: World,
 ) -> None:
-    """Three jobs that die after their first range, one within its transaction, one with eight tasks for a partition."""
+    """Three jobs that die after their first range, one within its transactions. A partition has one transaction, and so
+    one task, whatever `minPartitions` says.
+    """
     heavy = _send_heavy(world)
     split = msgspec.structs.replace(world.settings, source={"minPartitions": "16"})
     for settings, step in ((world.settings, "committed"), (split, "committed"), (world.settings, "written")):

@@ -249,7 +249,7 @@ def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
     worker = worker_of(task_of(Budget(size, 60.0, exceeds), committed))
     rows = [row.to_pydict() for row in worker(batches())]
     assert read == bounds[1:]
-    side_outputs = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
+    side_outputs = [msgspec.msgpack.decode(row["side"][-1], type=SideOutput) for row in rows]
     spans = [(one.decided.first, one.decided.end) for one in side_outputs]
     assert [first for first, _ in spans] == [committed, *(end for _, end in spans[:-1])]
     assert [one.decided.stopped for one in side_outputs[:-1]] == [False] * (len(side_outputs) - 1)
@@ -289,5 +289,5 @@ def test_a_task_that_waits_for_its_records_longer_than_it_may_decide_decides_the
             yield batch.slice(number, 1)
 
     rows = [row.to_pydict() for row in worker_of(task_of(Budget(2**40, 1.0), 0))(batches())]
-    last = msgspec.msgpack.decode(rows[-1]["side"][0], type=SideOutput).decided
+    last = msgspec.msgpack.decode(rows[-1]["side"][-1], type=SideOutput).decided
     assert (last.end, last.stopped, last.share < 0.01) == (9, False, True)

@@ -16,7 +16,7 @@ from streaming.kafka.committed import committed_records
 from streaming.runtime.jars import cache_folder, classpath, ensure, read_lock
 from streaming.settings import Settings
 from tests.brokers import free_port
-from tests.stream.endtxn_proxy import HOST, EndTxnProxy
+from tests.stream.kafka_proxy import HOST, EndTxnProxy
 
 TOPIC = "transactions"
 OLDER = Path(__file__).with_name("kafka-clients-3.toml")

@@ -65,7 +65,7 @@ def test_a_request_without_duplicates_takes_the_fast_path(
 ) -> None:
     """No request is read whole only to look for names, however it is written, and whether it has moments or not."""
     evaluator, read = Evaluator(SNAPSHOT, LIMITS), list[bytes]()
-    monkeypatch.setattr("streaming.enforcer.evaluator.decode_json", read.append)
+    monkeypatch.setattr("streaming.enforcer.answers.decode_json", read.append)
     for beside in ({}, {"deadline": AT + 1000}, {"time": AT, "deadline": "2030-01-01T00:00:00Z"}):
         more = {"context": {}, **beside}
         values = [json.dumps(_request(f"r-{n}", **more), separators=spaces).encode() for n in range(3)]

@@ -41,17 +41,17 @@ def _found(committed: list[TopicPartition]) -> dict[tuple[str, int], Committed]:
 
 def test_a_transaction_whose_answer_was_lost_is_found_by_its_id_also_where_no_offset_moved() -> None:
     tracker = _tracker()
-    before = _found(tracker.to_commit({}))
-    committed = _found(tracker.to_commit({}))
-    assert tracker.resume(committed)
-    tracker.to_commit({})
-    assert not tracker.resume(committed)
-    assert not tracker.resume(before)
+    before = _found(tracker.to_commit({PLACE: 10}))
+    committed = _found(tracker.to_commit({PLACE: 10}))
+    assert tracker.resume(committed, [PLACE])
+    tracker.to_commit({PLACE: 10})
+    assert not tracker.resume(committed, [PLACE])
+    assert not tracker.resume(before, [PLACE])
 
 
 def test_what_is_committed_counts_after_trouble_and_decides_which_records_are_left() -> None:
     tracker = _tracker()
-    assert tracker.resume(_found(tracker.to_commit({PLACE: 20})))
+    assert tracker.resume(_found(tracker.to_commit({PLACE: 20})), [PLACE])
     assert tracker.committed == {PLACE: 20}
 
 
@@ -59,7 +59,7 @@ def test_committed_offsets_that_are_gone_or_moved_back_stop_the_job() -> None:
     """As of another cluster in its place, or one that lost data."""
     for found in ({}, {PLACE: Committed(9, None)}):
         with pytest.raises(OffsetsDisagree, match="offset 10 of requests-0 was committed"):
-            _tracker().resume(found)
+            _tracker().resume(found, [PLACE])
 
 
 @pytest.mark.parametrize("start", [0, 9, 10])
@@ -77,7 +77,7 @@ def test_a_partition_that_is_new_must_start_at_its_first_record() -> None:
         _tracker().check_range(5, {("requests", 1): 3})
 
 
-def test_every_partition_is_committed_and_none_moves_back() -> None:
+def test_of_what_is_committed_nothing_moves_back() -> None:
     tracker = _tracker()
     committed = tracker.to_commit({PLACE: 7, ("requests", 1): 3, ("policies", 0): 2}, "query", 5)
     assert [(tp.topic, tp.partition, tp.offset) for tp in committed] == [
@@ -97,7 +97,7 @@ def test_every_partition_is_committed_and_none_moves_back() -> None:
 
 
 def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
-    [committed] = _tracker().to_commit({})
+    [committed] = _tracker().to_commit({PLACE: 10})
     assert _mark(committed) == {"checkpoint": "query", "batch": 4, "topic_id": "id-1", "format": 1, "read_until": None}
 
 

@@ -35,8 +35,9 @@ pytestmark = pytest.mark.stream
 
 END_SECONDS = 10.0
 OUTAGE_SECONDS = 12.0
-# Kafka's producer gives a record up after its delivery.timeout.ms, 120 s by default: until then a commit may be tried.
-BACK_SECONDS = 180.0
+BACK_SECONDS = 60.0
+NOTICED_SECONDS = 30.0
+"""Each call of Kafka's producer waits for `ANSWER_SECONDS` at most, and the first one that fails is logged."""
 FENCED = 3
 WAITS, BACK, AGAIN = "waiting for Kafka", "Kafka is available again", "the query, which Spark ended"
 LINES = 8
@@ -125,7 +126,8 @@ class Run:
 
     def await_event(self, event: str, count: int = 1) -> None:
         """Return when it has logged an event so often."""
-        wait_until(lambda: self.count(event) >= count, f"{count} times {event!r}:\n{self.log()}", BACK_SECONDS)
+        seconds = NOTICED_SECONDS if event == WAITS else BACK_SECONDS
+        wait_until(lambda: self.count(event) >= count, f"{count} times {event!r}:\n{self.log()}", seconds)
 
     def await_ready(self) -> None:
         """Return when /readyz says that it decides."""

@@ -16,9 +16,8 @@ from confluent_kafka import Message, TopicPartition
 from streaming.client.decision import read_decision
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
+from streaming.history.records import ConsumerRecord, record_of
 from streaming.kafka.committed import committed_records
-from streaming.report import ConsumerRecord
-from streaming.report.gather import record_of
 from streaming.snapshots.at_offsets import NoLongerKnown
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS
 from tests.brokers import TestBroker

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 import policy
 from policy import compile_documents
 from policy.core.caching import BUDGET
-from policy.evaluation import reference
+from policy.evaluation import AnswerCache, reference
+from policy.evaluation.answers import ID_BYTES, ByState
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
@@ -23,9 +24,7 @@ from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.bench import workload
-from streaming.enforcer import answers, rendering
 from streaming.enforcer import evaluator as evaluator_module
-from streaming.enforcer.answers import RESOURCE_BYTES, Answers, RenderedQuery
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import HeldFacts, _evaluator_of
@@ -33,7 +32,7 @@ from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.examples import examples
 from tests.policy.strategies import lenses6
-from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spoiled
+from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
 from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
@@ -77,7 +76,7 @@ def _values(packed: Packed) -> list[bytes]:
 def unprepared() -> Iterator[None]:
     """While it is open, no query is prepared: each request is decided by itself."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(PartitionEvaluator, "_find", lambda *_: None)
+        patched.setattr(PartitionEvaluator, "_answer", lambda *_: None)
         yield
 
 
@@ -102,6 +101,11 @@ def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/order
     }
 
 
+def _shared(evaluator: Evaluator) -> int:
+    """The queries that are kept for all ids."""
+    return sum(isinstance(key, bytes) for key in evaluator.answers(DEFAULT_TRUST)._queries)
+
+
 def _taught() -> Evaluator:
     """An evaluator with prepared queries for what dana and eve ask."""
     evaluator = Evaluator(SNAPSHOT, LIMITS)
@@ -114,12 +118,11 @@ def _taught() -> Evaluator:
 def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     """Their producers choose how long they are, and what is kept lasts as long as the policies."""
     evaluator = _taught()
-    for length in (RESOURCE_BYTES // 2 + 1, RESOURCE_BYTES + 1):
+    for length in (ID_BYTES // 2 + 1, ID_BYTES + 1):
         for topic in (f"prod/main/{'x' * length}", f"prod/{'x' * length}/orders"):
             _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], evaluator)
-    (resources,) = evaluator.answers(DEFAULT_TRUST)._resources.values()
-    for known in (resources.states, resources._heads):
-        assert RESOURCE_BYTES // 2 < max(map(len, known)) <= RESOURCE_BYTES
+    [states] = evaluator.answers(DEFAULT_TRUST)._states.values()
+    assert ID_BYTES // 2 < max(map(len, states.by_id)) <= ID_BYTES
 
 
 def test_names_of_systems_that_clients_invent_are_not_kept_beyond_the_bound_of_the_cache() -> None:
@@ -127,12 +130,7 @@ def test_names_of_systems_that_clients_invent_are_not_kept_beyond_the_bound_of_t
     for n in range(20):
         _compare([(None, json.dumps(_request(system=f"invented-{n}")).encode(), None)], evaluator)
     answers = evaluator.answers(DEFAULT_TRUST)
-    assert len(answers._prepared) <= 2
-    assert not [
-        name
-        for name in (*(str(key[0]) for key in answers._templates), *answers._interned)
-        if name.startswith("invented")
-    ]
+    assert len(answers) <= 2
 
 
 def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +170,7 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
         for value in _values(_for_partition(evaluator).decide_all(Records(records_batch(sent))))
     ]
     assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
-    assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
+    assert _shared(evaluator) == 1
 
 
 REPEATING = (
@@ -267,7 +265,7 @@ def test_datasets_of_lenses_5_are_answered_by_one_query() -> None:
     written = '{"connection":"kafka","dataset":"t-%d"}'
     sent: list[Sent] = [(None, _repeating(n, f"t-{n}", written % n, show), None) for n in range(50)]
     _compare(sent, evaluator)
-    assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
+    assert _shared(evaluator) == 1
 
 
 def test_a_workload_gets_the_same_answers() -> None:
@@ -384,7 +382,7 @@ def test_what_is_forgotten_is_prepared_again(monkeypatch: pytest.MonkeyPatch) ->
         _compare([(None, json.dumps(request).encode(), None) for request in asked], evaluator)
 
 
-@pytest.mark.parametrize("step", ["prepare", "answer_for", "render"])
+@pytest.mark.parametrize("step", ["add", "answer", "work_out"])
 def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     evaluator = Evaluator(SNAPSHOT, LIMITS)
 
@@ -392,7 +390,7 @@ def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pyt
         _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], evaluator)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Answers if step == "prepare" else RenderedQuery, step, None)
+        patched.setattr(AnswerCache if step == "add" else ByState, step, None)
         for n in range(2):
             ask("eve", f"secret-{n}")
     for n in range(2):
@@ -444,15 +442,10 @@ def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> 
         _compare([(None, json.dumps(request).encode(), None)], evaluator)
 
 
-@pytest.mark.parametrize(
-    ("name", "module"), [("ANSWER_BYTES", rendering), ("TEXT_BYTES", evaluator_module), ("REQUEST_BYTES", answers)]
-)
-def test_what_is_too_large_for_columns_is_decided_by_itself(
-    monkeypatch: pytest.MonkeyPatch, name: str, module: Any
-) -> None:
+def test_a_decision_that_is_too_large_for_the_column_is_decided_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Sent] = [(None, json.dumps(_request()).encode(), None)]
     assert len(_for_partition(_taught()).decide_all(Records(records_batch(sent))).columnar) == 1
-    monkeypatch.setattr(module, name, 10)
+    monkeypatch.setattr(evaluator_module, "COLUMN_BYTES", 10)
     made = _for_partition(_taught()).decide_all(Records(records_batch(sent)))
     assert (len(made.columnar), len(made.others)) == (0, 1)
 
@@ -488,10 +481,11 @@ def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pyte
     def fail(*_: Any) -> Any:
         raise KeyError("secret")
 
-    monkeypatch.setattr(evaluator_module, "columnar_batch", fail)
+    monkeypatch.setattr(AnswerCache, "find", fail)
     with capture_logs() as logged:
         _compare(sent, evaluator)
-    assert [(line["log_level"], line["error"]) for line in logged] == [("warning", "KeyError")]
+    assert len(logged) <= 1 + len(sent)  # once by each evaluator of a partition
+    assert {(line["log_level"], line["error"]) for line in logged} == {("warning", "KeyError")}
     assert "secret" not in repr(logged)
 
 
@@ -591,13 +585,13 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
         evaluator = _evaluator_of(number, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
         _for_partition(evaluator).decide_all(records)
-        kept.append(dict(evaluator.answers(DEFAULT_TRUST)._prepared.queries))
+        kept.append(dict(evaluator.answers(DEFAULT_TRUST)._queries))
         store.put(changed, 50 + number, 50 + number)
         assert compiler.compile() is not None
     evaluator = _evaluator_of(3, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
-    assert not evaluator.answers(DEFAULT_TRUST)._prepared.queries
+    assert not len(evaluator.answers(DEFAULT_TRUST))
 
 
 def _grant(namespace: str) -> dict[str, Any]:

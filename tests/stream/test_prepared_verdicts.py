@@ -22,7 +22,7 @@ from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSourc
 from streaming.records.packing import Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.examples import examples
-from tests.policy.test_prepared import UNHURRIED, change, deletion, spoiled
+from tests.policy.test_answers import UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN, dated, requests_of
 from tests.stream.test_auditing import AT, GRANTED
 from tests.stream.world import request
@@ -35,7 +35,7 @@ IDS = st.sampled_from(["e-1", "e-1", "", 'a"b', "→", "a\\b", 7])
 def unprepared() -> Iterator[None]:
     """While it is open, each event is evaluated by itself."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(AuditEvaluator, "_prepared", lambda *_: None)
+        patched.setattr(AuditEvaluator, "_kept", lambda *_: None)
         yield
 
 
@@ -99,7 +99,7 @@ def test_at_every_moment_by_what_was_in_force_and_known_of_it(system: str, data:
         if document is not None:
             kept.follow_facts([(system, lookup) for lookup in overlay.apply(change(facts, document, at))])
         _compare(events, kept, AuditAnswers(compiled, DEFAULT_TRUST, 100, overlay))
-        event(f"prepared {len(kept._prepared)}")
+        event(f"prepared {len(kept)}")
 
 
 def _event(**changes: Any) -> bytes:

@@ -1,6 +1,5 @@
 """A Spark batch is decided at once, or range after range where a task's budget is used up."""
 
-import itertools
 import json
 
 import msgspec
@@ -18,8 +17,6 @@ from streaming.enforcer.ranges import (
     OffsetRange,
     ReadLimits,
     budgets_of,
-    counted,
-    stops,
 )
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import NOTHING, Tally
@@ -158,32 +155,13 @@ def test_partitions_of_which_nothing_was_decided_are_known() -> None:
     assert limits.stalled == {A}
 
 
-def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_first_task_stopped() -> None:
-    side_outputs = [
-        *(_side_output(A, 0, 10), _side_output(A, 10, 12, stopped=True)),
-        *(_side_output(A, 50, 60), _side_output(A, 60, 61, stopped=True)),
-        *(_side_output(B, 50, 60), _side_output(B, 60, 60, stopped=True)),
-    ]
-    assert stops(side_outputs) == {A: 12, B: 60}
-    assert counted(side_outputs) == [True, True, False, False, True, True]
-    assert counted([_side_output(A, 0, 10), _side_output(A, 10, 20), _side_output(B, 0, 5)]) == [True] * 3
-
-
 def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it_stopped() -> None:
     """Its budget was used up just where an Arrow batch ended; without it all of the range would be committed."""
     range_, side_outputs = (
         OffsetRange({A: 0}, {A: 500}),
         [_side_output(A, 0, 100), _side_output(A, 100, 100, stopped=True)],
     )
-    assert all(counted(side_outputs))
     assert range_.decided(side_outputs) == {A: 100}
-
-
-@given(st.lists(st.builds(_side_output, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
-def test_what_counts_says_where_partitions_end_as_all_does(side_outputs: list[SideOutput]) -> None:
-    kept = [one for one, counts in zip(side_outputs, counted(side_outputs), strict=True) if counts]
-    ends = {A: 30, B: 30}
-    assert OffsetRange({}, ends).decided(kept) == {**ends, **stops(side_outputs)}
 
 
 RECORDS = st.lists(st.sampled_from([1, 1, 1, 5, 60, 400]), min_size=1, max_size=120)
@@ -212,7 +190,6 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
                 _side_output(partition, middle, offset),
             ]
             side_outputs += [_side_output(partition, offset, offset, stopped, used / budget)] if stopped else []
-        assert all(counted(side_outputs))
         limits.note(range_, side_outputs)
         committed = {**committed, **range_.decided(side_outputs)}
         if all(committed[partition] >= end for partition, end in ends.items()):
@@ -226,13 +203,11 @@ EVALUATIONS = st.lists(st.sampled_from([0, 0, 1, 5, 30]), min_size=1, max_size=2
 
 
 @settings(max_examples=15)
-@given(EVALUATIONS, st.integers(500, 30_000), st.integers(1, 7), st.integers(1, 3), st.data())
+@given(EVALUATIONS, st.integers(500, 30_000), st.integers(1, 7), st.data())
 def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budget_and_over_kills(
-    evaluations: list[int], budget: int, rows: int, tasks: int, data: st.DataObject
+    evaluations: list[int], budget: int, rows: int, data: st.DataObject
 ) -> None:
-    """Real workers, with Arrow batches of some rows, and a partition that is split over tasks; after a kill the job
-    knows what is committed, and no more.
-    """
+    """Real workers, with Arrow batches of some rows; after a kill the job knows what is committed, and no more."""
     values = [json.dumps(request(f"{n}", "dana", "o", evaluations=[{}] * count)) for n, count in enumerate(evaluations)]
     batch, ends = records_batch([(b"k", value.encode(), None) for value in values]), {("requests", 0): len(values)}
     [partition], committed, written, limits = ends, 0, list[int](), ReadLimits(100)
@@ -241,21 +216,17 @@ def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budge
         budgets = budgets_of(range_.undecided, Budget(budget, 60.0), 4, limits.stalled, 1)
         worker, made = worker_of(task_of(budgets[partition], committed)), list[tuple[SideOutput, list[int]]]()
         start, end = (0 if range_.whole else range_.starts[partition]), range_.ends[partition]
-        bounds = [start + (end - start) * number // tasks for number in range(tasks + 1)]
-        for first, last in itertools.pairwise(bounds):
-            parts = (batch.slice(at, min(rows, last - at)) for at in range(first, last, rows))
-            for row in (made_row.to_pydict() for made_row in worker(parts)):
-                packed = [record for cell in row["packed"] if cell is not None for record in read_packed(cell)[2]]
-                offsets = [json.loads(value)["context"]["source"]["offset"] for _, value, _ in packed]
-                made.append((msgspec.msgpack.decode(row["side"][0], type=SideOutput), sorted(offsets)))
-        which = counted([side_outputs for side_outputs, _ in made])
-        kept = [one for one, counts in zip(made, which, strict=True) if counts]
-        limits.note(range_, [side_outputs for side_outputs, _ in kept])
+        parts = (batch.slice(at, min(rows, end - at)) for at in range(start, end, rows))
+        for row in (output.to_pydict() for output in worker(parts)):
+            packed = [record for cell in row["packed"] if cell is not None for record in read_packed(cell)[2]]
+            offsets = [json.loads(value)["context"]["source"]["offset"] for _, value, _ in packed]
+            made.append((msgspec.msgpack.decode(row["side"][-1], type=SideOutput), sorted(offsets)))
+        limits.note(range_, [side_output for side_output, _ in made])
         if data.draw(st.booleans(), "killed before the commit"):
             limits = ReadLimits(100)
         else:
-            written += [offset for _, offsets in kept for offset in offsets]
-            committed = range_.decided([side_outputs for side_outputs, _ in kept])[partition]
+            written += [offset for _, offsets in made for offset in offsets]
+            committed = range_.decided([side_output for side_output, _ in made])[partition]
             assert written == list(range(committed))
         if data.draw(st.booleans(), "started again"):
             limits = ReadLimits(100)

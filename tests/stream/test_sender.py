@@ -1,7 +1,8 @@
-"""What Java hands to Kafka is what the workers packed; a transaction is visible whole or not at all."""
+"""What Java hands to Kafka is what was packed; a transaction of the driver is visible whole or not at all."""
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -17,9 +18,6 @@ from streaming.commit.evaluation import POOL, SCHEMA, Evaluation
 from streaming.commit.protocol import REQUEST_TIMEOUT_MS
 from streaming.commit.transaction import (
     LAST_EPOCH,
-    MOST_PIECES,
-    PIECE_BYTES,
-    Evaluated,
     Output,
     Owner,
     Transaction,
@@ -61,15 +59,6 @@ class Place:
 
     def another(self, **settings: Any) -> Output:
         return Output(msgspec.structs.replace(self.settings, **settings), self._spark)
-
-    def evaluated(self, *batches: ColumnarBatch) -> Evaluated:
-        """As if workers had made these batches."""
-        return self.collected([(pack(self.topic, JSON_HEADERS, columns), None) for columns in batches])
-
-    def collected(self, rows: list[tuple[bytes | None, bytes | None]]) -> Evaluated:
-        """As if workers had made these rows."""
-        made: Any = self._spark.createDataFrame(rows, SCHEMA)._jdf
-        return self.output.collect(made.queryExecution().executedPlan())
 
     def there(self, least: int = 0) -> list[Any]:
         """The committed records, once there are so many: markers are written after a commit is confirmed."""
@@ -136,7 +125,12 @@ def _offsets(place: Place, offset: int) -> list[TopicPartition]:
 
 def test_java_reads_every_columnar_batch_as_it_was_packed(place: Place) -> None:
     batches = [_manifold(), _columns(b"1", None, b"2"), _columns(*(b"%d" % n for n in range(20_000)))]
-    place.output.publish([], _offsets(place, 7), place.evaluated(*batches))
+
+    def send() -> None:
+        for columns in batches:
+            place.output._sender.send(pack(place.topic, JSON_HEADERS, columns))
+
+    place.output.publish([], _offsets(place, 7), before_commit=send)
     sent = [record for columns in batches for record in read_packed(pack(place.topic, JSON_HEADERS, columns))[2]]
     came = [(message.key(), message.value(), message.headers() or []) for message in place.there(len(sent))]
     expected = [(key, value, JSON_HEADERS if headers is None else headers) for key, value, headers in sent]
@@ -165,47 +159,14 @@ def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: 
     assert {message.key(): message.partition() for message in came} == place.place_of(keys)
 
 
-def test_the_columnar_batches_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
-    """And one Arrow batch after the other."""
-
-    def numbered(*numbers: int) -> bytes:
-        columns = _columns(*(b"%d" % number for number in numbers))
-        return pack(place.topic, JSON_HEADERS, columns._replace(positions=np.array(numbers, np.int32) % 10))
-
-    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
-    first = [(numbered(1, 4), side_output), (numbered(0, 2, 5), None), (numbered(3), None)]
-    second = [(numbered(12, 13), side_output), (numbered(10, 11, 14), None)]
-    place.output.publish([], _offsets(place, 1), place.collected([*first, *second]))
-    values = [message.value() for message in place.there(11)]
-    assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
-
-
-def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> None:
-    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
-    made = [pack(place.topic, JSON_HEADERS, _columns(b"%d" % number)) for number in range(6)]
-    rows = [
-        (made[0], side_output),
-        (made[1], None),
-        (made[2], side_output),
-        (None, side_output),
-        (made[4], None),
-        (made[5], side_output),
-    ]
-    evaluated = place.collected(rows)
-    kept = place.output.kept(evaluated, [True, False, False, True])
-    assert len(kept.side_outputs) == 2
-    place.output.publish([], _offsets(place, 1), kept)
-    assert [message.value() for message in place.there(3)] == [b"0", b"1", b"5"]
-
-
-def test_what_the_driver_adds_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
+def test_what_a_transaction_has_is_visible_together_or_not_at_all(place: Place) -> None:
     def fail() -> None:
         raise ValueError("before the commit")
 
-    results = [(place.topic, None, None, JSON_HEADERS)]
+    results = [(place.topic, None, None, JSON_HEADERS), (place.topic, None, b"made", JSON_HEADERS)]
     for offset, before_commit in ((3, fail), (5, lambda: None)):
         try:
-            place.output.publish(results, _offsets(place, offset), place.evaluated(_columns(b"made")), before_commit)
+            place.output.publish(results, _offsets(place, offset), before_commit)
         except ValueError:
             assert (place.there(), place.offset()[0]) == ([], -1001)
     assert sorted(message.value() or b"" for message in place.there(2)) == [b"", b"made"]
@@ -214,9 +175,21 @@ def test_what_the_driver_adds_and_what_workers_made_are_visible_together_or_not_
 
 def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -> None:
     beyond = b"x" * (place.settings.limits.record_out + 100_000)
+    packed = pack(place.topic, JSON_HEADERS, _columns(b"fine", beyond))
     with pytest.raises(JobStopped, match=r"nothing is visible.*max\.request\.size"):
-        place.output.publish([], _offsets(place, 3), place.evaluated(_columns(b"fine", beyond)))
+        place.output.publish([], _offsets(place, 3), before_commit=lambda: place.output._sender.send(packed))
     assert (place.there(), place.offset()[0]) == ([], -1001)
+
+
+def test_a_transaction_fails_by_its_first_record_that_cannot_be_sent(place: Place) -> None:
+    """Kafka's producer waits max.block.ms for the metadata of a topic, and once more for each further record."""
+    results, began = [("not-there", b"k", b"value", JSON_HEADERS)] * 20, time.monotonic()
+    with (
+        contextlib.closing(place.another(source={"kafka.max.block.ms": "2000"})) as output,
+        pytest.raises((CannotWrite, JobStopped), match="not-there not present in metadata"),
+    ):
+        output.publish(results, _offsets(place, 3))
+    assert time.monotonic() - began < 20, "20 records would wait 40 s"
 
 
 def test_a_result_of_the_driver_that_kafka_would_refuse_is_left_out_and_the_batch_goes_on(place: Place) -> None:
@@ -234,7 +207,7 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
         successors.append(place.another())
 
     with pytest.raises(Fenced, match=rf"another instance of job '{place.topic}' took over"):
-        place.output.publish([], _offsets(place, 3), place.evaluated(_columns(b"first")), succeed)
+        place.output.publish([(place.topic, b"k", b"first", JSON_HEADERS)], _offsets(place, 3), succeed)
     [successor] = successors
     successor.publish([(place.topic, b"k", b"second", JSON_HEADERS)], _offsets(place, 4))
     with pytest.raises(Fenced):
@@ -350,7 +323,7 @@ def test_a_transaction_that_the_coordinator_aborted_for_its_length_is_no_other_i
 
 def test_what_may_pass_is_distinguished_from_what_kafka_refuses(place: Place, spark: SparkSession) -> None:
     errors = cast(Any, spark._jvm).org.apache.kafka.common.errors
-    unavailable = place.output._sender.isUnavailable
+    unavailable = place.output._java.Failures.isUnavailable
     within = cast(Any, spark._jvm).java.lang.RuntimeException
     config = cast(Any, spark._jvm).org.apache.kafka.common.config.ConfigException
     for passing in (
@@ -362,16 +335,6 @@ def test_what_may_pass_is_distinguished_from_what_kafka_refuses(place: Place, sp
         assert unavailable(within("a task failed", passing))
     for lasting in (errors.RecordTooLargeException("x"), errors.UnknownTopicOrPartitionException("x")):
         assert not unavailable(within("a task failed", lasting))
-
-
-def test_side_outputs_of_workers_come_beside_their_records(place: Place) -> None:
-    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
-    rows = [(None, msgspec.msgpack.encode(side_output)), (None, None), (None, msgspec.msgpack.encode(side_output))]
-    evaluated = place.collected(rows)
-    assert [msgspec.to_builtins(one)[1] for one in evaluated.side_outputs] == [[7], [7]]
-    assert evaluated.side_outputs[0].tally.outcomes == [("lenses6", "allow", 2)]
-    assert evaluated.side_outputs[0].decisions == [b"{}"]
-    assert place.collected([]).side_outputs == []
 
 
 def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:
@@ -396,15 +359,6 @@ def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place
     threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]
     assert any(place.settings.job_name in name for name in threads)
     assert not any("alone" in name for name in threads)
-
-
-@pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])
-def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
-    """In several pieces, where they are longer than Java sends at once."""
-    logged = [b"{}", bytes(range(256)) * (more // 256)]
-    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), logged, []))
-    evaluated = place.collected([(None, side_output)] * 3)
-    assert [one.decisions for one in evaluated.side_outputs] == [logged] * 3
 
 
 def test_the_workers_of_the_enforcer_are_its_own(spark: SparkSession) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from streaming.kafka import reader as module
 from streaming.kafka.reader import TopicReader
 from tests.brokers import TestBroker
 from tests.stream.world import World, role
@@ -35,3 +37,28 @@ def test_an_attempt_whose_time_is_over_when_kafka_has_answered_still_reads_on(
     with contextlib.closing(TopicReader(world.settings, [world.policies])) as reader:
         wait_until(is_read, "the end is reached")
         assert read == list(range(COUNT)), "each once, over all attempts"
+
+
+def test_a_consumer_from_which_nothing_comes_is_replaced_and_each_record_is_read_once(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of librdkafka's after a restart of the broker; here it is paused."""
+    monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
+    world = World(broker, fresh_name("stuck"), str(tmp_path / "checkpoint"))
+    read: list[int | None] = []
+
+    def is_read() -> bool:
+        with contextlib.suppress(TimeoutError):
+            for message in reader.read_to_end(0.2):
+                read.append(message.offset())  # noqa: PERF401  an error must lose none
+            return len(read) == COUNT
+        return False
+
+    with contextlib.closing(TopicReader(world.settings, [world.policies])) as reader:
+        for number in range(COUNT):
+            world.publish(role(f"role-{number}", "*"))
+            if number == COUNT // 2:
+                wait_until(lambda: is_read() or len(read) > COUNT // 2, "the first half is read")
+                reader._consumer.pause([TopicPartition(world.policies, 0)])
+        wait_until(is_read, "the end is reached")
+        assert read == list(range(COUNT)), "each once, by both consumers"

@@ -20,7 +20,8 @@ from policy.core.limits import Work
 from policy.core.model import StatementId
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.evaluation import reference
-from policy.evaluation.prepared import PreparedQueries, PreparedQuery
+from policy.evaluation.answers import AnswerCache
+from policy.evaluation.authorize import decision_for, kept
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
@@ -29,7 +30,7 @@ from policy.systems.kit.engine import Engine, engine_of
 from policy.testing import cover, load_cases, run_cases
 from streaming.enforcer.evaluator import Evaluator
 from tests.examples import examples
-from tests.policy.test_prepared import change, deletion, spoiled
+from tests.policy.test_answers import change, deletion, spoiled
 from tests.report.world import World
 from tests.stream.test_prepared_answers import LIMITS, _compare
 from tests.systems.allowlist import Rule, parse
@@ -229,7 +230,7 @@ def expected(documents: list[dict[str, Any]], request: dict[str, Any]) -> str:
 def test_every_way_to_decide_gives_the_answer_of_the_language(
     written: list[dict[str, Any]], requests: list[dict[str, Any]]
 ) -> None:
-    """`decide` with its prepared queries, the reference, and the stream, over the edges of validity."""
+    """`decide` with the answers it keeps, the reference, and the stream, over the edges of validity."""
     snapshot = policy.compile_documents(written)
     evaluator = Evaluator(snapshot, LIMITS)
     for at, request in itertools.product(MOMENTS, requests):
@@ -243,28 +244,27 @@ def test_every_way_to_decide_gives_the_answer_of_the_language(
 
 @checked
 @given(documents(), st.lists(REQUESTS, min_size=1, max_size=3))
-def test_prepared_queries_end_with_what_they_have_read(
-    written: list[dict[str, Any]], requests: list[dict[str, Any]]
-) -> None:
+def test_answers_end_with_what_they_have_read(written: list[dict[str, Any]], requests: list[dict[str, Any]]) -> None:
     """Facts of the facts topic change one by one; what is left answers as the evaluator does."""
     store, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     lists = [one for one in written if one["kind"] == "List"]
     for order, document in enumerate(lists):
         store.put(document, order=order)
-    compiled, queries = Snapshot(store), PreparedQueries[PreparedQuery]()
+    compiled = Snapshot(store)
+    cache = AnswerCache(compiled.with_facts(overlay).policy_sets, CLAIMS, kept)
     members = [member("alice", "staff"), member("bob", "staff"), member("alice")]
     for order, document in enumerate([*members, *map(spoiled, members), *map(deletion, members)], len(lists)):
-        queries.end(("allowlist", lookup) for lookup in overlay.apply(change(facts, document, order)))
+        changed = [("allowlist", lookup) for lookup in overlay.apply(change(facts, document, order))]
         snapshot = compiled.with_facts(overlay)
+        cache.follow(snapshot.policy_sets, changed)
         for number, request in enumerate(requests):
             asked = parse_request(request)
             assert isinstance(asked, Request)
-            query = queries.find(number, asked.time)
-            event("kept" if query else "prepared")
-            if query is None:
-                query = PreparedQuery(snapshot, asked)
-                queries.add(number, query, 1)
-            assert query.answer(asked.resource.id) == policy.answer(snapshot, asked)
+            content, id_ = b"%d" % number, asked.resource.id
+            answer = cache.find(content, id_, asked.time)
+            event("kept" if answer else "evaluated")
+            answer = answer or cache.add(content, asked)
+            assert decision_for(answer, id_) == policy.answer(snapshot, asked)
 
 
 @checked

@@ -69,11 +69,39 @@ def test_an_environment_variable_sets_it() -> None:
             {"topics": {"policies": {"lense6": "iam"}}},
             r"topics.policies.lense6: no such system.*lenses6.*; there are cdap",
         ),
+        (
+            {"monitor": {"systems": {"lense6": {"grace_seconds": 1}}}},
+            r"monitor.systems.lense6: no such system.*lenses6.*; there are cdap",
+        ),
+        (
+            {"monitor": {"exempt": [{"subject": "a", "reason": "b", "until": 2**41, "systems": ["x"]}]}},
+            r"monitor.exempt: no system 'x' is installed.*; there are cdap",
+        ),
     ],
 )
 def test_a_wrong_one_is_refused(given: dict[str, Any], why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         check_settings(given)
+
+
+@pytest.mark.parametrize(
+    ("topics", "uses"),
+    [
+        ({"facts": "authz.policies.lenses6.v1"}, "topics.policies.lenses6 and topics.facts"),
+        ({"policies": {"lenses5": "iam", "lenses6": "iam"}}, "topics.policies.lenses5 and topics.policies.lenses6"),
+        ({"requests": ["a"], "facts": "a"}, "topics.requests and topics.facts"),
+        ({"requests": ["a"], "audit": ["a"]}, "topics.requests and topics.audit"),
+        ({"answered": ["authz.requests.v1"]}, "topics.requests and topics.answered"),
+        ({"requests": ["a", "a"]}, "topics.requests and topics.requests"),
+        ({"requests": ["a", "a.dlq"]}, "topics.requests and the dead letters of a"),
+        ({"decisions": "authz.audit.v1.dlq"}, r"topics.decisions and the dead letters of authz\.audit\.v1"),
+        ({"changes": "authz.history.v1"}, "topics.history and topics.changes"),
+    ],
+)
+def test_a_topic_has_one_use(topics: dict[str, Any], uses: str) -> None:
+    """Who may write facts or requests could else write policies, which the same topic holds."""
+    with pytest.raises(SettingsError, match=f"is both {uses}: give each"):
+        check_settings({"topics": topics})
 
 
 def test_a_system_that_is_not_in_it_is_unknown_and_never_denies_by_an_empty_set() -> None:

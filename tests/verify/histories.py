@@ -10,7 +10,7 @@ import msgspec
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.report import ConsumerRecord
+from streaming.history.records import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.documents import DocumentRecord as Document

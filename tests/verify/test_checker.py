@@ -9,7 +9,7 @@ import pytest
 from policy.core.model import DENY
 from policy.core.times import to_text
 from policy.evaluation.trace import ExpressionResult
-from streaming.report import ConsumerRecord
+from streaming.history.records import ConsumerRecord
 from streaming.verify import Findings
 from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
 

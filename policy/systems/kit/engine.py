@@ -2,7 +2,7 @@
 
 Such a system keeps its policies as facts, one for each statement (``Fact.statement_id``). Its ``to_query`` looks up
 those that may decide the request, has its engine evaluate them, and returns an `EngineResult`. Each lookup is noted,
-also of what is not found, so that a prepared answer ends when a policy changes or when a validity window begins or
+also of what is not found, so that an answer that is kept ends when a policy changes or when a validity window begins or
 ends. So ``to_query`` must read nothing but the request (without its id and time), ``facts`` and ``trust``, and
 ``reads_resource_id`` is True. Without prefixes of principals (``subjects = ()``) a refused document of a kind that is
 neither a fact nor ``missed`` makes every request ``error``. Of its other kinds it asks `Facts.broken` itself.

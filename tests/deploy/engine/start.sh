@@ -79,6 +79,7 @@ build() { # image folder
   docker build --quiet --tag "$1" --file "$HERE/$2.Dockerfile" "$FOLDER/context" >"$FOLDER/build.log" 2>&1 \
     || cannot "$1 cannot be built: $FOLDER/build.log"
 }
+make --no-print-directory .venv/.lockkeeper-tools-test >&2 # the tests know where the registry's archive is
 rm -rf "$FOLDER/context" && mkdir -p "$FOLDER/context/libs"
 cp "$HERE"/kafka.sh "$HERE"/log4j2.yaml "$FOLDER/context/"
 # The jars that the embedded broker runs; kafka.docker.KafkaDockerWrapper, the entry point of Kafka's image, is in them.

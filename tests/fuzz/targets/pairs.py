@@ -134,12 +134,12 @@ class Asked:
 
 
 class _Unprepared(PartitionEvaluator):
-    def _find(self, *_: Any) -> None:
+    def kept_answer(self, *_: Any) -> None:
         return None
 
 
 class _UnpreparedVerdicts(AuditEvaluator):
-    def _prepared(self, *_: Any) -> None:
+    def _kept(self, *_: Any) -> None:
         return None
 
 

@@ -1,0 +1,244 @@
+"""`lockkeeper replay`: past requests decided again under other policies."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    echo,
+    echo_err,
+    echo_json,
+    need,
+    reach,
+    settings_of,
+)
+from streaming.cli.comparing import LIVE, FailOn, sound_documents
+from streaming.cli.decisions import span_since
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from streaming.replay.evaluating import Sides
+    from streaming.replay.result import Count, Example, Replayed, Totals
+    from streaming.replay.run import Progress, Source
+    from streaming.settings import Settings
+
+LINE_SECONDS = 5.0  # between two lines of progress, where there is no terminal
+SHOWN_NAMES = 20
+
+
+@app.command("replay")
+def replay(
+    policies: Annotated[Path, typer.Option("--policies", "-p", help="The documents to decide by.", show_default=False)],
+    against: Annotated[
+        str, typer.Option("--against", metavar="PATH|live", help="The documents to compare with; the live ones.")
+    ] = LIVE,
+    requests: Annotated[
+        list[Path] | None,
+        typer.Option("--requests", "-r", help="Requests in files instead of topics: JSON lines or Parquet."),
+    ] = None,
+    since: Annotated[
+        str, typer.Option("--since", help="Requests from then on: RFC 3339, ms since 1970, or a length such as 30d.")
+    ] = "24h",
+    until: Annotated[str | None, typer.Option("--until", help="Requests before then; now if it is left out.")] = None,
+    system: Annotated[list[str] | None, typer.Option("--system", help="Requests of this system alone.")] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With live ones: as `apply --prune`, which deletes what is not in PATH.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=1, max=1000, help="How many names each list has.")] = 10,
+    fail_on: Annotated[FailOn, typer.Option(help="What ends with exit code 1.")] = FailOn.nothing,
+    master: Annotated[
+        str | None, typer.Option("--master", help="Spark's master, such as local[2] or spark://HOST:PORT.")
+    ] = None,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Decide past requests again, on Spark, and show which answers would be others, and for whom.
+
+    Reads the request topics, or files, and writes nothing. Both sides are evaluated by the job's evaluator, at the time
+    of each request, with the facts of that time; deadlines do not count. The documents of --policies stand in place of
+    the live ones as if they always had. Answers for which facts would be needed that are not known any more are counted
+    as unknown. Exit code 1: see --fail-on; with `widening`, some answer would be allow.
+
+    \b
+    Examples:
+      lockkeeper replay --policies draft/ --since 30d
+      lockkeeper replay --policies draft/ --since 7d --fail-on widening --json > replayed.json
+      lockkeeper replay --policies draft/ --against policies/ --requests requests.jsonl
+      lockkeeper replay --policies draft/ --since 30d --master spark://spark:7077
+    """
+    need("job")
+    from streaming.replay.result import Compared, replayed
+    from streaming.replay.run import replay as run
+
+    settings = settings_of(config, bootstrap, master)
+    span, systems = span_since(since, until), _systems(system)
+    admin = _reach(settings, against, not requests)
+    source = _source(settings, admin, requests, (span.start, span.end))
+    draft, _ = sound_documents(policies)
+    sides = _sides(settings, against, policies, prune)
+    began = time.monotonic()
+    totals = run(settings, admin, sides, source, systems, _Shown())
+    compared = Compared(
+        sides.before.version, sides.after.version, draft.version, *_texts(span.start, span.end, requests)
+    )
+    found = replayed(totals, compared, time.monotonic() - began, top)
+    show(found, totals, as_json)
+    if (fail_on is FailOn.widening and found.opened) or (fail_on is FailOn.any and found.differ):
+        raise typer.Exit(FAILED)
+
+
+def _systems(names: Sequence[str] | None) -> Sequence[str]:
+    """Raises Failure for one that is none."""
+    from policy import all_systems
+    from streaming.cli.changes import no_system
+
+    for name in names or ():
+        if name not in all_systems():
+            raise Failure(no_system(name, all_systems()), MISUSED)
+    return names or ()
+
+
+def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
+    """A client, where topics are read. Raises Failure."""
+    from streaming.kafka.permissions import topic_permissions
+    from streaming.ops.telemetry import log_warnings_alone
+
+    log_warnings_alone(sys.stderr)
+    names = settings.topics
+    documents = (*names.policy_topics().values(), names.facts, names.history) if against == LIVE else ()
+    read = (*documents, *(names.requests if reads_topics else ()))
+    if not read:
+        return None
+    return reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+
+
+def _source(
+    settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: tuple[int, int]
+) -> "Source":
+    """Raises Failure for a file that is not there."""
+    from streaming.history.span import Span
+    from streaming.replay.run import FromFiles, from_topics
+
+    if not paths:
+        assert admin is not None
+        return from_topics(settings, admin, Span(*span))
+    for path in paths:
+        if not path.exists():
+            raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
+    return FromFiles(tuple(str(path.absolute()) for path in paths))
+
+
+def _sides(settings: "Settings", against: str, policies: Path, prune: bool) -> "Sides":
+    """The policies of both sides. Raises Failure and FilesRefused."""
+    from streaming.replay.policies import file_sides, live_sides
+
+    draft = [document.value for document in sound_documents(policies)[1]]
+    if against == LIVE:
+        echo_err("reading the live policies and facts")
+        return live_sides(settings, draft, prune)
+    return file_sides([document.value for document in sound_documents(Path(against))[1]], draft)
+
+
+def _texts(start: int, end: int, requests: Sequence[Path] | None) -> tuple[str, str]:
+    from policy import to_text
+
+    return ("", "") if requests else (to_text(start), to_text(end))
+
+
+class _Shown:
+    """Shows how far it is: a bar on a terminal, else a line now and then."""
+
+    def __init__(self) -> None:
+        self._is_terminal, self._last = sys.stderr.isatty(), time.monotonic()
+
+    def __call__(self, progress: "Progress") -> None:
+        now = time.monotonic()
+        if self._is_terminal:
+            sys.stderr.write(f"\r{_bar(progress)} {_state(progress)}\x1b[K")
+            sys.stderr.write("\n" if progress.fraction == 1 else "")
+            sys.stderr.flush()
+        elif now - self._last >= LINE_SECONDS:
+            self._last = now
+            echo_err(_state(progress))
+
+
+BAR = 30
+
+
+def _bar(progress: "Progress") -> str:
+    full = int(BAR * progress.fraction)
+    return f"[{'#' * full}{'.' * (BAR - full)}]"
+
+
+def _state(progress: "Progress") -> str:
+    """How much is done, at which rate, and the time that is left."""
+    rate, left = progress.rate, progress.seconds_left
+    parts = [
+        f"{progress.fraction:.0%}",
+        *([f"{rate:,.0f} requests a second"] if rate else []),
+        *([f"{left:,.0f} s left"] if left is not None else ["starting"]),
+    ]
+    return ", ".join(parts)
+
+
+def show(found: "Replayed", totals: "Totals", as_json: bool) -> None:
+    """Print the result."""
+    if as_json:
+        import msgspec
+
+        echo_json(msgspec.to_builtins(found))
+    else:
+        for line in _lines(found):
+            echo(line)
+    if found.unreadable:
+        echo_err(f"{found.unreadable:,} records cannot be read as requests")
+    if totals.schemas and not found.answers:
+        echo_err("their Avro schemas are in a registry: name it with the setting schema_registry")
+
+
+def _lines(found: "Replayed") -> Iterator[str]:
+    span = f" from {found.since} until {found.until}" if found.since else ""
+    yield f"{found.records:,} requests{span}, {found.answers:,} answers in {found.seconds:,.1f} s"
+    yield (
+        f"{found.differ:,} answers would differ: {found.opened:,} would be allow, {found.closed:,} would no longer be; "
+        f"unknown: {found.unknown:,}"
+    )
+    for title, counts in (
+        *(("subject", found.subjects), ("action", found.actions)),
+        *(("resource", found.resources), ("statement", found.statements)),
+    ):
+        if counts:
+            yield f"by {title}:"
+            yield from map(_counted, counts)
+    for title, names in (("gain", found.gain), ("lose", found.lose)):
+        if names:
+            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+            yield f"{title}: {', '.join(names[:SHOWN_NAMES])}{more}"
+    if found.examples:
+        yield "examples:"
+        yield from map(_example, found.examples)
+
+
+def _counted(one: "Count") -> str:
+    changed = f"{one.opened:,} would be allow, {one.closed:,} would no longer be, {one.other:,} differ otherwise"
+    return f"  {one.name}: {changed}"
+
+
+def _example(one: "Example") -> str:
+    decision = f"  {one.decision}" if one.decision else ""
+    return (
+        f"  {one.time}  {one.subject} {one.action} {one.resource}: {one.before} → {one.after}: {one.reason}{decision}"
+    )

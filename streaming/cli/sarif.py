@@ -1,0 +1,32 @@
+"""SARIF 2.1.0: findings beside the lines of files, for code scanning."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+Rules = Mapping[str, tuple[str, str]]
+"""By its id, the level of a rule's results (error, warning, note) and what it is about."""
+
+
+def sarif_log(command: str, rules: Rules, results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The output of a command."""
+    from importlib.metadata import version
+
+    from streaming import DISTRIBUTION
+
+    described = [{"id": id_, "shortDescription": {"text": text}} for id_, (_, text) in rules.items()]
+    driver = {"name": command, "version": version(DISTRIBUTION), "rules": described}
+    run = {"tool": {"driver": driver}, "results": list(results)}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def sarif_result(
+    rules: Rules, rule: str, text: str, file: str, line: int | None, column: int | None = None
+) -> dict[str, Any]:
+    """One finding, at a place of a file; without a line at its beginning."""
+    region = {"startLine": line or 1, **({} if column is None else {"startColumn": column})}
+    where = {"artifactLocation": {"uri": PurePath(file).as_posix()}, "region": region}
+    location = [{"physicalLocation": where}]
+    return {"ruleId": rule, "level": rules[rule][0], "message": {"text": text}, "locations": location}

@@ -1,0 +1,84 @@
+package lockkeeper;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.Partition;
+import org.apache.spark.TaskContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+
+/**
+ * Decides one input partition: sends to Kafka what the worker makes of it, as it comes, and leaves the transaction open.
+ * The driver has it committed once it has what all of the batch's tasks report; see PartitionCommits.
+ */
+final class PartitionTask {
+    private static final int PACKED = 0; // the columns of SCHEMA in streaming/commit/evaluation.py
+    private static final int SIDE = 1;
+
+    private final WriterSettings settings;
+    private final PartitionRange range;
+    private final long began = System.nanoTime();
+    private final List sides = new ArrayList();
+    private final long[] millis = new long[2]; // until the producer was there, until all was sent
+    private long sent = 0;
+
+    PartitionTask(WriterSettings settings, PartitionRange range) {
+        this.settings = settings;
+        this.range = range;
+    }
+
+    byte[] run(RDD rows, TaskContext context) {
+        PartitionProducer producer = null;
+        try {
+            producer = PartitionProducers.of(settings, range);
+            millis[0] = since();
+            if (producer.committed() != range.committed) {
+                return result(PartitionResult.MOVED, producer.committed(), PartitionProducer.NONE, "");
+            }
+            long attempt = producer.begin();
+            sendAll(producer, attempt, rows, context);
+            millis[1] = since();
+            return result(PartitionResult.OK, range.committed, attempt, "");
+        } catch (Exception error) {
+            if (producer != null) {
+                PartitionProducers.discard(settings, range, producer);
+            }
+            int status = Failures.statusOf(error);
+            if (status < 0) {
+                // The worker's, or Spark's reader's, which the driver explains.
+                throw error instanceof RuntimeException ? (RuntimeException) error : new RuntimeException(error);
+            }
+            sides.clear();
+            return result(status, range.committed, PartitionProducer.NONE, Failures.chain(error));
+        }
+    }
+
+    private void sendAll(PartitionProducer producer, long attempt, RDD rows, TaskContext context) {
+        List batches = new ArrayList();
+        for (Iterator parents = range.parents().iterator(); parents.hasNext();) {
+            scala.collection.Iterator made = rows.iterator((Partition) parents.next(), context);
+            while (made.hasNext()) {
+                InternalRow row = (InternalRow) made.next();
+                if (!row.isNullAt(PACKED)) {
+                    batches.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
+                }
+                if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
+                    sides.add(row.getBinary(SIDE));
+                    sent += producer.send(attempt, batches);
+                    batches = new ArrayList();
+                }
+            }
+        }
+    }
+
+    private long since() {
+        return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
+    }
+
+    private byte[] result(int status, long offset, long attempt, String error) {
+        return PartitionResult.encode(range, status, offset, attempt, error, millis, sides);
+    }
+}

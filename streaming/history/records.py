@@ -1,0 +1,36 @@
+"""Consumed records as plain data."""
+
+from typing import Any
+
+import msgspec
+from confluent_kafka import Message
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True):
+    """A record of a topic. ``at``: Kafka's timestamp of it, ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: int
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+def record_of(message: Message) -> ConsumerRecord:
+    """A consumed record; an empty key or value and none are the same."""
+    return ConsumerRecord(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key() or b"",
+        message.value() or b"",
+        tuple(map(_header, message.headers() or ())),
+    )
+
+
+def _header(header: Any) -> tuple[str, bytes]:
+    name, value = header
+    return name, value.encode() if isinstance(value, str) else value or b""

@@ -1,0 +1,205 @@
+"""A replay on Spark: what is read, how it is divided into tasks, and how far it is."""
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from policy import CLAIMS
+from streaming.enforcer.source import read_range, session_settings
+from streaming.history.ranges import Range, Topics
+from streaming.history.span import Span
+from streaming.kafka.clients import Partition, topic_ids
+from streaming.records.formats import Formats
+from streaming.records.registry import Registry
+from streaming.replay.evaluating import COLUMN, Replayer, Sides, Task
+from streaming.replay.result import Totals
+from streaming.runtime.executors import await_executors
+from streaming.runtime.spark import start_session, worker_output_filtered
+from streaming.settings import Settings
+
+RECORDS_OF_A_TASK = 25_000  # a second or so: progress is known when a task ends
+MOST_TASKS = 2000
+FILE_BYTES_OF_A_TASK = 8 << 20
+POLL_SECONDS = 0.2
+SCHEMA = StructType([StructField(COLUMN, BinaryType())])
+PARQUET = ".parquet"
+
+_decode = msgspec.msgpack.Decoder(Totals).decode
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a replay is: ``done`` of ``tasks``, after so many seconds. ``records``: of all; None: not known."""
+
+    done: int
+    tasks: int
+    seconds: float
+    records: int | None
+
+    @property
+    def fraction(self) -> float:
+        """Of the work that is done."""
+        return self.done / self.tasks if self.tasks else 0.0
+
+    @property
+    def rate(self) -> float | None:
+        """Records a second; None: not known."""
+        return None if self.records is None or not self.seconds else self.records * self.fraction / self.seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the time that it took so far; None: not known yet."""
+        return self.seconds * (1 - self.fraction) / self.fraction if self.fraction else None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+class FromTopics(msgspec.Struct, frozen=True):
+    """Requests of the request topics in these ranges."""
+
+    ranges: Mapping[Partition, Range]
+
+    @property
+    def records(self) -> int:
+        """How many offsets there are: markers of transactions count, too."""
+        return sum(found.end - found.first for found in self.ranges.values())
+
+    def trust(self, settings: Settings) -> dict[str, frozenset[str]]:
+        """By topic."""
+        return {topic: settings.trust_of(topic) for topic, _ in self.ranges}
+
+    def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
+        """As the job reads ranges, several tasks for a partition."""
+        starts = {place: found.first for place, found in self.ranges.items()}
+        ends = {place: found.end for place, found in self.ranges.items()}
+        tasks = max(len(ends), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
+        return read_range(spark, settings, starts, ends, tasks)
+
+
+class FromFiles(msgspec.Struct, frozen=True):
+    """Requests of files or folders: JSON lines, or Parquet with a column `value` or with the fields of a request."""
+
+    paths: tuple[str, ...]
+    records: None = None
+
+    def trust(self, settings: Settings) -> dict[str, frozenset[str]]:
+        """Of all files: whoever names them trusts them."""
+        return {"": CLAIMS}
+
+    def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
+        """One column with a request in JSON."""
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(FILE_BYTES_OF_A_TASK))
+        parts = [_read_file(spark, path) for path in self.paths]
+        records = parts[0]
+        for part in parts[1:]:
+            records = records.union(part)
+        return records
+
+
+def _read_file(spark: SparkSession, path: str) -> DataFrame:
+    if not (path.endswith(PARQUET) or any(Path(path).glob(f"*{PARQUET}"))):
+        return spark.read.text(path).selectExpr("CAST(value AS BINARY) AS value")
+    rows = spark.read.parquet(path)
+    if "value" in rows.columns:
+        return rows.selectExpr("CAST(value AS BINARY) AS value")
+    return rows.selectExpr("CAST(to_json(struct(*)) AS BINARY) AS value")
+
+
+Source = FromTopics | FromFiles
+
+
+def from_topics(settings: Settings, admin: AdminClient, span: Span) -> FromTopics:
+    """What the request topics hold of a time range. Raises KafkaException and TimeoutError."""
+    ranges = Topics(settings, admin).ranges(settings.topics.requests, span)
+    return FromTopics({partition: found for partition, found in ranges.items() if found.end > found.first})
+
+
+def replay(
+    settings: Settings,
+    admin: AdminClient | None,
+    sides: Sides,
+    source: Source,
+    systems: Sequence[str] = (),
+    on_progress: OnProgress = lambda _: None,
+) -> Totals:
+    """Decide the requests again. Raises what Spark does, RuntimeSetupError, KafkaException and TimeoutError."""
+    trust = source.trust(settings)
+    ids = topic_ids(admin, trust) if admin is not None and isinstance(source, FromTopics) else {}
+    wanted = frozenset(map(msgspec.json.encode, systems))
+    task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits)
+    if isinstance(source, FromTopics) and not source.ranges:
+        return Totals()
+    with _session(settings) as spark:
+        run = _Run(spark, settings, source, spark.sparkContext.broadcast(sides), on_progress)
+        totals = run(task)
+        known: dict[int, tuple[str, ...]] = {}
+        while settings.schema_registry.url and (needed := set(totals.schemas) - known.keys()):
+            known |= _schemas(settings, needed)
+            totals = run(msgspec.structs.replace(task, schemas=Formats(registry=True, known=known)))
+        return totals
+
+
+def _schemas(settings: Settings, ids: set[int]) -> dict[int, tuple[str, ...]]:
+    """From the registry. Raises RegistryError."""
+    with contextlib.closing(Registry(settings.schema_registry)) as registry:
+        return {id_: registry.schema(id_) for id_ in ids}
+
+
+@contextlib.contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    spark = start_session(f"{settings.job_name}-replay", session_settings(settings), settings.master)
+    with contextlib.ExitStack() as stack:
+        stack.callback(spark.stop)
+        stack.enter_context(worker_output_filtered(spark))
+        spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
+        await_executors(spark, threading.Event())
+        yield spark
+
+
+class _Run:
+    """Runs tasks and watches them."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        source: Source,
+        sides: "Broadcast[Sides]",
+        on_progress: OnProgress,
+    ) -> None:
+        self._spark, self._settings, self._source = spark, settings, source
+        self._sides, self._on_progress = sides, on_progress
+
+    def __call__(self, task: Task) -> Totals:
+        records = self._source.read(self._spark, self._settings)
+        worker = Replayer(task, self._sides, isinstance(self._source, FromTopics))
+        rows = records.mapInArrow(worker, SCHEMA)
+        began = time.monotonic()
+        with ThreadPoolExecutor(1) as pool:
+            collected = pool.submit(rows.collect)
+            while not collected.done():
+                self._on_progress(self._progress(began))
+                with contextlib.suppress(TimeoutError):
+                    collected.exception(POLL_SECONDS)
+            totals = Totals()
+            for row in collected.result():
+                totals.add(_decode(bytes(row[0])))
+        self._on_progress(Progress(1, 1, time.monotonic() - began, totals.records))
+        return totals
+
+    def _progress(self, began: float) -> Progress:
+        tracker: Any = self._spark.sparkContext.statusTracker()
+        stages = [found for id_ in tracker.getActiveStageIds() if (found := tracker.getStageInfo(id_)) is not None]
+        done, tasks = sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
+        return Progress(done, tasks, time.monotonic() - began, self._source.records)

@@ -1,0 +1,142 @@
+"""`lockkeeper replay` on Spark: requests of files and of topics, by the answers of `decide` on all of them."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+import policy
+from policy import compile_documents, read_documents
+from streaming.cli.replay import show
+from streaming.kafka.clients import topic_ids
+from streaming.kafka.publish import publish
+from streaming.replay.result import Compared, Example, Totals, replayed
+from streaming.settings import Settings
+from streaming.topics import TopicNames
+from tests.cli.documents import readers_folder, request
+from tests.cli.lockkeeper import Command, Outcome
+from tests.cli.test_comparing import widen
+from tests.cli.test_hostile_output import HOSTILE, check
+
+MANY = 2000
+COMMAND = [str(Path(sys.executable).parent / "lockkeeper")]
+
+
+def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: Spark's Java ends with it."""
+    return subprocess.run([*COMMAND, "replay", *arguments], capture_output=True, text=True, check=False, timeout=180)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """The policies, and a draft by which the readers may read every topic."""
+    live, draft = readers_folder(tmp_path / "live"), readers_folder(tmp_path / "draft")
+    widen(draft)
+    return live, draft
+
+
+def asked(count: int) -> list[dict[str, Any]]:
+    """Requests by three subjects about five topics."""
+    topics = ("orders", "payments", "salaries", "audit", "o/rders")
+    return [
+        request(f"user:{('dana', 'eve', 'finn')[n % 3]}", topics[n % 5], id=f"r-{n}", time=1_700_000_000_000 + n)
+        for n in range(count)
+    ]
+
+
+def expected(requests: list[dict[str, Any]], live: Path, draft: Path) -> Counter[str]:
+    """What `decide` answers by both."""
+    sides = [compile_documents([one.value for one in read_documents(folder)]) for folder in (live, draft)]
+    return Counter(" → ".join(policy.decide(side, one).outcome for side in sides) for one in requests)
+
+
+@pytest.mark.stream
+@pytest.mark.timeout(400)
+def test_requests_of_files_are_decided_as_decide_does(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    live, draft = folders
+    requests = asked(MANY)
+    lines, table = tmp_path / "requests.jsonl", tmp_path / "requests.parquet"
+    lines.write_text("".join(f"{json.dumps(one)}\n" for one in requests) + "not a request\n\n")
+    pq.write_table(pa.table({"value": [json.dumps(one).encode() for one in requests]}), table)
+    shown = replay("--policies", str(draft), "--against", str(live), "-r", str(lines), "-r", str(table), "--json")
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    assert found["outcomes"] == {name: 2 * number for name, number in expected(requests, live, draft).items()}
+    assert (found["records"], found["unreadable"], found["gain"]) == (2 * MANY + 1, 1, ["user:dana"])
+    assert found["opened"] == found["differ"] > 0
+    assert "1 records cannot be read as requests" in shown.stderr
+
+
+@pytest.mark.stream
+@pytest.mark.timeout(400)
+def test_requests_of_topics_are_decided_again_under_a_draft_in_place_of_what_is_live(
+    lockkeeper: Command,
+    config: Path,
+    settings: Settings,
+    topics: TopicNames,
+    admin: AdminClient,
+    folders: tuple[Path, Path],
+) -> None:
+    live, draft = folders
+    publish(settings, [one.value for one in read_documents(live)])
+    requests = [{k: v for k, v in one.items() if k != "time"} for one in asked(300)]
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    for one in requests:
+        producer.produce(topics.requests[0], json.dumps(one).encode(), one["id"].encode())
+    assert producer.flush(30) == 0
+    options = ("--policies", str(draft), "--since", "1h", "--config", str(config))
+    shown = replay(*options, "--json", "--fail-on", "widening")
+    assert shown.returncode == 1, shown.stderr
+    found = json.loads(shown.stdout)
+    assert found["outcomes"] == expected(requests, live, draft)
+    assert found["records"] == len(requests)
+    topic_id = topic_ids(admin, topics.requests)[topics.requests[0]]
+    assert all(one["decision"].startswith(f"{topic_id}-") for one in found["examples"])
+    assert {one["name"] for one in found["statements"]} == {"lenses6/Role/wide statement 0"}
+    page = Path(config).with_name("replayed.json")
+    page.write_text(shown.stdout)
+    reviewed = lockkeeper("policy", "review", str(live), str(draft), "--replayed", str(page))
+    assert f"{found['differ']:,} would differ" in reviewed.out
+    text = replay(*options, "--system", "cdap")
+    assert (text.returncode, text.stdout.splitlines()[1]) == (
+        0,
+        "0 answers would differ: 0 would be allow, 0 would no longer be; unknown: 0",
+    )
+
+
+def test_names_of_strangers_cannot_break_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = Totals(records=1)
+    example = Example("t", "d", HOSTILE, HOSTILE, HOSTILE, HOSTILE, HOSTILE, "deny", "allow", HOSTILE, HOSTILE, 0)
+    totals.note(("deny", "allow"), 1)
+    totals.differ("opened", example)
+    show(replayed(totals, Compared("a", "b", "c"), 1.0, 10), totals, as_json=False)
+    out, err = capsys.readouterr()
+    check(Outcome(0, out, err))
+    assert "would be allow" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--requests", "no-such-file.jsonl"], "there is no such file or folder"),
+        (["--system", "lenses7"], "--system lenses7: not one of"),
+        (["--since", "yesterday"], "--since"),
+    ],
+)
+def test_wrong_options_are_refused_before_spark_starts(
+    lockkeeper: Command, folders: tuple[Path, Path], arguments: list[str], message: str
+) -> None:
+    live, draft = folders
+    requests = live.parent / "requests.jsonl"
+    requests.write_text("")
+    given = [] if "--requests" in arguments else ["--requests", str(requests)]
+    shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), *given, *arguments)
+    assert (shown.code, message in shown.err) == (2, True)

@@ -1,0 +1,79 @@
+"""What a review says of a change of policies: what it opens, what an allow-list covers, who gains and who loses."""
+
+from typing import Any
+
+import pytest
+
+from policy import compile_documents
+from policy.analysis import MayWiden, Widening, read_may_widen, review
+from tests.policy.test_widening import group, role
+
+WIDE = Widening("role:r", "kafka:Get*", "kafka:topic:prod/*", "lenses6/Role/r", 0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "covers"),
+    [
+        (MayWiden(who="role:*"), True),
+        (MayWiden(resource="kafka:topic:prod/*"), True),
+        (MayWiden(resource="kafka:topic:*", action="kafka:*"), True),
+        (MayWiden(resource="kafka:topic:prod/a*"), False),
+        (MayWiden(resource="kafka:topic:prod/?"), False),
+        (MayWiden(action="kafka:GetTopic*"), False),
+        (MayWiden(who="role:*", document="lenses6/Group/*"), False),
+        (MayWiden(resource="topic:prod/*"), False),
+    ],
+)
+def test_an_entry_covers_a_widening_that_lies_in_it_whole(entry: MayWiden, covers: bool) -> None:
+    """A pattern that is wider than the entry's is not covered: the star of a policy is matched by a star alone."""
+    assert entry.covers(WIDE) is covers
+
+
+@pytest.mark.parametrize("text", ["- {reason: all}", "- {whom: a}", "who: a\n---\nwho: 7", "3"])
+def test_an_allow_list_that_says_nothing_or_is_misspelt_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011
+        read_may_widen(text)
+
+
+def test_an_allow_list_may_be_empty() -> None:
+    assert read_may_widen("[]") == read_may_widen("") == ()
+
+
+def test_a_widening_fails_unless_it_is_allowed_and_who_gains_and_loses_is_named() -> None:
+    old = compile_documents([role("r", "kafka:topic:a/*"), group("g", ["r"], "user:dana"), group("h", [], "user:eve")])
+    new = compile_documents(
+        [role("r", "kafka:topic:b/*"), group("g", ["r"], "user:dana"), group("h", ["r"], "user:eve")]
+    )
+    found = review(old, new)
+    assert {(one.who, one.resource) for one in found.refused} == {
+        ("role:r", "kafka:topic:b/*"),
+        ("group:h", "kafka:topic:b/*"),
+    }
+    people = {one.name: (bool(one.gains), bool(one.loses)) for one in found.people()}
+    assert people["user:dana"] == (True, True)
+    assert people["user:eve"] == (True, False)
+    assert review(old, new, [MayWiden(resource="kafka:topic:b/*")]).refused == ()
+    assert len(review(old, new, [MayWiden(who="group:*")]).refused) == 1
+
+
+def test_a_change_that_opens_nothing_passes() -> None:
+    wide, narrow = [role("r", "kafka:*")], [role("r", "kafka:topic:a/*")]
+    assert review(compile_documents(wide), compile_documents(narrow)).widenings == ()
+
+
+def banned(*statements: dict[str, Any]) -> list[dict[str, Any]]:
+    """A role with these statements and one member."""
+    return [
+        {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": list(statements)}},
+        group("g", ["r"], "user:dana"),
+    ]
+
+
+def test_nobody_gains_by_an_allow_that_a_deny_takes_away_whole() -> None:
+    allow = {"effect": "allow", "action": "kafka:Get*", "resource": "kafka:topic:a/*"}
+    deny = {"effect": "deny", "action": "kafka:*", "resource": "kafka:topic:*"}
+    found = review(compile_documents(banned(deny)), compile_documents(banned(deny, allow)))
+    assert (found.widenings, found.people()) == ((), [])
+    lifted = review(compile_documents(banned(deny, allow)), compile_documents(banned(allow)))
+    assert {one.kind for one in lifted.refused} == {"deny-lifted"}
+    assert [one.name for one in lifted.people() if one.gains] == ["claim:g", "user:dana"]

@@ -1,0 +1,308 @@
+"""Each input partition has a transaction of its own: what tasks send is visible with the partition's offset, or not."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from streaming.commit.evaluation import SCHEMA, Evaluate
+from streaming.commit.partitions import (
+    ABSENT,
+    FENCED,
+    MOST_PIECES,
+    MOVED,
+    OK,
+    PIECE_BYTES,
+    REFUSED,
+    Evaluated,
+    PartitionResult,
+    PartitionTransactions,
+)
+from streaming.enforcer.source import read_range
+from streaming.kafka.clients import Partition
+from streaming.records.formats import JSON_HEADERS
+from streaming.records.packing import ColumnarBatch, pack
+from streaming.runtime.spark import start_session
+from streaming.settings import Limits, Settings
+from streaming.topics import TopicNames
+from tests.brokers import TestBroker
+from tests.stream.world import SHORT_LIVED, Reader
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+RECORDS = 3  # of each input partition
+SIDE = (("requests", [], 1, [], [], []), [], ([], []), [], [])
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("partitions", SHORT_LIVED, "local[2]")
+    session.conf.set("spark.sql.ansi.enabled", "false")
+    yield session
+    session.stop()
+
+
+def _cell(topic: str, values: Iterable[bytes], positions: Iterable[int] | None = None) -> bytes:
+    texts = pa.array(values, pa.binary())
+    keys, headers = pa.array([b"k"] * len(texts), pa.binary()), pa.array([None] * len(texts), pa.binary())
+    numbered = None if positions is None else np.array(list(positions), np.int32)
+    return pack(topic, JSON_HEADERS, ColumnarBatch(keys, headers, (texts,), numbered))
+
+
+def _batch(cells: list[bytes | None], side_output: Any = SIDE) -> pa.RecordBatch:
+    """What a worker makes of an Arrow batch."""
+    beside = [*[None] * (len(cells) - 1), msgspec.msgpack.encode(side_output)]
+    columns = [pa.array(column, pa.binary()) for column in (cells, beside)]
+    return pa.RecordBatch.from_arrays(columns, SCHEMA.fieldNames())
+
+
+def _copy(topic: str) -> Evaluate:
+    """A worker that writes each value to a topic."""
+
+    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield _batch([_cell(topic, batch.column("value").to_pylist())])
+
+    return copy
+
+
+class Place:
+    """An input topic of two partitions with some records, an output topic, and who writes to it."""
+
+    def __init__(self, broker: TestBroker, spark: SparkSession, name: str) -> None:
+        self.spark, self.input, self.output = spark, f"{name}-in", f"{name}-out"
+        self._client = {"bootstrap.servers": broker.bootstrap_servers}
+        self.admin = AdminClient(dict(self._client))
+        for created in self.admin.create_topics([NewTopic(self.input, 2, 1), NewTopic(self.output, 1, 1)]).values():
+            created.result(30)
+        self.settings = Settings(
+            job_name=name,
+            bootstrap_servers=broker.bootstrap_servers,
+            topics=TopicNames(requests=(self.input,)),
+            limits=Limits(record_out=100_000, document=50_000),
+            transaction_timeout_seconds=300,  # on a busy machine a test takes longer than the default
+        )
+        producer = Producer(dict(self._client))
+        for number in range(RECORDS):
+            for partition in (0, 1):
+                producer.produce(self.input, b"%d-%d" % (partition, number), partition=partition)
+        assert producer.flush(30) == 0
+        self.transactions = self.another()
+
+    def another(self, **settings: Any) -> PartitionTransactions:
+        changed = msgspec.structs.replace(self.settings, **settings)
+        return PartitionTransactions(changed, self.spark, lambda _: False)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [(self.input, 0), (self.input, 1)]
+
+    def records(self) -> DataFrame:
+        ends = dict.fromkeys(self.partitions, RECORDS)
+        return read_range(self.spark, self.settings, dict.fromkeys(ends, 0), ends)
+
+    def evaluate(
+        self,
+        worker: Evaluate | None = None,
+        transactions: PartitionTransactions | None = None,
+        committed: int | None = None,
+        partitions: Iterable[Partition] | None = None,
+    ) -> Evaluated:
+        starts = dict.fromkeys(partitions or self.partitions, committed)
+        return (transactions or self.transactions).evaluate(self.records(), worker or _copy(self.output), starts)
+
+    def commit(
+        self,
+        evaluated: Evaluated,
+        transactions: PartitionTransactions | None = None,
+        offset: int = RECORDS,
+        committed: int | None = None,
+    ) -> list[PartitionResult]:
+        offsets = [TopicPartition(*one.partition, offset, f"batch {offset}") for one in evaluated.results]
+        before = {one.partition: committed for one in evaluated.results}
+        return (transactions or self.transactions).commit(evaluated.results, offsets, before)
+
+    def written(self, least: int = 0) -> list[bytes]:
+        """The committed records, once there are so many: markers are written after a commit is confirmed."""
+        reader = Reader(self._client, self.output, self.admin)
+        reader.until(lambda messages: len(messages) >= least, f"{least} committed records")
+        return [message.value() or b"" for message in reader.to_the_end()]
+
+    def offsets(self) -> list[tuple[int, str | None]]:
+        consumer = Consumer({**self._client, "group.id": self.settings.job_name})
+        committed = consumer.committed([TopicPartition(*one) for one in self.partitions], timeout=30)
+        consumer.close()
+        return [(tp.offset, tp.metadata) for tp in committed]
+
+
+@pytest.fixture
+def place(broker: TestBroker, spark: SparkSession, fresh_name: Callable[[str], str]) -> Iterator[Place]:
+    created = Place(broker, spark, fresh_name("partitions"))
+    yield created
+    created.transactions.close()
+
+
+def _statuses(results: Iterable[PartitionResult]) -> set[int]:
+    return {result.status for result in results}
+
+
+def test_a_partition_is_committed_with_what_its_task_has_sent_and_another_one_without_it(place: Place) -> None:
+    """Consumers of a topic that both write to see neither before the older transaction of both has ended."""
+    evaluated = place.evaluate()
+    assert _statuses(evaluated.results) == {OK}
+    assert len(evaluated.side_outputs) == 2
+    assert (place.written(), place.offsets()) == ([], [(-1001, None)] * 2)
+    first, second = (Evaluated([result]) for result in sorted(evaluated.results, key=lambda one: one.partition))
+    assert [(one.status, one.offset) for one in place.commit(first)] == [(OK, RECORDS)]
+    assert place.offsets() == [(RECORDS, f"batch {RECORDS}"), (-1001, None)]
+    place.transactions.close()  # which aborts the other
+    assert place.written(RECORDS) == [b"0-0", b"0-1", b"0-2"]
+    assert _statuses(place.commit(second)) == {ABSENT}
+
+
+def test_the_same_producers_write_the_next_batch(place: Place) -> None:
+    for batch in (1, 2, 3):
+        committed = None if batch == 1 else batch - 1
+        evaluated = place.evaluate(committed=committed)
+        assert _statuses(place.commit(evaluated, offset=batch, committed=committed)) == {OK}
+    assert [offset for offset, _ in place.offsets()] == [3, 3]
+    assert len(place.written(6 * RECORDS)) == 6 * RECORDS
+
+
+def test_where_something_else_is_committed_than_was_planned_with_nothing_is_evaluated(place: Place) -> None:
+    """As where the answer to a commit was lost: `offset` says what is committed."""
+    place.commit(place.evaluate())
+    for other in (None, 1, RECORDS + 1):
+        evaluated = place.evaluate(committed=other, transactions=place.transactions)
+        assert [(one.status, one.offset, one.side_outputs) for one in evaluated.results] == [(MOVED, RECORDS, [])] * 2
+    assert _statuses(place.evaluate(committed=RECORDS).results) == {OK}
+    assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+def test_an_attempt_that_is_made_again_leaves_nothing_of_the_first(place: Place) -> None:
+    """As where a worker lacked a schema, or Spark ran a task again."""
+    first = place.evaluate()
+    second = place.evaluate()
+    assert _statuses(place.commit(first)) == {ABSENT}
+    assert _statuses(place.commit(second)) == {OK}
+    assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+def test_who_takes_a_partition_over_fences_the_one_before_at_any_step(place: Place) -> None:
+    with contextlib.closing(place.another()) as successor:
+        evaluated = place.evaluate()
+        taken = place.evaluate(transactions=successor)
+        assert _statuses(taken.results) == {OK}
+        assert _statuses(place.commit(evaluated)) == {FENCED}
+        assert (place.written(), place.offsets()) == ([], [(-1001, None)] * 2)
+        assert _statuses(place.commit(taken, successor)) == {OK}
+        assert _statuses(place.evaluate().results) == {MOVED}
+    assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+def test_one_that_lost_a_partition_while_it_was_idle_writes_nothing_more(place: Place) -> None:
+    """Its producer takes itself for the owner still: the committed offset it knows is the one that was planned with."""
+    place.commit(place.evaluate())
+    with contextlib.closing(place.another()) as successor:
+        taken = place.evaluate(transactions=successor, committed=RECORDS)
+        assert _statuses(place.commit(taken, successor, RECORDS + 1, RECORDS)) == {OK}
+        evaluated = place.evaluate(committed=RECORDS)
+        results = place.commit(evaluated, offset=RECORDS + 2, committed=RECORDS) or evaluated.results
+        assert OK not in _statuses(results)
+    assert [offset for offset, _ in place.offsets()] == [RECORDS + 1] * 2
+    assert len(place.written(4 * RECORDS)) == 4 * RECORDS
+
+
+def test_the_columnar_batches_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
+    """And one Arrow batch after the other."""
+    output = place.output
+
+    def numbered(*numbers: int) -> bytes:
+        return _cell(output, [b"%02d" % number for number in numbers], [number % 10 for number in numbers])
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield _batch([numbered(1, 4), numbered(0, 2, 5), numbered(3)])
+            yield _batch([None])
+            yield _batch([numbered(12, 13), numbered(10, 11, 14)])
+
+    place.commit(place.evaluate(work, partitions=[(place.input, 0)]))
+    assert place.written(11) == [b"%02d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
+
+
+def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -> None:
+    output, beyond = place.output, b"x" * (place.settings.limits.record_out + 100_000)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield _batch([_cell(output, [b"fine", beyond])])
+
+    results = place.evaluate(work).results
+    results = place.commit(Evaluated(results)) if _statuses(results) == {OK} else results
+    assert _statuses(results) == {REFUSED}
+    assert all("max.request.size" in result.error for result in results)
+    assert (place.written(), place.offsets()) == ([], [(-1001, None)] * 2)
+
+
+def test_a_task_that_fails_says_so_and_leaves_nothing(place: Place) -> None:
+    output = place.output
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield _batch([_cell(output, [b"before"])])
+            raise ValueError("in a worker")
+
+    with pytest.raises(PythonException, match="in a worker"):
+        place.evaluate(work)
+    assert _statuses(place.commit(place.evaluate())) == {OK}
+    assert sorted(place.written(2 * RECORDS)) == [b"%d-%d" % (p, n) for p in (0, 1) for n in range(RECORDS)]
+
+
+def test_offsets_alone_are_committed_unless_something_else_is(place: Place) -> None:
+    """As librdkafka commits them, which reads metadata up to a NUL: without one it would read on into its memory."""
+    first = [TopicPartition(place.input, number, 1, f"first {number}") for number in (0, 1)]
+    nothing = dict.fromkeys(place.partitions)
+    assert _statuses(place.transactions.commit_offsets(first, nothing)) == {OK}
+    assert place.offsets() == [(1, "first 0"), (1, "first 1")]
+    with contextlib.closing(place.another()) as other:
+        moved = other.commit_offsets(first, nothing)
+        assert [(one.status, one.offset) for one in moved] == [(MOVED, 1)] * 2
+        assert _statuses(other.commit_offsets(first, dict.fromkeys(place.partitions, 1))) == {OK}
+
+
+def test_what_a_run_before_has_left_open_is_aborted_at_the_start(place: Place) -> None:
+    """Else its offsets could not be read until its transactions time out."""
+    place.evaluate()
+    with contextlib.closing(place.another()) as successor:
+        aborted: list[int] = []
+        wait_until(lambda: aborted.append(successor.abort_left_open()) or sum(aborted) == 2, "both are aborted")
+        assert successor.abort_left_open() == 0
+    with contextlib.closing(place.another(job_name=f"{place.settings.job_name}-2")) as other:
+        place.evaluate()
+        assert other.abort_left_open() == 0, "another job's, whose name begins alike"
+    assert place.written() == []
+
+
+@pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])
+def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
+    """In several pieces, where they are longer than Java sends at once."""
+    logged = [b"{}", bytes(range(256)) * (more // 256)]
+    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), logged, [])
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield _batch([None], side_output)
+
+    sides = place.evaluate(work).side_outputs
+    assert [(side.decisions, side.needed, side.tally.outcomes) for side in sides] == [
+        (logged, [7], [("lenses6", "allow", 2)])
+    ] * 2
