@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
+.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz pictures check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,6 +127,9 @@ fuzz: $(TOOLS)-test ## Give INPUTS hostile inputs to every decoder and parser (1
 
 docs: $(TOOLS)-docs ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
+
+pictures: $(TOOLS)-test ## Take the pictures of the documentation again: the playground and the console (needs Chromium)
+	$(BIN)/python -m tests.console.pictures docs/pages/pictures
 
 check: $(TOOLS)-check ## Check style, types and workflows, as CI does
 	$(BIN)/ruff check .

@@ -46,7 +46,14 @@ if TYPE_CHECKING:
     from policy.core.yaml_text import dump_yaml, is_exact
     from policy.store.positions import Positions
     from policy.store.publishable import encode_document, engine_findings, refusals, warnings_of
-    from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
+    from policy.store.repository import (
+        FilesRefused,
+        Located,
+        Place,
+        document_files,
+        read_document_text,
+        read_documents,
+    )
 
 __all__ = [
     "CLAIMS",
@@ -109,6 +116,7 @@ __all__ = [
     "matches",
     "nearest",
     "parse_request",
+    "read_document_text",
     "read_documents",
     "read_json",
     "read_value",
@@ -130,7 +138,14 @@ _FILES = {
     "policy.core.yaml_text": ("dump_yaml", "is_exact"),
     "policy.store.positions": ("Positions",),
     "policy.store.publishable": ("encode_document", "engine_findings", "refusals", "warnings_of"),
-    "policy.store.repository": ("FilesRefused", "Located", "Place", "document_files", "read_documents"),
+    "policy.store.repository": (
+        "FilesRefused",
+        "Located",
+        "Place",
+        "document_files",
+        "read_document_text",
+        "read_documents",
+    ),
 }
 _LATER = {name: module for module, names in _FILES.items() for name in names}
 

@@ -11,6 +11,7 @@ from policy.testing.drafts import (
     Problem,
     actions_of,
     evaluate_draft,
+    short_form_of,
 )
 from policy.testing.run import Coverage, Result, cover, describe, junit_xml, run_cases
 from policy.testing.unknown import CaseNames, names_in
@@ -37,4 +38,5 @@ __all__ = [
     "load_cases",
     "names_in",
     "run_cases",
+    "short_form_of",
 ]

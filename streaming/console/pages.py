@@ -69,7 +69,7 @@ class Pages:
 
     def respond(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A page, or a part of one."""
-        return HTMLResponse(self.render(template, **values), status)
+        return HTMLResponse(self.render(template, **{"here": "", **values}), status)
 
 
 def _harmless(value: Any) -> Any:

@@ -60,6 +60,7 @@ class Playground:
     def _page(self, _request: Request) -> HTMLResponse:
         return self._pages.respond(
             "playground.html.j2",
+            here=PATH,
             token=self._tokens.of(),
             systems=[(name, TITLES.get(name, name)) for name in systems()],
             examples=[(name, example["title"]) for name, example in self._examples.items()],

@@ -52,6 +52,7 @@ OWN = {  # commands that print nothing that others wrote
         "topics create",
         "topics manifest",
     ),
+    *("console", "playground"),  # their pages: tests/console
     *("demo", "monitor", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
     "replay",  # needs Spark: its lines are printed in tests/cli/test_replay.py
 }

@@ -1,0 +1,93 @@
+"""`lockkeeper playground | console`: policies tried in the browser, and decisions looked at."""
+
+import contextlib
+import sys
+import webbrowser
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streaming.cli.app import (
+    Bootstrap,
+    Config,
+    app,
+    echo,
+    echo_err,
+    need,
+    reach,
+    settings_of,
+    stop_on_signals,
+)
+
+if TYPE_CHECKING:
+    from socket import socket
+
+ADDRESS = "127.0.0.1"
+Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
+Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")]
+
+
+@app.command("playground")
+def playground(port: Port = 0, browser: Browser = True) -> None:
+    """Try policies in the browser: documents, requests, and at once what comes of them. Needs no Kafka.
+
+    It listens on 127.0.0.1 alone, until Ctrl-C. Nothing is stored: the address of the page holds all that you type, so
+    a link shares it. What you try can be saved as a case file for `lockkeeper policy test`.
+
+    \b
+    Examples:
+      lockkeeper playground
+      lockkeeper playground --port 8090 --no-browser
+    """
+    need("console")
+    from streaming.console.server import playground as opened
+    from streaming.console.server import serve
+    from streaming.serve.server import bind
+
+    with opened() as application, contextlib.closing(bind(ADDRESS, port)) as bound, stop_on_signals() as stop:
+        serve(application, bound, stop, lambda: _show(bound, "/playground", browser))
+    echo_err("stopped")
+
+
+@app.command("console")
+def console(config: Config = None, bootstrap: Bootstrap = None, port: Port = 0, browser: Browser = True) -> None:
+    """Show decisions and policies in the browser. It reads Kafka as `decisions` and `explain` do, and writes nothing.
+
+    Decisions, newest first, each with its tree under the policies of its moment and under those of today; questions to
+    the policies in force; the effective permissions of a subject; the playground. It listens on 127.0.0.1 alone, until
+    Ctrl-C: who may reach the port of this machine sees all of it, without credentials.
+
+    \b
+    Examples:
+      lockkeeper console --config lockkeeper.yaml
+      lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
+    """
+    need("console")
+    from streaming.console.live import console as opened
+    from streaming.console.server import serve
+    from streaming.kafka.permissions import topic_permissions
+    from streaming.kafka.reader import document_topics
+    from streaming.ops.telemetry import log_warnings_alone
+    from streaming.serve.server import bind
+
+    log_warnings_alone(sys.stderr)
+    settings = settings_of(config, bootstrap)
+    documents = (*document_topics(settings.topics), settings.topics.history)
+    read = (settings.topics.decisions, *settings.topics.requests, *documents)
+    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    with (
+        contextlib.closing(bind(ADDRESS, port)) as bound,
+        stop_on_signals() as stop,
+        opened(settings, stop) as application,
+    ):
+        serve(application, bound, stop, lambda: _show(bound, "/decisions", browser))
+    echo_err("stopped")
+
+
+def _show(bound: "socket", path: str, browser: bool) -> None:
+    address = f"http://localhost:{bound.getsockname()[1]}{path}"
+    echo(address)
+    sys.stdout.flush()
+    echo_err("Ctrl-C ends it")
+    if browser:
+        webbrowser.open(address)

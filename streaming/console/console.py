@@ -1,0 +1,264 @@
+"""The console's pages: decisions, one decision, ask, access. All by GET, each page's state in its address.
+
+Work is bounded: of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from confluent_kafka import KafkaException
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
+from policy.analysis import (
+    Permitted,
+    draw_trees,
+    grant_text,
+    nearest_grants,
+    unknown_names,
+    unknown_subject,
+    what_subject_can,
+    who_can,
+)
+from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from streaming.console.pages import Pages
+from streaming.console.playground import TITLES
+from streaming.console.records import Records, request_of
+from streaming.decision_log.newest import Wanted
+from streaming.decision_log.search import Query
+from streaming.history.span import LENGTH, SpanError, span_of
+from streaming.serve.authzen import Read
+
+LINKS = (("/decisions", "Decisions"), ("/ask", "Ask"), ("/access", "Access"), ("/playground", "Playground"))
+ROWS = 50
+MOST_TEXT = 2000  # characters of a field
+MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
+MOST_PERMISSIONS = 500  # that are shown
+OUTCOMES = ("allow", "deny", "error")
+FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
+ASKED = ("system", "subject", "groups", "action", "resource", "more")
+
+
+class Console:
+    """The routes. `read`: the newest policies; None: they were not read yet."""
+
+    def __init__(self, pages: Pages, records: Records, systems: Sequence[str], read: Callable[[], Read | None]) -> None:
+        self._pages, self._records, self._read = pages, records, read
+        self._systems = [(name, TITLES.get(name, name)) for name in systems]
+        self.routes = [
+            Route("/", lambda _request: RedirectResponse("/decisions")),
+            Route("/decisions", self._decisions),
+            Route("/decisions/{id:path}", self._decision),
+            Route("/ask", self._ask),
+            Route("/access", self._access),
+        ]
+
+    def _policies(self) -> Snapshot:
+        read = self._read()
+        if read is None:
+            raise HTTPException(503, "the policies are being read; load this page again in a moment")
+        return read.snapshot
+
+    def _respond(self, template: str, here: str, **values: Any) -> Response:
+        return self._pages.respond(template, here=here, systems=self._systems, **values)
+
+    def _decisions(self, request: Request) -> Response:
+        fields, problem, shown = _fields(request, FILTERS), "", None
+        try:
+            shown = self._from_kafka(lambda: self._records.newest(_wanted(fields)))
+        except SpanError as error:
+            problem = str(error).replace("--from", "since").replace("--to", "until")
+        rows = [] if shown is None else [_row(found.decision) for found in shown.found]
+        older = "" if shown is None or shown.read_from is None else to_text(shown.read_from)
+        return self._respond(
+            "decisions.html.j2",
+            "/decisions",
+            fields=fields,
+            rows=rows,
+            older=older,
+            older_address=_address("/decisions", {**fields, "until": older}),
+            problem=problem,
+            is_filtered=any(fields.values()),
+            outcomes=OUTCOMES,
+        )
+
+    def _decision(self, request: Request) -> Response:
+        id_, policies = request.path_params["id"][:MOST_TEXT], self._policies()
+        try:
+            explained = self._from_kafka(lambda: self._records.explained(id_, policies))
+        except MalformedRequest as error:
+            raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
+        if explained is None:
+            raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
+        decision = explained.found.decision
+        return self._respond(
+            "decision.html.j2",
+            "/decisions",
+            explained=explained,
+            decision=decision,
+            row=_row(decision),
+            ask=_address("/ask", _asked_again(decision)),
+            now=to_text(explained.now),
+        )
+
+    def _from_kafka(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (KafkaException, TimeoutError):  # the message may name brokers: the log of the console has it
+            raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
+
+    def _ask(self, request: Request) -> Response:
+        fields = _fields(request, ASKED)
+        answer = problem = who = None
+        if fields["action"] or fields["resource"] or fields["subject"]:
+            try:
+                asked = _request(fields)
+                answer = _answer(self._policies(), asked)
+                who = _who(self._policies(), asked) if request.query_params.get("who") else None
+            except (CaseFileError, MalformedRequest) as error:
+                problem = str(error)
+        return self._respond(
+            "ask.html.j2",
+            "/ask",
+            fields=fields,
+            answer=answer,
+            problem=problem,
+            who=who,
+            who_address=_address("/ask", {**fields, "who": "1"}),
+            access_address=_address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            past=_address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
+            actions=actions_of(fields["system"]),
+            most=MOST_NAMES,
+        )
+
+    def _access(self, request: Request) -> Response:
+        fields, problem = _fields(request, ("system", "subject", "groups")), ""
+        groups: list[dict[str, Any]] = []
+        if fields["subject"]:
+            try:
+                chosen = [name for name, _ in self._systems if fields["system"] in ("", name)]
+                groups = [found for name in chosen if (found := _access_in(self._policies(), name, fields))]
+            except MalformedRequest as error:
+                problem = str(error)
+        return self._respond(
+            "access.html.j2", "/access", fields=fields, found=groups, problem=problem, most=MOST_PERMISSIONS
+        )
+
+
+def _fields(request: Request, names: Sequence[str]) -> dict[str, str]:
+    """The texts of an address, each bounded."""
+    return {name: request.query_params.get(name, "").strip()[:MOST_TEXT] for name in names}
+
+
+def _address(path: str, fields: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode({name: text for name, text in fields.items() if text})}"
+
+
+def _wanted(fields: Mapping[str, str]) -> Wanted:
+    """Raises SpanError."""
+    now = time.time_ns() // 1_000_000
+    ago = fields["since"] if LENGTH.fullmatch(fields["since"]) else None
+    begin = None if ago else fields["since"] or "1970-01-01T00:00:00Z"
+    span = span_of(begin, fields["until"] or None, ago, now)
+    outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
+    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
+    return Wanted(query, fields["system"], fields["document"], fields["request_id"])
+
+
+def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
+    context = decision.get("context", {})
+    first: dict[str, Any] = next(iter(context.get("reasons", ())), {})
+    return {
+        **request_of(dict(decision)),
+        "id": str(decision.get("id", "")),
+        "address": f"/decisions/{decision.get('id', '')}",
+        "time": str(decision.get("time") or ""),
+        "system": str(decision.get("system", "")),
+        "outcome": str(context.get("outcome", "error")),
+        "items": len(decision.get("evaluations") or ()),
+        "reason": str(first.get("message", "")),
+    }
+
+
+def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
+    asked = request_of(dict(decision))
+    resource = decision.get("context", {}).get("request", {}).get("resource", {})
+    whole = {name: resource[name] for name in ("type", "id", "properties") if resource.get(name)}
+    text = msgspec.json.encode(whole).decode() if whole else asked["resource"]
+    return {"system": str(decision.get("system", "")), **asked, "resource": text}
+
+
+def _request(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The request of a form, now. Raises CaseFileError."""
+    given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
+    if fields["system"] not in all_systems():
+        raise CaseFileError("system: choose one")
+    ask = short_form_of(DraftRequest(*given))
+    return {**full_request(ask, fields["system"]), "id": "console", "time": time.time_ns() // 1_000_000}
+
+
+def _answer(snapshot: Snapshot, asked: dict[str, Any]) -> dict[str, Any]:
+    decision = decide(snapshot, asked)
+    return {
+        "outcome": decision.outcome,
+        "reasons": [(reason, None) for reason in decision.reasons],
+        "trees": draw_trees(snapshot, asked),
+        "nearest": nearest_grants(snapshot, asked) if _names_of(snapshot, asked["system"]) <= MOST_NAMES else [],
+        "names": [str(name) for name in unknown_names(snapshot, asked)],
+    }
+
+
+def _who(snapshot: Snapshot, asked: dict[str, Any]) -> Any:
+    """Who else can; `"many"` where there are too many names to go through for a page."""
+    return who_can(snapshot, asked) if _names_of(snapshot, asked["system"]) <= MOST_NAMES else "many"
+
+
+def _names_of(snapshot: Snapshot, system: str) -> int:
+    """About so many names a search for principals goes through."""
+    policy_set = snapshot.policy_sets.get(system)
+    if policy_set is None:
+        return 0
+    facts = sum(1 for kind in all_systems()[system].kinds for _ in policy_set.facts.names(kind))
+    return len(policy_set.grants) + len(policy_set.memberships) + facts
+
+
+def _access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> dict[str, Any] | None:
+    """What a subject has in one system; None: nothing, and no document names it. Raises MalformedRequest."""
+    claimed = [name.strip() for name in fields["groups"].split(",") if name.strip()]
+    ask = {"subject": fields["subject"], "action": "any", "resource": "any", **({"groups": claimed} if claimed else {})}
+    now = time.time_ns() // 1_000_000
+    try:
+        subject = full_request(ask, system)["subject"]
+        unknown = unknown_subject(snapshot, system, subject, now)
+        permissions = what_subject_can(snapshot, system, subject, now)
+    except (CaseFileError, MalformedRequest):
+        if fields["system"]:
+            raise MalformedRequest("no subject of this system; see its guide for how subjects are written") from None
+        return None
+    if not permissions and not fields["system"] and unknown:
+        return None
+    lines = [_permission(one, system) for one in permissions[:MOST_PERMISSIONS]]
+    names = [str(name) for name in unknown]
+    return {"system": TITLES.get(system, system), "lines": lines, "count": len(permissions), "names": names}
+
+
+def _permission(found: Any, system: str) -> dict[str, Any]:
+    if isinstance(found, Permitted):
+        text = f"{found.action} on {found.type} {found.id}"
+        return {"effect": "allow", "text": text, "route": "", "statement": "", "whole": [], "part": []}
+    grant, own = found.grant, all_systems()[system]
+    text = grant_text(grant, own).removeprefix(f"{grant.principal} {grant.effect} ")
+    return {
+        "effect": grant.effect,
+        "text": text,
+        "route": found.route,
+        "statement": str(grant.statement_id),
+        "whole": [str(deny.statement_id) for deny in found.cancelled_by],
+        "part": [f"{deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by],
+    }

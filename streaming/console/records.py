@@ -1,0 +1,156 @@
+"""What the console reads from Kafka: decisions, and the documents that were in force when one was made."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy import (
+    MalformedRequest,
+    Positions,
+    Reason,
+    Snapshot,
+    Unreadable,
+    dump_yaml,
+    read_document_text,
+    read_value,
+)
+from policy.analysis import Nearest, Node, draw_trees, nearest_grants
+from streaming.client.decision import Decision, read_decision
+from streaming.decision_log.newest import NewestDecisions, Wanted, newest
+from streaming.decision_log.replay import Replay, Replays, find_by_id
+from streaming.decision_log.search import Found
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
+
+FILE = "document.yaml"
+AROUND = 40  # lines of a document that are shown before and after a statement
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A reason, and its document as it was: numbered lines. ``line``: of the statement; None: the whole document."""
+
+    reason: Reason
+    lines: tuple[tuple[int, str], ...] = ()
+    line: int | None = None
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A decision with why. ``unknown``: why its policies are no longer known; "": they are.
+
+    ``trees``, ``nearest``: under the policies of its moment; ``today``: under those of now, at the moment ``now`` (ms).
+    """
+
+    found: Found
+    stored: Decision
+    unknown: str = ""
+    equal: bool | None = None
+    notes: tuple[str, ...] = ()
+    trees: tuple[Node, ...] = ()
+    nearest: tuple[Nearest | None, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    today: tuple[Node, ...] = ()
+    now: int = 0
+
+
+class Records:
+    """The decisions of a cluster. For several threads: one reads documents at a time.
+
+    Its methods raise KafkaException and TimeoutError where the cluster does not answer.
+    """
+
+    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+        self._settings, self._admin = settings, admin
+        self._lock = threading.Lock()
+        self._log: DocumentLog | None = None
+        self._read: dict[tuple[str, int], int] = {}
+
+    def newest(self, wanted: Wanted) -> NewestDecisions:
+        """The newest decisions that fit."""
+        return newest(self._settings, self._admin, wanted)
+
+    def explained(self, id_: str, today: Snapshot) -> Explained | None:
+        """A decision with why; None where there is none. Raises MalformedRequest where it repeats no request."""
+        found = find_by_id(self._settings, self._admin, id_)
+        if found is None:
+            return None
+        stored = read_decision(msgspec.json.encode(found.decision))
+        log = self._documents()
+        try:
+            replay = Replays(self._settings, self._admin, log).replay(found)
+        except NoLongerKnown as unknown:
+            return Explained(found, stored, str(unknown))
+        trust = replay.trust | {"time"}
+        now = time.time_ns() // 1_000_000
+        return Explained(
+            found,
+            stored,
+            "",
+            replay.equal,
+            (*replay.notes, *replay.differences),
+            tuple(draw_trees(replay.snapshot, replay.request, trust)),
+            tuple(nearest_grants(replay.snapshot, replay.request, trust)),
+            tuple(self._statements(stored, log)),
+            _today(today, replay, trust, now),
+            now,
+        )
+
+    def _documents(self) -> DocumentLog:
+        """All documents of the topics, read on to their ends of now."""
+        with self._lock:
+            if self._log is None:
+                self._log = read_document_log(self._settings)
+                self._read = {(topic, 0): self._log.end(topic) for topic in self._log.topics}
+            else:  # from where it was read to: a record that is added twice would stand behind newer ones
+                self._read = read_further(self._settings, self._log, self._read)
+            return self._log
+
+    def _statements(self, stored: Decision, log: DocumentLog) -> Iterator[Statement]:
+        topics = self._settings.topics.policy_topics()
+        for reason in (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons)):
+            system, _, key = (reason.document or "").partition("/")
+            offset = stored.policy_offsets.get(topics.get(system, ""), {}).get("0", -1)
+            text = _document_text(log, topics[system], key, offset) if system in topics and key else None
+            yield Statement(reason) if text is None else _statement(reason, text)
+
+
+def _today(today: Snapshot, replay: Replay, trust: frozenset[str], now: int) -> tuple[Node, ...]:
+    try:
+        return tuple(draw_trees(today, {**replay.request, "time": now}, trust))
+    except MalformedRequest:
+        return ()
+
+
+def _document_text(log: DocumentLog, topic: str, key: str, offset: int) -> str | None:
+    """The newest version up to an offset as YAML; None where it is not held, or cannot be read."""
+    records = [one for one in log.records(topic) if one.offset <= offset and one.key == key.encode() and one.value]
+    try:
+        return dump_yaml(read_value(records[-1].value)) if records else None
+    except Unreadable:
+        return None
+
+
+def _statement(reason: Reason, text: str) -> Statement:
+    line = _line_of(reason, text)
+    numbered: Sequence[tuple[int, str]] = list(enumerate(text.rstrip("\n").split("\n"), 1))
+    at = line or 1
+    return Statement(reason, tuple(numbered[max(at - 1 - AROUND, 0) : at + AROUND]), line)
+
+
+def _line_of(reason: Reason, text: str) -> int | None:
+    if reason.statement is None:
+        return None
+    located = read_document_text(text, FILE)
+    return Positions({FILE: text}).find(located[0], "", reason.statement).line if located else None
+
+
+def request_of(decision: dict[str, Any]) -> dict[str, str]:
+    """Who asked for what on what, of a decision's record; a batch by its first evaluation."""
+    items = decision.get("evaluations") or ()
+    requests = [part.get("context", {}).get("request") for part in (decision, *items)]
+    asked: dict[str, Any] = next((one for one in requests if one), {})
+    named = (("subject", "id"), ("action", "name"), ("resource", "id"))
+    return {part: str((asked.get(part) or {}).get(field, "?")) for part, field in named}

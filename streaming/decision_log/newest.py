@@ -1,0 +1,119 @@
+"""The newest decisions first, read backwards from the ends of the topic: a page of them must not read a day.
+
+Kafka reads forwards alone. So the last records of each partition are read, then four times as many before them, until
+enough fit or the time is up; what is older than the oldest that every partition has been read to is not shown.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from streaming.decision_log.search import Decoder, Found, Query
+from streaming.history.records import record_of
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
+from streaming.kafka.committed import records_between
+from streaming.settings import Settings
+
+TIES = 10  # times the limit: so many decisions of one moment (ms) are shown at most
+FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as many before them
+
+Offsets = Mapping[Partition, int]
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is searched for: a query, and what it has no field for; "" matches all. ``document``: a reason names it."""
+
+    query: Query
+    system: str = ""
+    document: str = ""
+    request_id: str = ""
+
+    def fits(self, decision: Mapping[str, Any]) -> bool:
+        """Whether a decision is about all that is asked for."""
+        return (
+            self.system in ("", decision.get("system"))
+            and self.request_id in ("", decision.get("request_id"))
+            and (not self.document or _names(decision, self.document))
+            and self.query.fits(decision)
+        )
+
+    def may_fit(self, value: bytes) -> bool:
+        """The same by the bytes of a record in JSON."""
+        texts = (self.system, self.document, self.request_id)
+        return self.query.may_fit(value) and all(msgspec.json.encode(text)[1:-1] in value for text in texts if text)
+
+
+def _names(decision: Mapping[str, Any], document: str) -> bool:
+    parts = (decision, *decision.get("evaluations", ()))
+    return any(reason.get("document") == document for part in parts for reason in part["context"].get("reasons", ()))
+
+
+class NewestDecisions(msgspec.Struct, frozen=True):
+    """Newest first. ``read_from``: what is older than this moment (ms) was not looked at; None: there is no more."""
+
+    found: tuple[Found, ...]
+    read_from: int | None = None
+
+
+def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
+    """The newest decisions of the query's range that fit. Raises KafkaException and TimeoutError.
+
+    ``seconds``: after which no more is read; each reading is finished.
+    """
+    deadline, limit = time.monotonic() + seconds, wanted.query.limit
+    reading = _Reading(settings, admin, wanted)
+    while reading.ends:
+        reading.read_back()
+        if len(reading.sure()) >= limit or time.monotonic() > deadline:
+            break
+    found = sorted(reading.sure(), key=lambda one: (one.record.at, one.record.offset), reverse=True)
+    if len(found) <= limit:
+        return NewestDecisions(tuple(found), reading.reach)
+    last = found[limit - 1].record.at
+    # The next page begins before this moment, so all that was decided in it is on this one.
+    same = [one for one in found[limit : limit * TIES] if one.record.at == last]
+    return NewestDecisions((*found[:limit], *same), last)
+
+
+class _Reading:
+    """``ends``: of each partition, below which it is not read yet; those that are through are left out."""
+
+    def __init__(self, settings: Settings, admin: AdminClient, wanted: Wanted) -> None:
+        self._settings, self._wanted, self._decode = settings, wanted, Decoder(settings)
+        partitions = partitions_of(admin, [settings.topics.decisions])
+        ends, span = last_stable_offsets(admin, partitions), wanted.query.span
+        ends = {**ends, **offsets_since(admin, ends, span.end)}
+        self._starts = first_offsets(admin, ends)
+        self.ends = {one: end for one, end in ends.items() if end > self._starts[one]}
+        self._found: list[Found] = []
+        self._size = FIRST_READ
+        self.reach: int | None = None
+
+    def sure(self) -> list[Found]:
+        """Those of moments from which on every partition has been read."""
+        return [one for one in self._found if self.reach is None or one.record.at >= self.reach]
+
+    def read_back(self) -> None:
+        """Read what is before, of every partition that has any."""
+        starts = {one: max(self._starts[one], end - self._size) for one, end in self.ends.items()}
+        oldest: dict[Partition, int] = {}
+        for message in records_between(self._settings, starts, self.ends):
+            record = record_of(message)
+            oldest.setdefault((record.topic, record.partition), record.at)
+            if self._decode.is_avro(record) or self._wanted.may_fit(record.value):
+                decision = self._decode(record)
+                if decision is not None and self._is_in_span(record.at) and self._wanted.fits(decision):
+                    self._found.append(Found(record, decision))
+        begin = self._wanted.query.span.start
+        self.ends = {
+            one: at for one, at in starts.items() if at > self._starts[one] and oldest.get(one, begin) >= begin
+        }
+        # Before the oldest record that was read, others of the same moment may stand.
+        self.reach = max((oldest[one] + 1 for one in self.ends if one in oldest), default=None)
+        self._size *= GROWTH
+
+    def _is_in_span(self, at: int) -> bool:
+        return self._wanted.query.span.start <= at < self._wanted.query.span.end

@@ -1,0 +1,76 @@
+"""The newest decisions first: walking back page by page leaves none out and shows none twice."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from policy import to_text
+from streaming.decision_log.newest import NewestDecisions, Wanted, newest
+from streaming.decision_log.search import Query
+from streaming.history.span import Span
+from tests.brokers import TestBroker
+from tests.stream.world import World
+
+pytestmark = pytest.mark.stream
+
+COUNT = 3000
+BEGIN = 1_700_000_000_000
+
+
+def _decision(number: int) -> dict[str, Any]:
+    outcome = "deny" if number % 100 == 0 else "allow"
+    asked = {"subject": {"id": f"user:{number}"}, "action": {"name": "read"}, "resource": {"id": "t"}}
+    context = {"outcome": outcome, "request": asked, "reasons": [{"document": f"lenses6/Role/r{number % 2}"}]}
+    at = to_text(BEGIN + number)
+    return {"id": f"d-{number}", "request_id": f"r-{number}", "system": "lenses6", "time": at, "context": context}
+
+
+@pytest.fixture(scope="module")
+def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Decisions over two partitions, three of them in each millisecond."""
+    found = World(broker, f"newest-{time.time_ns()}", (tmp_path_factory.mktemp("job") / "checkpoint").as_uri())
+    for number in range(COUNT):
+        value = json.dumps(_decision(number)).encode()
+        at = BEGIN + number // 3
+        found.producer.produce(found.names.decisions, value, partition=number % 7 % 2, timestamp=at)
+    assert found.producer.flush(30) == 0
+    return found
+
+
+def _page(world: World, limit: int, end: int = BEGIN + COUNT, **wanted: str) -> NewestDecisions:
+    return newest(world.settings, world.admin, Wanted(Query(Span(0, end), limit=limit), **wanted), seconds=30.0)
+
+
+def test_pages_have_every_decision_once_newest_first(world: World) -> None:
+    seen: list[str] = []
+    end: int | None = BEGIN + COUNT
+    while end is not None:
+        page = _page(world, 400, end)
+        moments = [one.record.at for one in page.found]
+        assert moments == sorted(moments, reverse=True)
+        seen += [one.decision["id"] for one in page.found]
+        assert page.read_from is None or page.read_from < end
+        end = page.read_from
+    assert len(seen) == COUNT
+    assert set(seen) == {f"d-{number}" for number in range(COUNT)}
+
+
+def test_what_is_rare_is_found_further_back(world: World) -> None:
+    denied = Wanted(Query(Span(0, BEGIN + COUNT), outcome="deny", limit=20))
+    found = newest(world.settings, world.admin, denied, seconds=30.0).found
+    assert [one.decision["id"] for one in found] == [f"d-{2900 - 100 * number}" for number in range(20)]
+
+
+def test_the_fields_beside_the_query_count(world: World) -> None:
+    assert [one.decision["id"] for one in _page(world, 5, request_id="r-7").found] == ["d-7"]
+    assert {one.decision["id"][-1] for one in _page(world, 50, document="lenses6/Role/r1").found} == set("13579")
+    assert _page(world, 5, system="cdap").found == ()
+
+
+def test_a_reading_that_takes_too_long_ends_and_says_how_far_it_came(world: World) -> None:
+    page = newest(world.settings, world.admin, Wanted(Query(Span(0, BEGIN + COUNT), subject="nobody")), seconds=0.0)
+    assert page.found == ()
+    assert page.read_from is not None
+    assert BEGIN < page.read_from < BEGIN + COUNT // 3
