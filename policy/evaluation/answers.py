@@ -77,9 +77,10 @@ class States:
 
     def find(self, id_: str) -> State:
         """The state for an id that is not among them. Raises Unanswerable for an invalid one."""
-        check_resource(id_)
-        head, slash, last = id_.rpartition("/") if self._has_levels else ("", "", "")
-        if not (slash and last and is_simple(id_)):
+        if not (simple := is_simple(id_)):
+            check_resource(id_)
+        head, slash, last = id_.rpartition("/") if simple and self._has_levels else ("", "", "")
+        if not (slash and last):
             return self.put(id_, self._index.state(self._name_of(id_)))
         before = self._by_head.get(head)
         if before is None:
