@@ -29,6 +29,7 @@ MEMBERS = frozenset({"id", "system", "subject", "action", "resource", "context",
 OF_RESOURCE = frozenset({"type", "id", "properties"})
 MARSHAL = 2  # the version in which equal plain data of equal types is written alike
 DECISION_BYTES = 500
+RECENT = 4  # decisions of one answer, by the resource's id
 ID_BYTES = ID.encode()
 
 Question = tuple[bytes, str, int | None, bool]
@@ -37,12 +38,11 @@ whether exactly one property is the id, where the first says which.
 """
 
 
-class Kept(msgspec.Struct):
-    """A decision that is kept. ``shared``: ``ID`` stands for the resource's id; ``last``: the one asked for last."""
+class Kept(msgspec.Struct, frozen=True):
+    """A decision that is kept. ``recent``: where ``ID`` stands for the resource's id, the last decisions by this id."""
 
     decision: Decision
-    shared: bool
-    last: tuple[str, Decision] | None = None
+    recent: dict[str, Decision] | None
 
 
 Answers = AnswerCache[Kept]
@@ -65,9 +65,8 @@ def decide(
     if answers is None:
         answers = snapshot.answers[trust, max_claimed_groups] = AnswerCache(snapshot.policy_sets, trust, kept)
     question = _question(request, answers.trust)
-    found = None if question is None else answers.find(*question[:3])
-    if question is not None and found is not None:
-        return decision_for(found, question[1])
+    if question is not None and (found := _find(answers, question)) is not None:
+        return found
     try:
         parsed = parse_request(request, max_claimed_groups)
     except MalformedRequest as malformed:
@@ -118,10 +117,15 @@ def _decide_item(snapshot: Snapshot, answers: Answers, item: Request) -> Decisio
     parts = {name: msgspec.structs.asdict(getattr(item, name)) for name in ("subject", "action", "resource")}
     more = {name: getattr(item, name) for name in ("id", "system", "context", "time", "deadline")}
     question = _question(parts | more, answers.trust)
-    found = None if question is None else answers.find(*question[:3])
-    if question is not None and found is not None:
-        return decision_for(found, question[1])
+    if question is not None and (found := _find(answers, question)) is not None:
+        return found
     return _work_out(snapshot, answers, question, item)
+
+
+def _find(answers: Answers, question: Question) -> Decision | None:
+    content, id_, at, _ = question
+    found = answers.find(content, id_, at)
+    return None if found is None else decision_for(found, id_)
 
 
 def _work_out(snapshot: Snapshot, answers: Answers, question: Question | None, request: Request) -> Decision:
@@ -133,24 +137,25 @@ def _work_out(snapshot: Snapshot, answers: Answers, question: Question | None, r
 
 
 def kept(_request: Request, decision: Decision, shared: bool) -> tuple[Kept, int]:
-    """A decision as answers are kept, and about how many bytes it takes, with the one for the last id."""
+    """A decision as answers are kept, and about how many bytes it takes, with those that may become recent."""
     size = DECISION_BYTES
     for reason in decision.reasons:
         size += DECISION_BYTES + 4 * len(reason.message)
     for missing in decision.missing:
         size += DECISION_BYTES + 4 * (len(missing.object) + len(missing.message))
-    return Kept(decision, shared), 2 * size if shared else size
+    return (Kept(decision, {}), (1 + RECENT) * size) if shared else (Kept(decision, None), size)
 
 
 def decision_for(answer: Answer[Kept], id_: str) -> Decision:
     """The decision for the resource with this id."""
-    rendered = answer.rendered
-    if not rendered.shared:
-        return rendered.decision
-    last = rendered.last
-    if last is None or last[0] != id_:
-        last = rendered.last = id_, _with_id(rendered.decision, id_)
-    return last[1]
+    decision, recent = answer.rendered.decision, answer.rendered.recent
+    if recent is None:
+        return decision
+    if (found := recent.get(id_)) is None:
+        if len(recent) >= RECENT:
+            recent.clear()
+        found = recent[id_] = _with_id(decision, id_)
+    return found
 
 
 def _with_id(decision: Decision, id_: str) -> Decision:

@@ -262,8 +262,8 @@ class PartitionEvaluator(RecordEvaluator):
             request = None if may_name_offsets(parts.context) else self._request(value, at)
             if request is None:
                 return None
-            answer = self._answers.add(content, request, repeats, may_share(content))
-        elif not value.isascii():
+            return self._answers.add(content, request, repeats, may_share(content)).rendered  # read whole: it is sound
+        if not value.isascii():
             value.decode()  # no decoder checks that undecoded fields are UTF-8
         check_members(value, parts, content, repeats)
         return answer.rendered

@@ -11,7 +11,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.store.repository import read_documents
 from streaming.kafka.committed import read_stored
-from streaming.kafka.publish import UNKNOWN, PolicyRecord, PublishFailed, transactional_producer, with_unknown, write
+from streaming.kafka.publish import (
+    UNKNOWN_OFFSET,
+    PolicyRecord,
+    PublishFailed,
+    resolve_unknown_offsets,
+    transactional_producer,
+    write,
+)
 from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
@@ -259,9 +266,9 @@ def test_where_kafka_does_not_say_the_offset_of_what_it_has_taken_a_newer_one_is
 ) -> None:
     """Kafka calls a repeated batch a duplicate, and names no place. An older offset would let old answers pass."""
     [published] = policies("apply", str(folder), "--json").records
-    demanded = with_unknown(settings, {policies.topic: {"0": UNKNOWN}})
+    demanded = resolve_unknown_offsets(settings, {policies.topic: {"0": UNKNOWN_OFFSET}})
     assert demanded[policies.topic]["0"] >= published[policies.topic]["0"]
-    assert with_unknown(settings, published) == published
+    assert resolve_unknown_offsets(settings, published) == published
 
 
 def test_topics_that_are_not_there_are_reported_with_how_to_make_them(
