@@ -80,7 +80,7 @@ PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/
 ALONE = $(BIN)/pytest -n0 -m long --timeout=900 --last-failed --last-failed-no-failures none
 
 # A cluster of Spark is three to five Javas: beside others its scenarios would wait for the machine alone.
-CLUSTER = tests/chaos/test_standalone_cluster.py tests/stream/test_standalone.py
+CLUSTER = tests/chaos/test_standalone_cluster.py tests/stream/test_standalone.py tests/stream/test_commit_steps.py
 
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(addprefix --ignore ,tests/chaos/test_three_brokers.py $(CLUSTER)) $(ARGS) \

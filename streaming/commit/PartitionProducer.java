@@ -81,6 +81,11 @@ final class PartitionProducer {
         return System.nanoTime() - used;
     }
 
+    synchronized PartitionProducer use() {
+        used = System.nanoTime();
+        return this;
+    }
+
     /** Begins a transaction, and aborts one of an earlier attempt. Returns the number of this attempt. */
     synchronized long begin() {
         if (attempt != NONE) {

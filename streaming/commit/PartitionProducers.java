@@ -7,8 +7,9 @@ import java.util.concurrent.TimeUnit;
 /** The producers of this executor, by instance of the job and transactional id. */
 public final class PartitionProducers {
     private static final ConcurrentHashMap BY_ID = new ConcurrentHashMap();
-    /** A producer has a thread and connections: of those without a transaction no more are kept. */
+    /** A producer has a thread and connections: beyond so many, those are closed that have no transaction for a while. */
     private static final int KEPT = 256;
+    private static final long UNUSED_NANOS = TimeUnit.SECONDS.toNanos(30);
     /**
      * Offsets of idle partitions are committed by the driver, hourly as a rule, under their transactional ids. A producer
      * that was idle for so long may be fenced: a new one costs less than a batch that is decided twice.
@@ -27,7 +28,7 @@ public final class PartitionProducers {
         PartitionProducer kept = (PartitionProducer) BY_ID.get(key);
         if (kept != null) {
             if (kept.committed() == range.committed && (kept.isOpen() || kept.idleNanos() < IDLE_NANOS)) {
-                return kept;
+                return kept.use();
             }
             BY_ID.remove(key, kept);
             kept.close();
@@ -56,7 +57,9 @@ public final class PartitionProducers {
         for (Iterator all = BY_ID.entrySet().iterator(); all.hasNext() && BY_ID.size() > KEPT;) {
             java.util.Map.Entry entry = (java.util.Map.Entry) all.next();
             PartitionProducer producer = (PartitionProducer) entry.getValue();
-            if (!producer.isOpen() && BY_ID.remove(entry.getKey(), producer)) {
+            // Another task may just have got it, and not begun.
+            boolean isUnused = !producer.isOpen() && producer.idleNanos() > UNUSED_NANOS;
+            if (isUnused && BY_ID.remove(entry.getKey(), producer)) {
                 producer.close();
             }
         }
@@ -71,5 +74,6 @@ public final class PartitionProducers {
                 producer.closeInOrder();
             }
         }
+        Executors.close(instance);
     }
 }

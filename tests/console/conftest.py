@@ -17,9 +17,12 @@ from tests.waiting import wait_until
 PROGRAM = find_browser()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or the one that LOCKKEEPER_TEST_BROWSER names."""
+    """Debian's Chromium, or the one that LOCKKEEPER_TEST_BROWSER names.
+
+    Of one file's tests: until it ends, Playwright's event loop runs in this thread, where others have theirs.
+    """
     if PROGRAM is None:
         pytest.skip("no Chromium here: install one, or name it in LOCKKEEPER_TEST_BROWSER")
     with sync_playwright() as playwright:

@@ -1,6 +1,7 @@
 """Snapshots of the past are rebuilt as far as they are known. No client can keep the job busy with that alone."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
 from policy.store.overlay import FactChange, FactOverlay
-from policy.store.snapshot import Snapshot, compile_documents
+from policy.store.snapshot import PolicySet, Snapshot, compile_documents
 from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -124,8 +125,8 @@ def test_a_worker_evaluates_at_a_moment_and_reports_the_moments_whose_snapshot_i
     overlay = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
     worker = _worker([(0, 10, older), (20, None, newest)], overlay)
     answers = {moment: worker._answers_at(DEFAULT_TRUST, moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
-    found = {moment: answers and answers.snapshot_at(moment)[0] for moment, answers in answers.items()}
-    versions = {moment: snapshot and snapshot.version for moment, snapshot in found.items()}
+    found = {moment: answers and answers.policies_at(moment)[0] for moment, answers in answers.items()}
+    versions = {moment: answers and answers.version for moment, answers in answers.items()}
     assert versions == {-1: None, 5: older.version, 10: None, 19: None, **dict.fromkeys((25, 30, 99), newest.version)}
     assert worker._moments == {-1, 10, 19}
     assert [_login(found[moment]) for moment in (25, 30, 99)] == [15, 30, 30]
@@ -134,9 +135,9 @@ def test_a_worker_evaluates_at_a_moment_and_reports_the_moments_whose_snapshot_i
         _login(found[5])
 
 
-def _login(snapshot: Snapshot | None) -> Any:
-    assert snapshot is not None
-    return snapshot.policy_sets[LOOKS_BACK].facts.get("Session", "dana")
+def _login(policy_sets: Mapping[str, PolicySet] | None) -> Any:
+    assert policy_sets is not None
+    return policy_sets[LOOKS_BACK].facts.get("Session", "dana")
 
 
 def _worker(snapshots_: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) -> Worker:
