@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1400, "height": 950}
-SECONDS = 20_000  # ms, for what a busy machine takes
+SECONDS = 30_000  # ms, for what a busy machine takes
+expect.set_options(timeout=SECONDS)
 
 
 @contextlib.contextmanager
