@@ -97,7 +97,8 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            counts = [names.count(name) for name in names]  # of all, wherever the one that stands twice is
+            twice = next(name for name, count in zip(names, counts, strict=True) if count > 1)
             raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
         return dict(pairs)
 
