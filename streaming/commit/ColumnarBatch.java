@@ -66,11 +66,11 @@ final class ColumnarBatch {
 
     /**
      * Sends the records of an Arrow batch's columnar batches: always the one with the lowest position of all that are
-     * next in theirs, so that decisions with one key come in the order of their requests. Returns how many these are.
+     * next in theirs, so that decisions with one key come in the order of their requests.
      */
-    static int send(Producer producer, List batches) {
+    static void send(Producer producer, List batches) {
         int[] sent = new int[batches.size()];
-        for (int records = 0;; records++) {
+        while (true) {
             int next = -1;
             int lowest = Integer.MAX_VALUE;
             for (int number = 0; number < sent.length; number++) {
@@ -81,7 +81,7 @@ final class ColumnarBatch {
                 }
             }
             if (next < 0) {
-                return records;
+                return;
             }
             ColumnarBatch batch = (ColumnarBatch) batches.get(next);
             int record = sent[next]++;

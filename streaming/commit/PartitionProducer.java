@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsOptions;
 import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsSpec;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -99,19 +98,11 @@ final class PartitionProducer {
     }
 
     /** Sends what a task made of an Arrow batch, if it is this task that writes: Spark may have begun another attempt. */
-    synchronized int send(long by, List batches) {
+    synchronized void send(long by, List batches) {
         if (by != attempt) {
             throw new ProducerFencedException("another attempt of the task writes " + partition);
         }
-        return ColumnarBatch.send(producer, batches);
-    }
-
-    /** Ends an attempt of which nothing may be seen. */
-    synchronized void abort(long by) {
-        if (by == attempt) {
-            attempt = NONE;
-            producer.abortTransaction();
-        }
+        ColumnarBatch.send(producer, batches);
     }
 
     /**

@@ -1,7 +1,6 @@
 package lockkeeper;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -23,7 +22,6 @@ final class PartitionTask {
     private final long began = System.nanoTime();
     private final List sides = new ArrayList();
     private final long[] millis = new long[2]; // until the producer was there, until all was sent
-    private long sent = 0;
 
     PartitionTask(WriterSettings settings, PartitionRange range) {
         this.settings = settings;
@@ -67,7 +65,7 @@ final class PartitionTask {
                 }
                 if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
                     sides.add(row.getBinary(SIDE));
-                    sent += producer.send(attempt, batches);
+                    producer.send(attempt, batches);
                     batches = new ArrayList();
                 }
             }
