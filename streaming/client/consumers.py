@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -16,6 +16,7 @@ from streaming.client.decision import ClientError, Decision, Place, Unreadable, 
 from streaming.kafka.clients import Partition, first_offsets
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.kafka.stalled import SECONDS, Progress
+from streaming.records.alert import Alert, read_alert
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer, RegistryDown
 from streaming.records.schemas import Kind
@@ -213,18 +214,6 @@ class DecisionConsumer(RecordConsumer[Decision]):
         return None
 
 
-class Alert(msgspec.Struct, frozen=True):
-    """Something to look at (contracts, "Alert")."""
-
-    id: str
-    kind: str
-    severity: str
-    time: str
-    message: str
-    subject: Any = None
-    evidence: list[Any] = []
-
-
 class AlertConsumer(RecordConsumer[Alert]):
     """Iterates the alerts."""
 
@@ -235,12 +224,9 @@ class AlertConsumer(RecordConsumer[Alert]):
         return self._decoded("alert", message, _read_alert)
 
 
-_decode_alert = msgspec.json.Decoder(Alert).decode
-
-
 def _read_alert(value: bytes) -> Alert:
     try:
-        return _decode_alert(value)
+        return read_alert(value)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not an alert: {error}") from error
 

@@ -22,6 +22,7 @@ POLICY = (
 )
 STREAMING = (
     (
+        "streaming.alert_kinds",
         "streaming.errors",
         "streaming.topics",
         "streaming.authentication_settings",
