@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from streaming.records.formats import ID_CHARACTERS, JSON_HEADERS, Result, shorten, shorten_id
-from streaming.records.size_gate import ALWAYS_FITS
+from streaming.topics import ALWAYS_FITS
 
 BOUNDS = ((20, 1000), (10, 200), (5, 100))  # items of a list and characters of a text, of an alert that is too large
 VALUE_BYTES = ALWAYS_FITS - 4 * ID_CHARACTERS  # the rest is for its key, and what encodings differ by

@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import structlog
 
 from streaming.settings import Limits, Settings
-from streaming.topics import ROOM
+from streaming.topics import ALWAYS_FITS
 
 log = structlog.get_logger()
-
-ALWAYS_FITS = ROOM - 4 * 1024
-"""Bytes of a record that fits whatever the limit: producer and topics have `ROOM` above it, most of it for this."""
 
 OWN_HEADERS = 4 * 1024  # of a decision: content type and trace; they come on top of the limit
 HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
