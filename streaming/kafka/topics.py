@@ -45,6 +45,7 @@ __all__ = [
 ]
 
 SECONDS = 15.0
+READY_SECONDS = 60.0  # a broker with 10,000 partitions took more than 15 beside other programs
 POLL_SECONDS = 0.05
 EVENT_PARTITIONS = 6
 
@@ -123,10 +124,10 @@ def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
 
 
 def _wait(condition: Callable[[], bool], failure: str) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + READY_SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{failure} after {SECONDS:.0f} s; run the command again to check")
+            raise TimeoutError(f"{failure} after {READY_SECONDS:.0f} s; run the command again to check")
         time.sleep(POLL_SECONDS)
 
 
