@@ -1,15 +1,14 @@
 """The console's pages: decisions, one decision, ask, access. All by GET, each page's state in its address.
 
-Work is bounded: of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
+Each shows what its viewer may see alone: the policies, decisions and alerts of the viewer's systems. Work is bounded:
+of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
-from confluent_kafka import KafkaException
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -27,17 +26,32 @@ from policy.analysis import (
     who_can,
 )
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
+from streaming.console.alert_pages import AlertPages
+from streaming.console.alerts import AlertLog
+from streaming.console.change_pages import ChangePages
+from streaming.console.changes import ChangeLog
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
+from streaming.console.reading import from_kafka
 from streaming.console.records import Records, request_of
+from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Query
 from streaming.history.span import LENGTH, SpanError, span_of
 from streaming.serve.authzen import Read
+from streaming.settings import Settings
 
-LINKS = (("/decisions", "Decisions"), ("/ask", "Ask"), ("/access", "Access"), ("/playground", "Playground"))
+LINKS = (
+    ("/overview", "Overview"),
+    ("/decisions", "Decisions"),
+    ("/alerts", "Alerts"),
+    ("/changes", "Changes"),
+    ("/ask", "Ask"),
+    ("/access", "Access"),
+    ("/playground", "Playground"),
+)
 ROWS = 50
-MOST_TEXT = 2000  # characters of a field
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
 MOST_PERMISSIONS = 500  # that are shown
 OUTCOMES = ("allow", "deny", "error")
@@ -45,18 +59,31 @@ FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "re
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
-class Console:
-    """The routes. `read`: the newest policies; None: they were not read yet."""
+class Topics(msgspec.Struct, frozen=True):
+    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet."""
 
-    def __init__(self, pages: Pages, records: Records, systems: Sequence[str], read: Callable[[], Read | None]) -> None:
-        self._pages, self._records, self._read = pages, records, read
-        self._systems = [(name, TITLES.get(name, name)) for name in systems]
+    records: Records
+    changes: ChangeLog
+    alerts: AlertLog
+    read: Callable[[], Read | None]
+
+
+class Console:
+    """The routes."""
+
+    def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
+        self._pages, self._records, self._read = pages, topics.records, topics.read
+        self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
+        changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
-            Route("/", lambda _request: RedirectResponse("/decisions")),
+            Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
             Route("/access", self._access),
+            *changes.routes,
+            *alerts.routes,
         ]
 
     def _policies(self) -> Snapshot:
@@ -65,110 +92,104 @@ class Console:
             raise HTTPException(503, "the policies are being read; load this page again in a moment")
         return read.snapshot
 
-    def _respond(self, template: str, here: str, **values: Any) -> Response:
-        return self._pages.respond(template, here=here, systems=self._systems, **values)
+    def _respond(self, request: Request, template: str, here: str, **values: Any) -> Response:
+        viewer = viewer_of(request)
+        systems = [(name, title) for name, title in self._systems if viewer.may_see(name)]
+        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
 
     def _decisions(self, request: Request) -> Response:
-        fields, problem, shown = _fields(request, FILTERS), "", None
+        fields, problem, shown = fields_of(request, FILTERS), "", None
         try:
-            shown = self._from_kafka(lambda: self._records.newest(_wanted(fields)))
+            wanted = _wanted(fields, viewer_of(request))
+            shown = from_kafka(lambda: self._records.newest(wanted))
         except SpanError as error:
             problem = str(error).replace("--from", "since").replace("--to", "until")
         rows = [] if shown is None else [_row(found.decision) for found in shown.found]
         older = "" if shown is None or shown.read_from is None else to_text(shown.read_from)
         return self._respond(
+            request,
             "decisions.html.j2",
             "/decisions",
             fields=fields,
             rows=rows,
             older=older,
-            older_address=_address("/decisions", {**fields, "until": older}),
+            older_address=address("/decisions", {**fields, "until": older}),
             problem=problem,
             is_filtered=any(fields.values()),
             outcomes=OUTCOMES,
         )
 
     def _decision(self, request: Request) -> Response:
-        id_, policies = request.path_params["id"][:MOST_TEXT], self._policies()
+        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
         try:
-            explained = self._from_kafka(lambda: self._records.explained(id_, policies))
+            explained = from_kafka(lambda: self._records.explained(id_, policies, viewer))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
         if explained is None:
             raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
         decision = explained.found.decision
         return self._respond(
+            request,
             "decision.html.j2",
             "/decisions",
             explained=explained,
             decision=decision,
             row=_row(decision),
-            ask=_address("/ask", _asked_again(decision)),
+            ask=address("/ask", _asked_again(decision)),
             now=to_text(explained.now),
+            alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
+            changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
         )
 
-    def _from_kafka(self, read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except (KafkaException, TimeoutError):  # the message may name brokers: the log of the console has it
-            raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
-
     def _ask(self, request: Request) -> Response:
-        fields = _fields(request, ASKED)
+        fields = fields_of(request, ASKED)
         answer = problem = who = None
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
-                asked = _request(fields)
+                asked = _request(fields, viewer_of(request))
                 answer = _answer(self._policies(), asked)
                 who = _who(self._policies(), asked) if request.query_params.get("who") else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
+            request,
             "ask.html.j2",
             "/ask",
             fields=fields,
             answer=answer,
             problem=problem,
             who=who,
-            who_address=_address("/ask", {**fields, "who": "1"}),
-            access_address=_address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
-            past=_address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
+            who_address=address("/ask", {**fields, "who": "1"}),
+            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
             actions=actions_of(fields["system"]),
             most=MOST_NAMES,
         )
 
     def _access(self, request: Request) -> Response:
-        fields, problem = _fields(request, ("system", "subject", "groups")), ""
+        fields, problem = fields_of(request, ("system", "subject", "groups")), ""
         groups: list[dict[str, Any]] = []
         if fields["subject"]:
             try:
-                chosen = [name for name, _ in self._systems if fields["system"] in ("", name)]
+                seen = [name for name, _ in self._systems if viewer_of(request).may_see(name)]
+                chosen = [name for name in seen if fields["system"] in ("", name)]
                 groups = [found for name in chosen if (found := _access_in(self._policies(), name, fields))]
             except MalformedRequest as error:
                 problem = str(error)
         return self._respond(
-            "access.html.j2", "/access", fields=fields, found=groups, problem=problem, most=MOST_PERMISSIONS
+            request, "access.html.j2", "/access", fields=fields, found=groups, problem=problem, most=MOST_PERMISSIONS
         )
 
 
-def _fields(request: Request, names: Sequence[str]) -> dict[str, str]:
-    """The texts of an address, each bounded."""
-    return {name: request.query_params.get(name, "").strip()[:MOST_TEXT] for name in names}
-
-
-def _address(path: str, fields: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode({name: text for name, text in fields.items() if text})}"
-
-
-def _wanted(fields: Mapping[str, str]) -> Wanted:
-    """Raises SpanError."""
+def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
+    """What a form asks for, of what the viewer may see. Raises SpanError."""
     now = time.time_ns() // 1_000_000
     ago = fields["since"] if LENGTH.fullmatch(fields["since"]) else None
     begin = None if ago else fields["since"] or "1970-01-01T00:00:00Z"
     span = span_of(begin, fields["until"] or None, ago, now)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
     query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
-    return Wanted(query, fields["system"], fields["document"], fields["request_id"])
+    return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
 
 
 def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +198,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **request_of(dict(decision)),
         "id": str(decision.get("id", "")),
-        "address": f"/decisions/{decision.get('id', '')}",
+        "address": decision_address(str(decision.get("id", ""))),
         "time": str(decision.get("time") or ""),
         "system": str(decision.get("system", "")),
         "outcome": str(context.get("outcome", "error")),
@@ -194,10 +215,10 @@ def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
     return {"system": str(decision.get("system", "")), **asked, "resource": text}
 
 
-def _request(fields: Mapping[str, str]) -> dict[str, Any]:
+def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     """The request of a form, now. Raises CaseFileError."""
     given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
-    if fields["system"] not in all_systems():
+    if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
     ask = short_form_of(DraftRequest(*given))
     return {**full_request(ask, fields["system"]), "id": "console", "time": time.time_ns() // 1_000_000}
