@@ -76,9 +76,7 @@ def console(
     need("console")
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.reader import document_topics
-    from streaming.ops.telemetry import log_warnings_alone
 
-    log_warnings_alone(sys.stderr)
     settings = settings_of(config, bootstrap)
     documents = (*document_topics(settings.topics), settings.topics.history)
     names = settings.topics
@@ -92,8 +90,10 @@ def show_console(settings: "Settings", browser: bool, port: int | None = None) -
     """Serve the console of a cluster until SIGTERM or Ctrl-C. `port`: None for that of the settings."""
     from streaming.console.live import console as opened
     from streaming.console.server import serve
+    from streaming.ops.telemetry import log_warnings_alone
     from streaming.serve.server import bind
 
+    log_warnings_alone(sys.stderr)
     chosen = settings.console
     with (
         contextlib.closing(bind(chosen.address, chosen.port if port is None else port)) as bound,

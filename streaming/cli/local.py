@@ -76,6 +76,8 @@ def demo(
     Half-way a policy changes; the summary says how long that took to be in force, whether every request
     was decided exactly once, and whether every decision is that of the slow reference evaluator.
     """
+    if in_console and machine:
+        raise Failure("--json prints the summary alone: leave out either --json or --console", MISUSED)
     if in_console:
         need("console")
     from streaming.cli.browser import show_console

@@ -9,10 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from policy import to_text
-from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of, moment_of
+from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
 from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
 from streaming.console.changes import ChangeLog, change_at
 from streaming.console.changes import seen_by as change_seen_by
+from streaming.console.listing import listed
 from streaming.console.reading import from_kafka
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.ops.metrics import ALERT_KINDS
@@ -21,8 +22,6 @@ from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
 
 FILTERS = ("kind", "severity", "subject", "system", "since", "until")
-ROWS = 50
-NEVER, ALWAYS = 1 << 62, 0
 
 
 class AlertPages:
@@ -38,25 +37,16 @@ class AlertPages:
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
         seen = seen_by(viewer_of(request), from_kafka(self._alerts.episodes))
-        try:
-            since, until = (moment_of(fields[name], default) for name, default in (("since", ALWAYS), ("until", NEVER)))
-            problem = ""
-        except ValueError as error:
-            since, until, problem = NEVER, ALWAYS, str(error)
-        fitting = [one for one in seen if since <= one.at < until and _fits(one, fields)]
-        last = fitting[ROWS - 1].at if len(fitting) > ROWS else ALWAYS
-        older = to_text(last) if last else ""
+        shown = listed("/alerts", fields, seen, lambda one: _fits(one, fields))
         return self._respond(
             request,
             "alerts.html.j2",
             "/alerts",
             fields=fields,
-            rows=[row_of(one) for one in fitting if one.at >= last],
+            rows=[row_of(one) for one in shown.rows],
+            shown=shown,
             kinds=[(kind, kind) for kind in ALERT_KINDS],
             severities=[(severity, severity) for severity in SEVERITIES],
-            problem=problem,
-            older=older,
-            older_address=address("/alerts", {**fields, "until": older}),
             is_cut=self._alerts.is_cut,
             is_filtered=any(fields.values()),
         )

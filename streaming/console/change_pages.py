@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from policy import to_text
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, moment_of
+from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
 from streaming.console.changes import ChangeLog, describe, has_document, rollback_command, seen_by, turned_requests
+from streaming.console.listing import listed
 from streaming.console.reading import from_kafka
 from streaming.console.records import Records
 from streaming.console.viewer import viewer_of
@@ -18,9 +18,7 @@ from streaming.settings import Settings
 from streaming.snapshots.logged import LoggedChange, NoSuchChange
 
 FILTERS = ("system", "document", "author", "since", "until")
-ROWS = 50
 MARKS = {"added": "+", "changed": "~", "removed": "−", "refused": "✘"}
-NEVER, ALWAYS = 1 << 62, 0
 
 
 class ChangePages:
@@ -36,24 +34,15 @@ class ChangePages:
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = from_kafka(self._changes.history)
-        try:
-            since, until = (moment_of(fields[name], default) for name, default in (("since", ALWAYS), ("until", NEVER)))
-            problem = ""
-        except ValueError as error:
-            since, until, problem = NEVER, ALWAYS, str(error)
         seen = [one for change in reversed(history.changes) if (one := seen_by(viewer, change)) is not None]
-        fitting = [one for one in seen if since <= one.at < until and _fits(one, fields)]
-        last = fitting[ROWS - 1].at if len(fitting) > ROWS else ALWAYS
-        older = to_text(last) if last else ""
+        shown = listed("/changes", fields, seen, lambda one: _fits(one, fields))
         return self._respond(
             request,
             "changes.html.j2",
             "/changes",
             fields=fields,
-            rows=[_row(one) for one in fitting if one.at >= last],
-            problem=problem,
-            older=older,
-            older_address=address("/changes", {**fields, "until": older}),
+            rows=[_row(one) for one in shown.rows],
+            shown=shown,
             is_cut=history.is_cut,
             is_filtered=any(fields.values()),
         )

@@ -15,22 +15,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
-from policy.analysis import (
-    Permitted,
-    draw_trees,
-    grant_text,
-    nearest_grants,
-    unknown_names,
-    unknown_subject,
-    what_subject_can,
-    who_can,
-)
+from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
 from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
 from streaming.console.change_pages import ChangePages
 from streaming.console.changes import ChangeLog
+from streaming.console.completion import completed_names
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import from_kafka
@@ -53,7 +46,6 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-MOST_PERMISSIONS = 500  # that are shown
 OUTCOMES = ("allow", "deny", "error")
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
@@ -73,6 +65,7 @@ class Console:
 
     def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
         self._pages, self._records, self._read = pages, topics.records, topics.read
+        self._topics = settings.topics.policy_topics()
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, topics.records, topics.changes, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
@@ -162,22 +155,46 @@ class Console:
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
             past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
-            actions=actions_of(fields["system"]),
+            actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
+            names=self._names(request, fields["system"]),
             most=MOST_NAMES,
         )
 
+    def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
+        """Some subjects and resources that documents of a system name, for completion."""
+        read = self._read()
+        if read is None or not viewer_of(request).may_see(system):
+            return [], []
+        return completed_names(read.snapshot, system)
+
+    def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
+        used = from_kafka(lambda: uses(self._records, viewer, system=system))
+        log, topic = from_kafka(self._records.documents), self._topics[system]
+        return statements_in(self._policies(), system, used, log, topic), used
+
     def _access(self, request: Request) -> Response:
-        fields, problem = fields_of(request, ("system", "subject", "groups")), ""
+        fields, problem, viewer = fields_of(request, ("system", "subject", "groups")), "", viewer_of(request)
+        seen = [name for name, _ in self._systems if viewer.may_see(name) and fields["system"] in ("", name)]
         groups: list[dict[str, Any]] = []
+        used, listed = Uses({}), None
         if fields["subject"]:
+            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
             try:
-                seen = [name for name, _ in self._systems if viewer_of(request).may_see(name)]
-                chosen = [name for name in seen if fields["system"] in ("", name)]
-                groups = [found for name in chosen if (found := _access_in(self._policies(), name, fields))]
+                groups = [found for name in seen if (found := access_in(self._policies(), name, fields, used))]
             except MalformedRequest as error:
                 problem = str(error)
+        elif fields["system"] and seen:
+            listed, used = self._statements(viewer, seen[0])
         return self._respond(
-            request, "access.html.j2", "/access", fields=fields, found=groups, problem=problem, most=MOST_PERMISSIONS
+            request,
+            "access.html.j2",
+            "/access",
+            fields=fields,
+            found=groups,
+            problem=problem,
+            most=MOST_PERMISSIONS,
+            listed=listed,
+            since=used.since,
         )
 
 
@@ -220,8 +237,10 @@ def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
     if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    ask = short_form_of(DraftRequest(*given))
-    return {**full_request(ask, fields["system"]), "id": "console", "time": time.time_ns() // 1_000_000}
+    asked = full_request(short_form_of(DraftRequest(*given)), fields["system"])
+    if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
+        raise CaseFileError("more: names another language than the form; choose it there")
+    return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}
 
 
 def _answer(snapshot: Snapshot, asked: dict[str, Any]) -> dict[str, Any]:
@@ -247,39 +266,3 @@ def _names_of(snapshot: Snapshot, system: str) -> int:
         return 0
     facts = sum(1 for kind in all_systems()[system].kinds for _ in policy_set.facts.names(kind))
     return len(policy_set.grants) + len(policy_set.memberships) + facts
-
-
-def _access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> dict[str, Any] | None:
-    """What a subject has in one system; None: nothing, and no document names it. Raises MalformedRequest."""
-    claimed = [name.strip() for name in fields["groups"].split(",") if name.strip()]
-    ask = {"subject": fields["subject"], "action": "any", "resource": "any", **({"groups": claimed} if claimed else {})}
-    now = time.time_ns() // 1_000_000
-    try:
-        subject = full_request(ask, system)["subject"]
-        unknown = unknown_subject(snapshot, system, subject, now)
-        permissions = what_subject_can(snapshot, system, subject, now)
-    except (CaseFileError, MalformedRequest):
-        if fields["system"]:
-            raise MalformedRequest("no subject of this system; see its guide for how subjects are written") from None
-        return None
-    if not permissions and not fields["system"] and unknown:
-        return None
-    lines = [_permission(one, system) for one in permissions[:MOST_PERMISSIONS]]
-    names = [str(name) for name in unknown]
-    return {"system": TITLES.get(system, system), "lines": lines, "count": len(permissions), "names": names}
-
-
-def _permission(found: Any, system: str) -> dict[str, Any]:
-    if isinstance(found, Permitted):
-        text = f"{found.action} on {found.type} {found.id}"
-        return {"effect": "allow", "text": text, "route": "", "statement": "", "whole": [], "part": []}
-    grant, own = found.grant, all_systems()[system]
-    text = grant_text(grant, own).removeprefix(f"{grant.principal} {grant.effect} ")
-    return {
-        "effect": grant.effect,
-        "text": text,
-        "route": found.route,
-        "statement": str(grant.statement_id),
-        "whole": [str(deny.statement_id) for deny in found.cancelled_by],
-        "part": [f"{deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by],
-    }

@@ -50,9 +50,9 @@ class Records:
         self._log: DocumentLog | None = None
         self._read: dict[tuple[str, int], int] = {}
 
-    def newest(self, wanted: Wanted) -> NewestDecisions:
-        """The newest decisions that fit."""
-        return newest(self._settings, self._admin, wanted)
+    def newest(self, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
+        """The newest decisions that fit. `seconds`: after which no more is read."""
+        return newest(self._settings, self._admin, wanted, seconds)
 
     def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained | None:
         """A decision with why; None where there is none that the viewer may see.
