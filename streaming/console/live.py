@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
 from streaming.console.console import LINKS, Console, Topics
-from streaming.console.guard import Guard, Tokens
+from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
@@ -23,6 +23,8 @@ from streaming.kafka.clients import admin_client
 from streaming.serve.authentication import LOCAL
 from streaming.serve.follower import Follower
 from streaming.settings import Settings
+
+VIEWERS = 20  # behind one address
 
 
 @contextlib.contextmanager
@@ -46,7 +48,9 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         shown = Console(pages, settings, Topics(Records(settings, admin), changes, alerts, lambda: follower.read))
         overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
-        yield Guard(SignedIn(application(routes, pages, static), way, pages), hosts)
+        # Viewers who sign in come by a proxy, and share its address.
+        rates = Rates(VIEWERS * RATE, VIEWERS * BURST) if settings.console.signs_in else Rates()
+        yield Guard(SignedIn(application(routes, pages, static), way, pages), hosts, rates)
     finally:
         stop.set()
         pulse.close()

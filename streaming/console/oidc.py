@@ -19,7 +19,7 @@ from streaming.serve.tokens import InvalidToken, Tokens
 
 log = structlog.get_logger()
 
-METADATA_SECONDS = 3600.0
+METADATA_SECONDS, RETRY_SECONDS = 3600.0, 5.0
 SIGN_IN_SECONDS = 600.0
 MOST_CODE = 4096
 
@@ -56,7 +56,7 @@ class Issuer:
         self._settings, self._callback, self._clock = settings, callback, clock
         self._session_seconds = session_seconds
         self._metadata: _Metadata | None = None
-        self._read_at = 0.0
+        self._read_at, self._failed_at = 0.0, 0.0
         self._tokens: Tokens | None = None
 
     async def begin(self, path: str) -> tuple[SignIn, str]:
@@ -136,7 +136,13 @@ class Issuer:
     async def _known(self) -> _Metadata:
         """The issuer's metadata. Raises IssuerUnavailable."""
         if self._metadata is None or self._clock() - self._read_at > METADATA_SECONDS:
-            self._take(await asyncio.to_thread(self._read))
+            if self._clock() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
+                raise IssuerUnavailable("the issuer does not answer")
+            try:
+                self._take(await asyncio.to_thread(self._read))
+            except IssuerUnavailable:
+                self._failed_at = self._clock()
+                raise
         assert self._metadata is not None
         return self._metadata
 

@@ -108,7 +108,7 @@ class Pulse:
             self._stop.wait(seconds)
 
     def _ask_status(self) -> None:
-        self._status = status(self._settings, self._admin)
+        self._status = status(self._settings, self._admin, wait=STATUS_SECONDS)
 
     def _count(self) -> None:
         now, ends = time.time(), last_stable_offsets(self._admin, self._partitions())

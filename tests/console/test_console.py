@@ -401,6 +401,17 @@ def _milliseconds(client: TestClient, address: str) -> int:
     return round((time.perf_counter() - began) * 1000)
 
 
+def test_a_first_visit_loads_little(client: TestClient) -> None:
+    sizes = {}
+    for page in (*PAGES, *(_every(client, name)[0] for name in ("decisions", "changes", "alerts")), "/playground"):
+        whole = client.get(page)
+        files = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', whole.text))
+        loaded = [client.get(file, headers={"accept-encoding": "gzip"}) for file in files]
+        sizes[page[:12]] = len(whole.content) + sum(int(file.headers["content-length"]) for file in loaded)
+    print("bytes", sizes)
+    assert max(sizes.values()) <= 100_000
+
+
 def test_the_journey_from_a_deny_to_its_statement(browser: Browser, site_address: str) -> None:
     with visit(browser, f"{site_address}/decisions") as page:
         page.get_by_label("Subject").fill("user:dana")

@@ -221,8 +221,9 @@ def test_while_the_issuer_is_away_the_page_says_so(access: Path) -> None:
     away = TestIssuer()
     away.url = "http://127.0.0.1:1"
     client = _client(_app(_by_issuer(away, access), "console.example.com"))
-    answer = client.get("/sign-in")
-    assert (answer.status_code, SECRET in answer.text) == (503, False)
+    for _ in range(2):  # the second answer is that of the first
+        answer = client.get("/sign-in")
+        assert (answer.status_code, SECRET in answer.text) == (503, False)
     assert client.get("/").status_code == 401
 
 
