@@ -134,7 +134,7 @@ pictures: $(TOOLS)-test ## Take the pictures of the documentation again: the pla
 check: $(TOOLS)-check ## Check style, types and workflows, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict policy streaming
+	$(BIN)/mypy --strict --explicit-package-bases policy streaming tests/bench
 	$(BIN)/zizmor --offline --quiet --persona pedantic .github deploy/examples/github-actions.yaml
 
 format: $(TOOLS)-check ## Put the code into the form that check wants
@@ -142,16 +142,16 @@ format: $(TOOLS)-check ## Put the code into the form that check wants
 	$(BIN)/ruff format .
 
 bench: $(READY) ## Measure throughput and latency of the job beside a Spark copy (ARGS="--traffic lenses6 --statements 100000")
-	$(BIN)/python -m streaming.bench $(ARGS)
+	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-evaluator: $(TOOLS)-bench ## Measure the evaluator alone beside Cedar, casbin, OPA and a plain loop
-	$(BIN)/python -m streaming.bench.evaluator $(ARGS)
+	$(BIN)/python -m tests.bench.evaluator $(ARGS)
 
 bench-cedar: $(READY) ## Measure Cedar policies beside bare cedarpy; with ARGS="--stream" the job beside a plain loop
-	$(BIN)/python -m streaming.bench.cedar $(ARGS)
+	$(BIN)/python -m tests.bench.cedar $(ARGS)
 
 bench-serve: $(READY) ## Measure lockkeeper serve over HTTP beside OPA's server, which Go builds (ARGS="--seconds 5 --no-job")
-	$(BIN)/python -m streaming.bench.serve $(ARGS)
+	$(BIN)/python -m tests.bench.serve $(ARGS)
 
 chart: $(READY) ## Write the Helm chart anew: after a change of deploy/kubernetes
 	$(BIN)/python deploy/helm/generate.py

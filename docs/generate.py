@@ -20,22 +20,14 @@ import typer.main
 import yaml
 
 from policy.systems import packages
+from streaming.alert_kinds import FIXED_SEVERITIES, AlertKind
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.monitor_settings import DEFAULTS, KindRule
-from streaming.ops.metrics import ALERT_KINDS
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.page import REASONS, Drawing, to_svg
 from streaming.settings import Settings, variables
-from streaming.snapshots.alerts import (
-    PublishedDocument,
-    enforcement_disabled,
-    policy_rejected,
-    policy_stale,
-    topic_recreated,
-)
-from streaming.snapshots.documents import Refused
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent
@@ -148,7 +140,7 @@ def alerts() -> str:
         "Alerts", "The alerts on the alerts topic. [The guide](../guides/alerts.md) describes what each means."
     )
     head = ("kind", "raised by", "severity", "escalates", "burst")
-    lines += ["## Kinds", "", *_table(head, map(_kind, ALERT_KINDS)), ""]
+    lines += ["## Kinds", "", *_table(head, map(_kind, AlertKind)), ""]
     lines += ["## Rules for Prometheus", "", "These rules are in `deploy/prometheus/alerts.yml`.", ""]
     for group in yaml.safe_load(_read(ALERT_RULES))["groups"]:
         for rule in group["rules"]:
@@ -159,23 +151,11 @@ def alerts() -> str:
 def _kind(kind: str) -> Sequence[str]:
     rule: KindRule | None = DEFAULTS.get(kind)
     if rule is None:
-        severity = _enforcer_severities().get(kind, "that of the most severe permission that the change allows")
+        severity = FIXED_SEVERITIES.get(kind, "that of the most severe permission that the change allows")
         return _code(kind), "enforcer", severity, "", ""
     escalates = ", ".join(f"{severity} from {count}" for severity, count in rule.escalate.items())
     burst = f"more than {rule.more_than} in {rule.within_seconds:g} s" if rule.more_than else ""
     return _code(kind), "monitor", rule.severity, escalates, burst
-
-
-def _enforcer_severities() -> dict[str, str]:
-    """Of the kinds that always have the same, as the enforcer writes them."""
-    made = (
-        policy_rejected("", Refused("", 0, 0, "", ())),
-        policy_stale("", ("", 0), 0, 0, ""),
-        topic_recreated("", "", "", "", {}, 0),
-        enforcement_disabled("", PublishedDocument("", "", 0, 0), ()),
-    )
-    alerts = [json.loads(value or b"{}") for _, _, value, _ in made]
-    return {alert["kind"]: alert["severity"] for alert in alerts}
 
 
 def _alert_rule(rule: dict[str, Any]) -> Iterator[str]:
@@ -247,7 +227,7 @@ def troubleshooting() -> str:
     codes = ((_code(code), one["words"], one["fix"]) for code, one in REASONS.items())
     lines += [*_table(("code", "meaning", "what to do"), map(_linked, codes)), "", "## Alerts", ""]
     lines += [
-        f"[Alerts](alerts.md) describes what each alert means and what to do: {', '.join(map(_code, ALERT_KINDS))}.",
+        f"[Alerts](alerts.md) describes what each alert means and what to do: {', '.join(map(_code, AlertKind))}.",
         "",
     ]
     return "\n".join(lines)

@@ -1,28 +1,12 @@
 """What the monitor looks for, as settings: thresholds, windows, severities, by kind and system, and exemptions."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import msgspec
 
 from policy import to_ms
-
-Severity = Literal["info", "low", "medium", "high", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
-
-UNAUTHORIZED, UNREQUESTED, DENIED = "unauthorized-access", "unrequested-access", "denied-but-done"
-DENIAL_BURST, MALFORMED_BURST, CONTRADICTION = "denial-burst", "malformed-burst", "fact-contradiction"
-ANSWER_CONTRADICTED, ANSWER_STALE, ANSWER_MISDATED = "answer-contradicted", "answer-stale", "answer-misdated"
-Kind = Literal[
-    "unauthorized-access",
-    "unrequested-access",
-    "denied-but-done",
-    "denial-burst",
-    "malformed-burst",
-    "fact-contradiction",
-    "answer-contradicted",
-    "answer-stale",
-    "answer-misdated",
-]
+from streaming.alert_kinds import SEVERITIES, AlertKind, Severity
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -48,17 +32,24 @@ class KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max((self.severity, *reached), key=SEVERITIES.index)
 
 
-DEFAULTS: dict[str, KindRule] = {
-    UNAUTHORIZED: KindRule("high", escalate={"critical": 100}),
-    UNREQUESTED: KindRule("medium", escalate={"high": 100}),
-    DENIED: KindRule("high", escalate={"critical": 10}),
-    DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
-    MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
-    CONTRADICTION: KindRule("low", escalate={"medium": 100}),
-    ANSWER_CONTRADICTED: KindRule("high", escalate={"critical": 10}),
-    ANSWER_STALE: KindRule("high", escalate={"critical": 100}),
-    ANSWER_MISDATED: KindRule("medium", escalate={"high": 1000}),
+DEFAULTS: dict[AlertKind, KindRule] = {
+    AlertKind.UNAUTHORIZED_ACCESS: KindRule("high", escalate={"critical": 100}),
+    AlertKind.UNREQUESTED_ACCESS: KindRule("medium", escalate={"high": 100}),
+    AlertKind.DENIED_BUT_DONE: KindRule("high", escalate={"critical": 10}),
+    AlertKind.DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
+    AlertKind.MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
+    AlertKind.FACT_CONTRADICTION: KindRule("low", escalate={"medium": 100}),
+    AlertKind.ANSWER_CONTRADICTED: KindRule("high", escalate={"critical": 10}),
+    AlertKind.ANSWER_STALE: KindRule("high", escalate={"critical": 100}),
+    AlertKind.ANSWER_MISDATED: KindRule("medium", escalate={"high": 1000}),
 }
+
+
+def _check_monitored(kinds: Iterable[AlertKind]) -> None:
+    """Raise ValueError for a kind that the monitor does not raise."""
+    for kind in kinds:
+        if kind not in DEFAULTS:
+            raise ValueError(f"{kind}: the monitor raises no such alerts, but {', '.join(DEFAULTS)}")
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,11 +65,14 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_seconds: Seconds = 5.0
     lateness_seconds: Seconds = 600.0
     episode_seconds: Seconds = 300.0
-    kinds: dict[Kind, KindRule] = {}
+    kinds: dict[AlertKind, KindRule] = {}
+
+    def __post_init__(self) -> None:
+        _check_monitored(self.kinds)
 
     def of(self, kind: str) -> KindRule:
-        """The rule of a kind."""
-        return self.kinds.get(kind) or DEFAULTS[kind]  # type: ignore[call-overload]
+        """The rule of an `AlertKind`."""
+        return self.kinds.get(AlertKind(kind)) or DEFAULTS[AlertKind(kind)]
 
     @property
     def kept_ms(self) -> int:
@@ -93,10 +87,11 @@ class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(min_length=1)]
     until: str | int
     systems: frozenset[str] = frozenset()
-    kinds: frozenset[Kind] = frozenset()
+    kinds: frozenset[AlertKind] = frozenset()
 
     def __post_init__(self) -> None:
         to_ms(self.until)
+        _check_monitored(self.kinds)
 
     def covers(self, system: str, kind: str, at: int) -> bool:
         """Whether it holds for what happened at `at` (ms) in a system; its subject is looked up beforehand."""

@@ -13,6 +13,7 @@ import yaml
 
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
+from streaming.alert_kinds import AlertKind
 from streaming.authentication_settings import (
     ConsoleSettings,
     JwtSettings,
@@ -21,7 +22,7 @@ from streaming.authentication_settings import (
     jwt_problem,
     tls_problem,
 )
-from streaming.monitor_settings import UNREQUESTED, MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames, topic_with_two_uses
 from streaming.unique_yaml import DuplicateName, parse_yaml, place_of
 
@@ -560,6 +561,6 @@ def _monitored(settings: Settings) -> dict[str, dict[str, Any]]:
     for system in unrecorded_systems(settings):
         rules = systems.get(system, {})
         kinds = {**rules.get("kinds", {})}
-        kinds[UNREQUESTED] = {**kinds.get(UNREQUESTED, {}), "enabled": False}
+        kinds[AlertKind.UNREQUESTED_ACCESS] = {**kinds.get(AlertKind.UNREQUESTED_ACCESS, {}), "enabled": False}
         systems[system] = {**rules, "kinds": kinds}
     return systems

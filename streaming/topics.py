@@ -11,6 +11,8 @@ from confluent_kafka.admin import NewTopic
 DEAD_LETTERS = ".dlq"
 MIB = 1 << 20
 ROOM = 64 * 1024  # what a record batch needs beside its largest record
+ALWAYS_FITS = ROOM - 4 * 1024
+"""Bytes of a record that fits whatever the limit: producer and topics have `ROOM` above it, most of it for this."""
 DAY_MS = 24 * 60 * 60 * 1000
 
 

@@ -1,7 +1,8 @@
 """Access requests: AuthZEN's shape with an envelope (contracts, "Access request").
 
 A request is checked once, here; translators receive it typed. ``time`` and ``deadline`` are ms since
-the epoch. Unknown fields are ignored and play no part in the decision.
+the epoch. Unknown fields are ignored and play no part in the decision; but for names that readers which ignore case,
+such as Go's, take for known ones: see `check_letter_case`.
 """
 
 from collections.abc import Mapping
@@ -103,6 +104,44 @@ class _Item(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
+REQUEST_NAMES = frozenset(_Envelope.__struct_fields__)
+"""Of the members of a request."""
+
+_PART_NAMES = (
+    ("subject", frozenset(Subject.__struct_fields__)),
+    ("action", frozenset(Action.__struct_fields__)),
+    ("resource", frozenset(Resource.__struct_fields__)),
+    ("options", frozenset(_Options.__struct_fields__)),
+)
+_ITEM_NAMES = frozenset(_Item.__struct_fields__)
+
+
+def check_letter_case(value: Any, names: frozenset[str]) -> None:
+    """Raise ValueError when a member of a request differs from one of these names, or of those of its parts, in case
+    alone.
+
+    JSON names are compared exactly (RFC 8259), but Go's encoding/json and others take `Subject` for `subject`, and the
+    last of both counts: a gateway or a log would read another request than the one that is decided.
+    """
+    if not isinstance(value, dict):
+        value = dict(value) if isinstance(value, Mapping) else {}
+    if not names.issuperset(value):
+        _check_case_of(value, names)
+    for part, part_names in _PART_NAMES:
+        if part in value and isinstance(members := value[part], dict) and not part_names.issuperset(members):
+            _check_case_of(members, part_names, f"{part}.")
+    if isinstance(items := value.get("evaluations"), list):
+        for item in items:
+            check_letter_case(item, _ITEM_NAMES)
+
+
+def _check_case_of(members: Mapping[Any, Any], names: frozenset[str], path: str = "") -> None:
+    for name in members.keys() - names:
+        folded = name.casefold() if isinstance(name, str) else ""  # as Go does, which takes U+017F for s, U+212A for k
+        if folded in names:
+            raise ValueError(f"{path}{name}: some readers ignore case and take it for {path}{folded}: rename it")
+
+
 def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
     """Check ``value`` and return it typed; raises MalformedRequest naming the field that is wrong.
 
@@ -110,6 +149,7 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
     """
     try:
         check_nesting(value)
+        check_letter_case(value, REQUEST_NAMES)
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
@@ -121,6 +161,7 @@ def decode_request(data: bytes, max_claimed_groups: int = MAX_CLAIMED_GROUPS) ->
         value = decode_json(data)
         if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
             check_nesting(value)
+        check_letter_case(value, REQUEST_NAMES)
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection
-from streaming.client.consumers import Alert, AlertConsumer, DeadLetter, DecisionConsumer
+from streaming.client.consumers import AlertConsumer, DeadLetter, DecisionConsumer
 from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Place, Unreadable
 from streaming.client.guarding import acting_as
 from streaming.client.publisher import PolicyPublisher
 from streaming.kafka.publish import PublishFailed
+from streaming.records.alert import Alert
 from streaming.topics import TopicNames
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from streaming.kafka.permissions import (
     principal_of,
     topic_permissions,
 )
+from streaming.kafka.stalled import Progress
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
 
@@ -173,7 +173,6 @@ def _offset(message: Message) -> int:
 
 
 SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
-LOOK_SECONDS = 30.0  # how often new partitions are looked for
 POLL_SECONDS = 0.1
 FETCH = 1000
 GROUP = Permission("group", CLIENT_GROUP, "Describe")  # librdkafka looks for its coordinator
@@ -200,8 +199,7 @@ class TopicConsumer:
         self._consumer = self._make()
         self._admin = connection.make(AdminClient, {}, {})
         self._starts: dict[Partition, int] = {}  # of what is assigned
-        self._lacking: dict[Partition, int] = {}  # at the last look: where those stood that had records to read
-        self._look_at = 0.0
+        self._progress = Progress(self._admin)
 
     def _make(self) -> Consumer:
         return self._connection.make(Consumer, {"fetch.wait.max.ms": "100"}, {**READING, "error_cb": self._note})
@@ -215,8 +213,8 @@ class TopicConsumer:
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
             raise Lost(self._why(error)) from None
-        self._starts, self._lacking = ends, {}
-        self._look_at, self._trouble = time.monotonic() + LOOK_SECONDS, ""
+        self._starts, self._trouble = ends, ""
+        self._progress.begin()
 
     def receive(self) -> list[Message]:
         """The records that have come; waits a moment for the first. Raises Lost."""
@@ -225,7 +223,7 @@ class TopicConsumer:
         for message in messages:
             if (error := message.error()) is not None:
                 raise Lost(self._why(KafkaException(error)))
-        if time.monotonic() > self._look_at:
+        if self._progress.is_due():
             self._look_for_more()
         return messages
 
@@ -234,25 +232,18 @@ class TopicConsumer:
 
         Raises Lost for a topic that was deleted, which librdkafka reports only much later.
         """
-        self._look_at = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(KafkaException, TimeoutError):  # then the next look finds them
             added = [partition for partition in self._partitions() if partition not in self._starts]
             if added:
                 starts = first_offsets(self._admin, added)
                 self._consumer.incremental_assign([TopicPartition(*new, at) for new, at in starts.items()])
                 self._starts.update(starts)
-            self._replace_stuck_consumer()
+            self._replace_stalled_consumer()
 
-    def _replace_stuck_consumer(self) -> None:
-        """After a broker was restarted, librdkafka may read a partition no further, for good and without an error
-        (confluentinc/librdkafka#4492). A new consumer reads on from there, so that no answer is missed.
-        """
-        ends = last_stable_offsets(self._admin, self._starts, SECONDS)
+    def _replace_stalled_consumer(self) -> None:
+        """A new consumer reads on from there, so that no answer is missed."""
         positions = self._positions()
-        lacking = {at: position for at, position in positions.items() if position < ends[at]}
-        stuck = lacking.items() & self._lacking.items()
-        self._lacking = {} if stuck else lacking
-        if stuck:
+        if self._progress.is_stalled(positions):
             self._consumer.close()
             self._consumer = self._make()
             self._consumer.assign([TopicPartition(*partition, at) for partition, at in positions.items()])

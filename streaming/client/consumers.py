@@ -1,17 +1,22 @@
 """Following decisions, alerts and dead letters: each is handled at least once, by one member of a group."""
 
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import ClientError, Decision, Place, Unreadable, read_decision
+from streaming.kafka.clients import Partition, first_offsets
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
+from streaming.kafka.stalled import SECONDS, Progress
+from streaming.records.alert import Alert, read_alert
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer, RegistryDown
 from streaming.records.schemas import Kind
@@ -77,8 +82,13 @@ class RecordConsumer(Generic[T]):
         self._deserializer = Deserializer(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
-        self._consumer = connection.make(Consumer, USUAL, {**FIXED, "group.id": group})
-        self._consumer.subscribe(list(topics))
+        self._topics = list(topics)
+        self._consumer = self._joined()
+
+    def _joined(self) -> Consumer:
+        consumer: Consumer = self._connection.make(Consumer, USUAL, {**FIXED, "group.id": self._group})
+        consumer.subscribe(self._topics)
+        return consumer
 
     def _read(self, message: Message) -> T | None:
         """The item in a record; None: there is none to hand out. Raises Unreadable."""
@@ -109,6 +119,7 @@ class RecordConsumer(Generic[T]):
         while not self._stopped.is_set():
             message = self._consumer.poll(POLL_SECONDS)
             if message is None:
+                self._replace_stalled_consumer()
                 continue
             if (error := message.error()) is not None:
                 raise ClientError(self._connection.scrub(f"cannot read: {self._why(error, message.topic())}"))
@@ -117,6 +128,33 @@ class RecordConsumer(Generic[T]):
                 return item
             self.handled()
         raise StopIteration
+
+    def _replace_stalled_consumer(self) -> None:
+        """Join the group anew where there are records and none comes; from where items are handled, so none is lost."""
+        if not self._progress.is_due():
+            return
+        with contextlib.suppress(KafkaException, TimeoutError):  # then the next look says so
+            if self._progress.is_stalled(self._positions()):
+                log.warning("no record comes from Kafka, though there are some; reading on with a new consumer")
+                self._consumer.close()
+                self._consumer = self._joined()
+                self._progress.begin()
+
+    @functools.cached_property
+    def _progress(self) -> Progress:
+        """Once nothing comes."""
+        return Progress(self._connection.make(AdminClient, {}, {}))
+
+    def _positions(self) -> dict[Partition, int]:
+        """Of the partitions this member has. Before its first record librdkafka does not say: it is what the group
+        has committed, else the first offset.
+        """
+        positions = {(tp.topic, tp.partition): tp.offset for tp in self._consumer.position(self._consumer.assignment())}
+        if new := [partition for partition, offset in positions.items() if offset < 0]:
+            first = first_offsets(self._progress.admin, new)
+            for tp in self._consumer.committed([TopicPartition(*partition) for partition in new], SECONDS):
+                positions[tp.topic, tp.partition] = max(tp.offset, first[tp.topic, tp.partition])
+        return positions
 
     def _why(self, error: KafkaError, topic: str | None) -> str:
         if is_not_authorized(error, "topic"):
@@ -176,18 +214,6 @@ class DecisionConsumer(RecordConsumer[Decision]):
         return None
 
 
-class Alert(msgspec.Struct, frozen=True):
-    """Something to look at (contracts, "Alert")."""
-
-    id: str
-    kind: str
-    severity: str
-    time: str
-    message: str
-    subject: Any = None
-    evidence: list[Any] = []
-
-
 class AlertConsumer(RecordConsumer[Alert]):
     """Iterates the alerts."""
 
@@ -198,12 +224,9 @@ class AlertConsumer(RecordConsumer[Alert]):
         return self._decoded("alert", message, _read_alert)
 
 
-_decode_alert = msgspec.json.Decoder(Alert).decode
-
-
 def _read_alert(value: bytes) -> Alert:
     try:
-        return _decode_alert(value)
+        return read_alert(value)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not an alert: {error}") from error
 

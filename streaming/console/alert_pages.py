@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from policy import to_text
+from streaming.alert_kinds import AlertKind
 from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
 from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
 from streaming.console.changes import ChangeLog, change_at
@@ -16,7 +17,6 @@ from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.listing import listed
 from streaming.console.reading import from_kafka
 from streaming.console.viewer import Viewer, viewer_of
-from streaming.ops.metrics import ALERT_KINDS
 from streaming.report.incidents import SEVERITIES
 from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
@@ -45,7 +45,7 @@ class AlertPages:
             fields=fields,
             rows=[row_of(one) for one in shown.rows],
             shown=shown,
-            kinds=[(kind, kind) for kind in ALERT_KINDS],
+            kinds=[(kind, kind) for kind in map(str, AlertKind)],
             severities=[(severity, severity) for severity in SEVERITIES],
             is_cut=self._alerts.is_cut,
             is_filtered=any(fields.values()),

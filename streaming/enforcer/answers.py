@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policy import MAX_NESTING, decode_json
+from policy import MAX_NESTING, REQUEST_NAMES, check_letter_case, decode_json
 from policy.evaluation import ID
 from streaming.ops.tally import Label
 
@@ -86,12 +86,19 @@ _NEEDED = _TEXT * (len(NAMES) + 2)  # and the texts of both ids
 _MOMENT = {type(None): 0, int: _TEXT, str: 2 * _TEXT}  # and its name
 
 
-def check_members(value: bytes, parts: QueryParts, content: bytes, repeats: bool, more: int = 0) -> None:
-    """Raise ValueError where a name stands twice in a request (RFC 8259 leaves open which counts), or it is nested too
-    deep. The parts of its content are known to be well-formed.
+def check_members(
+    value: bytes,
+    parts: QueryParts,
+    content: bytes,
+    repeats: bool,
+    more: int = 0,
+    names: frozenset[str] = REQUEST_NAMES,
+) -> None:
+    """Raise ValueError where a name stands twice in a request (RFC 8259 leaves open which counts), in whatever case, or
+    it is nested too deep. The parts of its content are known to be well-formed.
 
     Another member, known or not, has the quotes of its name: with just as many as these parts have, there is none.
-    `more`: the quotes of members that requests do not have.
+    `more`: the quotes of members that requests do not have; `names`: of all.
     """
     expected = _NEEDED + content.count(b'"') + _MOMENT[type(parts.time)] + _MOMENT[type(parts.deadline)] + more
     if parts.resource.properties:
@@ -99,6 +106,6 @@ def check_members(value: bytes, parts: QueryParts, content: bytes, repeats: bool
     if parts.context:
         expected += _TEXT
     if value.count(b'"') != expected:
-        decode_json(value)
+        check_letter_case(decode_json(value), names)
         if value.count(b"{") + value.count(b"[") > MAX_NESTING:
             raise ValueError("perhaps nested too deep")

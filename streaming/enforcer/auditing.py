@@ -35,6 +35,7 @@ from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.pending_facts import FactReads, derived_reads
 from streaming.ops.tally import DEAD, LIFECYCLE, Label, label, no_counts
 from streaming.records.audit import (
+    EVENT_NAMES,
     ActionName,
     AuditEvent,
     Entity,
@@ -229,7 +230,7 @@ class AuditEvaluator:
             request = self._request(read_event(value, key, self._limits, self._reader), at)
             answer = answers.add(content, request, repeats, may_share(content))
         more = OUTCOME if parts.decision_id is None else OUTCOME + DECISION_ID
-        check_members(value, parts, content, repeats, more)
+        check_members(value, parts, content, repeats, more, EVENT_NAMES)
         return answer
 
     def _encode(self, offset: int, event: EventParts | AuditEvent, rendered: RenderedVerdict, at: int) -> bytes:

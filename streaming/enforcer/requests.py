@@ -9,6 +9,7 @@ import msgspec
 from policy import (
     MAX_CLAIMED_GROUPS,
     MAX_NESTING,
+    REQUEST_NAMES,
     Action,
     Batch,
     Decision,
@@ -19,6 +20,7 @@ from policy import (
     Snapshot,
     Subject,
     answer,
+    check_letter_case,
     decode_json,
     decode_request,
     parse_request,
@@ -55,7 +57,8 @@ _decode = msgspec.json.Decoder(Envelope).decode
 def open_envelope(value: bytes) -> Envelope:
     """The envelope of a request in JSON; raises MalformedRequest."""
     try:
-        decode_json(value)  # what is left undecoded is checked here: that it is UTF-8, and that no name stands twice
+        # What is left undecoded is checked here: that it is UTF-8, and that no name stands twice, in whatever case.
+        check_letter_case(decode_json(value), REQUEST_NAMES)
         envelope = _decode(value)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error

@@ -1,12 +1,13 @@
 """Reads topics: whole ones up to ends that are fetched beforehand, or records as they come; committed records alone."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streaming.errors import JobStopped, TopicChanged
@@ -22,6 +23,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
+from streaming.kafka.stalled import Progress
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -274,13 +276,32 @@ def follow(settings: Settings, topic: str, from_beginning: bool, stopped: Callab
     admin = admin_client(settings)
     partitions = partitions_of(admin, [topic])
     starts = first_offsets(admin, partitions) if from_beginning else last_stable_offsets(admin, partitions)
-    consumer = log_reader(settings)
+    consumer, progress = _reader_from(settings, starts), Progress(admin)
     try:
-        consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
         while not stopped():
             for message in consumer.consume(100, FOLLOW_POLL_SECONDS):
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 yield message
+                starts[topic, message.partition() or 0] = (message.offset() or 0) + 1
+            if progress.is_due() and _is_stalled(progress, consumer, starts):
+                consumer.close()
+                consumer = _reader_from(settings, starts)
     finally:
         consumer.close()
+
+
+def _reader_from(settings: Settings, offsets: Mapping[Partition, int]) -> Consumer:
+    consumer = log_reader(settings)
+    consumer.assign([TopicPartition(*partition, offset) for partition, offset in offsets.items()])
+    return consumer
+
+
+def _is_stalled(progress: Progress, consumer: Consumer, read: Mapping[Partition, int]) -> bool:
+    """`read`: up to where each partition is read; the positions lie behind the records that end transactions, too."""
+    positions = consumer.position([TopicPartition(*partition) for partition in read])
+    with contextlib.suppress(KafkaException, TimeoutError):  # then the next look says so
+        return progress.is_stalled(
+            {(tp.topic, tp.partition): max(tp.offset, read[tp.topic, tp.partition]) for tp in positions}
+        )
+    return False

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from policy import Action, Reason, Request, Resource, Subject, to_ms
+from streaming.alert_kinds import AlertKind
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.monitor import (
     JOB,
@@ -35,14 +36,6 @@ from streaming.monitor import (
     access_id,
     bucket_of,
     encode_inputs,
-)
-from streaming.monitor_settings import (
-    ANSWER_CONTRADICTED,
-    ANSWER_MISDATED,
-    ANSWER_STALE,
-    CONTRADICTION,
-    DENIAL_BURST,
-    MALFORMED_BURST,
 )
 from streaming.records.audit import (
     SESSION,
@@ -142,7 +135,7 @@ class Intake:
             yield from _of_decision(self._decision(value or b""), at)
         else:
             id_ = f"{topic}-{partition}-{offset}"
-            yield Key(TOPIC, "", topic), CountedEvent(MALFORMED_BURST, at, at, id_, f"offset {offset}")
+            yield Key(TOPIC, "", topic), CountedEvent(AlertKind.MALFORMED_BURST, at, at, id_, f"offset {offset}")
 
     def _decision(self, value: bytes) -> _Decision:
         try:
@@ -222,7 +215,11 @@ def _of_answer(
     """What is wrong with an answer. It is about the server that gave it."""
     # An error protects: a server gives it where it cannot decide.
     contradicted = answered.verified and not answered.agrees and answered.outcome != "error"
-    found = ((ANSWER_CONTRADICTED, contradicted), (ANSWER_STALE, answered.stale), (ANSWER_MISDATED, answered.misdated))
+    found = (
+        (AlertKind.ANSWER_CONTRADICTED, contradicted),
+        (AlertKind.ANSWER_STALE, answered.stale),
+        (AlertKind.ANSWER_MISDATED, answered.misdated),
+    )
     about = _what(requested[0][2]) if requested else "a request"
     what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
     for kind, holds in found:
@@ -233,10 +230,12 @@ def _of_answer(
 def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[CountedEvent]:
     what = _what(request)
     if context.outcome == "deny":
-        yield CountedEvent(DENIAL_BURST, time, at, id_, what)
+        yield CountedEvent(AlertKind.DENIAL_BURST, time, at, id_, what)
     for reason in context.reasons:
-        if reason.code == CONTRADICTION:
-            yield CountedEvent(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
+        if reason.code == AlertKind.FACT_CONTRADICTION:
+            yield CountedEvent(
+                AlertKind.FACT_CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}"
+            )
 
 
 def _what(request: Verdict | _Request) -> str:

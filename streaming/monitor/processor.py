@@ -17,24 +17,14 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from policy import to_text
+from streaming.alert_kinds import AlertKind
 from streaming.monitor import NO_BUCKET, Fact, Input, decode_inputs, parse_key
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.monitor_settings import (
-    ANSWER_CONTRADICTED,
-    ANSWER_MISDATED,
-    ANSWER_STALE,
-    CONTRADICTION,
-    DENIAL_BURST,
-    DENIED,
-    MALFORMED_BURST,
-    UNAUTHORIZED,
-    UNREQUESTED,
-    MonitorSettings,
-)
+from streaming.monitor_settings import MonitorSettings
+from streaming.records.alert import Alert, encode_alert
 from streaming.records.formats import shorten_id
-from streaming.records.size_gate import shorten_alert
 
 ALERT, FACT = "alert", "fact"
 OUTPUT = "output string, key string, value binary, since long"  # `since`: of a deleted fact, ms
@@ -140,41 +130,35 @@ def _row(result: Raised | Fact) -> Row:
     if isinstance(result, Fact):
         since = result.since if result.spec is None else None
         return Row(output=FACT, key=result.key, value=result.to_value(), since=since)
-    return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(result), since=None)
+    return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(alert_of(result)), since=None)
 
 
-MESSAGES = {
-    UNAUTHORIZED: "{name} did what the policy in force denied ({times})",
-    UNREQUESTED: "{name} acted without an allowed request ({times})",
-    DENIED: "{name} did what had been denied ({times})",
-    DENIAL_BURST: "{count} requests of {name} were denied in a short time",
-    MALFORMED_BURST: "{count} records came to {name} in a short time",
-    CONTRADICTION: "requests about {name} contradict the documents ({times})",
-    ANSWER_CONTRADICTED: "{name} answered otherwise than the policies that it named ({times})",
-    ANSWER_STALE: "{name} answered by older policies than its freshness allows ({times})",
-    ANSWER_MISDATED: "{name} dates its answers otherwise than Kafka ({times})",
+MESSAGES: dict[str, str] = {
+    AlertKind.UNAUTHORIZED_ACCESS: "{name} did what the policy in force denied ({times})",
+    AlertKind.UNREQUESTED_ACCESS: "{name} acted without an allowed request ({times})",
+    AlertKind.DENIED_BUT_DONE: "{name} did what had been denied ({times})",
+    AlertKind.DENIAL_BURST: "{count} requests of {name} were denied in a short time",
+    AlertKind.MALFORMED_BURST: "{count} records came to {name} in a short time",
+    AlertKind.FACT_CONTRADICTION: "requests about {name} contradict the documents ({times})",
+    AlertKind.ANSWER_CONTRADICTED: "{name} answered otherwise than the policies that it named ({times})",
+    AlertKind.ANSWER_STALE: "{name} answered by older policies than its freshness allows ({times})",
+    AlertKind.ANSWER_MISDATED: "{name} dates its answers otherwise than Kafka ({times})",
 }
 
 
-def alert_of(raised: Raised) -> dict[str, Any]:
-    """The alert's fields. All alerts of one episode have one id; the newest is the most complete. Bounded in size."""
+def alert_of(raised: Raised) -> Alert:
+    """All alerts of one episode have one id; the newest is the most complete."""
     episode, key = raised.episode, raised.key
-    alert = {
-        "id": episode.id,
-        "kind": raised.kind,
-        "severity": episode.severity,
-        "time": to_text(episode.first),
-        "subject": key.name,
-        "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
-        "evidence": evidence_of(episode, key.system),
-    }
-    return shorten_alert(alert)
+    return Alert(
+        id=episode.id,
+        kind=raised.kind,
+        severity=episode.severity,
+        time=to_text(episode.first),
+        subject=key.name,
+        message=MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
+        evidence=evidence_of(episode, key.system),
+    )
 
 
 def _times(count: int) -> str:
     return f"{count} time" if count == 1 else f"{count} times"
-
-
-def encode_alert(raised: Raised) -> bytes:
-    """The alert as the record's value."""
-    return msgspec.json.encode(alert_of(raised))

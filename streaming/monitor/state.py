@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from streaming.alert_kinds import AlertKind
 from streaming.monitor import (
     AccessEvent,
     CountedEvent,
@@ -24,7 +25,7 @@ from streaming.monitor import (
     session_of,
 )
 from streaming.monitor.rules import Accesses, Episode, Occurrence, Watch
-from streaming.monitor_settings import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
+from streaming.monitor_settings import Exemption, MonitorSettings, Rules
 
 
 class Raised(msgspec.Struct, frozen=True):
@@ -122,16 +123,20 @@ class Monitor:
 
     def _happened(self, key: Key, state: State, happened: AccessEvent, rules: Rules) -> None:
         if happened.denied:
-            self._occurred(key, state, UNAUTHORIZED, _occurrence(happened, happened.why), rules)
+            self._occurred(key, state, AlertKind.UNAUTHORIZED_ACCESS, _occurrence(happened, happened.why), rules)
         state.accesses.await_allow(happened, rules)
 
     def _unallowed(self, key: Key, state: State, happened: AccessEvent, rules: Rules) -> None:
         """An access whose time is up: it was denied, or not requested."""
         denial = state.accesses.denied(happened, rules)
         if denial is not None:
-            self._occurred(key, state, DENIED, _occurrence(happened, f"decision {denial} was no allow"), rules)
+            self._occurred(
+                key, state, AlertKind.DENIED_BUT_DONE, _occurrence(happened, f"decision {denial} was no allow"), rules
+            )
         else:
-            self._occurred(key, state, UNREQUESTED, _occurrence(happened, "no allow was given for it"), rules)
+            self._occurred(
+                key, state, AlertKind.UNREQUESTED_ACCESS, _occurrence(happened, "no allow was given for it"), rules
+            )
 
     def _occurred(self, key: Key, state: State, kind: str, occurrence: Occurrence, rules: Rules) -> None:
         rule = rules.of(kind)

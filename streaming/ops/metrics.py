@@ -17,6 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
+from streaming.alert_kinds import AlertKind
 from streaming.ops.health import Health
 from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Compiled, Tally
 from streaming.settings import Settings
@@ -31,22 +32,7 @@ STEPS: tuple[Step, ...] = get_args(Step)
 StepObserver = Callable[[Step, int], None]
 
 
-ALERT_KINDS = (
-    "unauthorized-access",
-    "unrequested-access",
-    "denied-but-done",
-    "denial-burst",
-    "privilege-escalation",
-    "policy-rejected",
-    "policy-stale",
-    "topic-recreated",
-    "enforcement-disabled",
-    "malformed-burst",
-    "fact-contradiction",
-    "answer-contradicted",
-    "answer-stale",
-    "answer-misdated",
-)
+_ALERT_KINDS = frozenset(AlertKind)
 LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)
 DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
@@ -61,7 +47,7 @@ class JobMetrics:
         job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
         job.info({"job_name": name, "version": importlib.metadata.version(DISTRIBUTION)})
         self._alerts = self._counter(
-            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*ALERT_KINDS, OTHER)}
+            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*AlertKind, OTHER)}
         )
         self._dropped = self._counter(
             "lockkeeper_dropped_records_total",
@@ -72,7 +58,7 @@ class JobMetrics:
 
     def alerted(self, kind: str) -> None:
         """Count an alert that is committed."""
-        self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
+        self._alerts.labels(kind if kind in _ALERT_KINDS else OTHER).inc()
 
     def dropped(self, topic: str) -> None:
         """Count a record that was too large for Kafka."""

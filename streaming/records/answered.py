@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from policy import CLAIMS, MalformedRequest, Outcome, to_ms
+from policy import CLAIMS, REQUEST_NAMES, MalformedRequest, Outcome, check_letter_case, to_ms
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
 FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
@@ -64,6 +64,9 @@ class _Record(msgspec.Struct):
     answered: Answer
 
 
+RECORD_NAMES = REQUEST_NAMES | {"answered"}
+ANSWER_NAMES = frozenset(Answer.__struct_fields__)
+
 _decode = msgspec.json.Decoder(_Record).decode
 _decode_offsets = msgspec.json.Decoder(Offsets).decode
 
@@ -71,6 +74,9 @@ _decode_offsets = msgspec.json.Decoder(Offsets).decode
 def read_answer(value: bytes) -> Answer:
     """The answer in a record in JSON. Raises MalformedRequest."""
     try:
+        record: dict[str, Any] = msgspec.json.decode(value)
+        check_letter_case(record, RECORD_NAMES)
+        check_letter_case(record.get("answered"), ANSWER_NAMES)
         answer = _decode(value).answered
         answer.at  # noqa: B018  # raises
     except (ValueError, RecursionError) as error:

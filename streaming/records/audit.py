@@ -12,6 +12,7 @@ from policy import (
     Resource,
     Subject,
     all_systems,
+    check_letter_case,
     check_nesting,
     decode_json,
     to_ms,
@@ -39,6 +40,9 @@ class AuditEvent(msgspec.Struct, kw_only=True):
     event: Event | None = None
 
 
+EVENT_NAMES = frozenset(AuditEvent.__struct_fields__)
+
+
 def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: Reader) -> AuditEvent:
     """The audit event in a record, in JSON or Avro; raises MalformedRequest naming what is wrong."""
     if value is None:
@@ -50,6 +54,7 @@ def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: R
         value = reader.transcode("audit-event", value) if is_avro(value) else value
         plain = decode_json(value)
         check_nesting(plain)
+        check_letter_case(plain, EVENT_NAMES)
         event = msgspec.convert(plain, AuditEvent)
         _check(event)
     except (ValueError, RecursionError, Undecodable) as error:

@@ -10,7 +10,7 @@ import msgspec
 
 from policy.analysis import Widening
 from streaming.records.formats import JSON_HEADERS, Result
-from streaming.records.size_gate import ALWAYS_FITS
+from streaming.topics import ALWAYS_FITS
 
 Manner = Literal["added", "changed", "removed", "refused"]
 MOST_DOCUMENTS, MOST_WIDENINGS = 1000, 500  # that a record lists; what is beyond is counted

@@ -9,25 +9,16 @@ A size is that of the encoded record: key, value and headers.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
-import msgspec
 import structlog
 
-from streaming.records.formats import ID_CHARACTERS, shorten, shorten_id
 from streaming.settings import Limits, Settings
-from streaming.topics import ROOM
+from streaming.topics import ALWAYS_FITS
 
 log = structlog.get_logger()
 
-ALWAYS_FITS = ROOM - 4 * 1024
-"""Bytes of a record that fits whatever the limit: producer and topics have `ROOM` above it, most of it for this."""
-
 OWN_HEADERS = 4 * 1024  # of a decision: content type and trace; they come on top of the limit
 HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
-
-BOUNDS = ((20, 1000), (10, 200), (5, 100))  # items of a list and characters of a text, of an alert that is too large
-ALERT_BYTES = ALWAYS_FITS - 4 * ID_CHARACTERS  # of its value; the rest is for its key, and what encodings differ by
 
 Headers = Sequence[tuple[str, bytes]]
 Result = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]
@@ -80,39 +71,3 @@ def fitting(
                 "a record too large for Kafka is left out", topic=topic, bytes=size, most=limit, key_sha256=hashed
             )
             on_dropped(topic)
-
-
-def shorten_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
-    """An alert of at most ALERT_BYTES. `subject` is a text; `evidence` is cut as little as is necessary."""
-    bounded = {**alert, "subject": shorten_id(alert["subject"])}
-    if _alert_fits(bounded):
-        return bounded
-    for items, characters in BOUNDS:
-        message = shorten(bounded["message"], 4 * characters)
-        shortened = {**bounded, "message": message, "evidence": _cut(bounded["evidence"], items, characters)}
-        if _alert_fits(shortened):
-            return shortened
-    items, characters = BOUNDS[-1]
-    plain = [{name: value for name, value in item.items() if _is_plain(value)} for item in bounded["evidence"]]
-    return {**shortened, "evidence": _cut(plain, items, characters)}
-
-
-def _alert_fits(alert: Mapping[str, Any]) -> bool:
-    return len(msgspec.json.encode(alert)) <= ALERT_BYTES
-
-
-def _is_plain(value: Any) -> bool:
-    return not isinstance(value, dict | list | tuple)
-
-
-def _cut(value: Any, items: int, characters: int) -> Any:
-    """Plain data with bounded lists and texts at every depth; what is left out is counted in its place."""
-    if isinstance(value, str):
-        return shorten(value, characters)
-    if isinstance(value, dict):
-        return {name: _cut(part, items, characters) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        more = len(value) - items
-        rest = [{"more": more} if isinstance(value[0], dict) else f"… and {more} more"] if more > 0 else []
-        return [*(_cut(part, items, characters) for part in value[:items]), *rest]
-    return value

@@ -9,7 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import Decision, MalformedRequest, Reason, Snapshot, decide, decode_json, parse_request, to_text
+from policy import (
+    REQUEST_NAMES,
+    Decision,
+    MalformedRequest,
+    Reason,
+    Snapshot,
+    check_letter_case,
+    decide,
+    decode_json,
+    parse_request,
+    to_text,
+)
 from streaming.enforcer.requests import Offsets, staleness
 from streaming.settings import Limits
 
@@ -90,6 +101,10 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise BadRequest(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest("not a request: must be a JSON object")
+    try:
+        check_letter_case(value, REQUEST_NAMES)
+    except ValueError as error:
+        raise BadRequest(f"not a request: {error}") from None
     return value
 
 

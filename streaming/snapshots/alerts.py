@@ -10,9 +10,10 @@ from confluent_kafka.admin import AdminClient
 
 from policy import SEVERITIES, to_text, worst
 from policy.analysis import Escalation
+from streaming.alert_kinds import FIXED_SEVERITIES, AlertKind
 from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, log_ends, partitions_of
-from streaming.records.formats import JSON_HEADERS, Result, shorten_id
-from streaming.records.size_gate import shorten_alert
+from streaming.records.alert import Alert, alert_record
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.documents import Refused
 
@@ -30,31 +31,31 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 def policy_rejected(topic: str, refused: Refused) -> Result:
     """A document was refused; which, and why."""
-    alert = {
-        "id": f"policy-rejected-{refused.topic}-{refused.offset}",
-        "kind": "policy-rejected",
-        "severity": "high",
-        "time": to_text(refused.at),
-        "subject": refused.document,
-        "message": f"{refused.document} was refused; what was in force before it stays: {'; '.join(refused.errors)}",
-        "evidence": [{"topic": refused.topic, "offset": refused.offset, "errors": list(refused.errors)}],
-    }
-    return _record(topic, refused.document, alert)
+    alert = Alert(
+        id=f"policy-rejected-{refused.topic}-{refused.offset}",
+        kind=AlertKind.POLICY_REJECTED,
+        severity=FIXED_SEVERITIES[AlertKind.POLICY_REJECTED],
+        time=to_text(refused.at),
+        subject=refused.document,
+        message=f"{refused.document} was refused; what was in force before it stays: {'; '.join(refused.errors)}",
+        evidence=[{"topic": refused.topic, "offset": refused.offset, "errors": list(refused.errors)}],
+    )
+    return alert_record(topic, refused.document, alert)
 
 
 def policy_stale(topic: str, partition: Partition, offset: int, since: int, why: str) -> Result:
     """A documents' topic could not be read for longer than the bound. `since`: ms."""
     name, number = partition
-    alert = {
-        "id": f"policy-stale-{name}-{number}-{offset}",
-        "kind": "policy-stale",
-        "severity": "critical",
-        "time": to_text(since),
-        "subject": name,
-        "message": f"{name}-{number} cannot be read beyond offset {offset} since {to_text(since)}: {why}",
-        "evidence": [{"topic": name, "partition": number, "offset": offset}],
-    }
-    return _record(topic, name, alert)
+    alert = Alert(
+        id=f"policy-stale-{name}-{number}-{offset}",
+        kind=AlertKind.POLICY_STALE,
+        severity=FIXED_SEVERITIES[AlertKind.POLICY_STALE],
+        time=to_text(since),
+        subject=name,
+        message=f"{name}-{number} cannot be read beyond offset {offset} since {to_text(since)}: {why}",
+        evidence=[{"topic": name, "partition": number, "offset": offset}],
+    )
+    return alert_record(topic, name, alert)
 
 
 def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Mapping[int, int], at: int) -> Result:
@@ -65,15 +66,15 @@ def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Map
     """
     upto = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
     known = f"up to the offsets {{{upto}}}" if offsets else "up to offsets that Kafka has deleted with it"
-    alert = {
-        "id": f"topic-recreated-{name}-{after}",
-        "kind": "topic-recreated",
-        "severity": "high",
-        "time": to_text(at),
-        "subject": name,
-        "message": f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
+    alert = Alert(
+        id=f"topic-recreated-{name}-{after}",
+        kind=AlertKind.TOPIC_RECREATED,
+        severity=FIXED_SEVERITIES[AlertKind.TOPIC_RECREATED],
+        time=to_text(at),
+        subject=name,
+        message=f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
         f"is in accepted_topic_ids. The deleted one was read {known}: what came after them is lost",
-        "evidence": [
+        evidence=[
             {
                 "topic": name,
                 "topic_id_before": before,
@@ -81,8 +82,8 @@ def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Map
                 "offsets_before": {str(number): offset for number, offset in sorted(offsets.items())} or None,
             }
         ],
-    }
-    return _record(topic, name, alert)
+    )
+    return alert_record(topic, name, alert)
 
 
 def privilege_escalation(
@@ -91,14 +92,14 @@ def privilege_escalation(
     """A change granted a privileged permission, or lifted a deny. ``published``: records of changed documents."""
     shown = sorted(opened, key=lambda one: (-SEVERITIES.index(one.severity), one))[:SHOWN]
     causes = sorted({cause for one in opened for cause in one.causes})
-    alert = {
-        "id": f"privilege-escalation-{record.topic}-{record.offset}",
-        "kind": "privilege-escalation",
-        "severity": worst(one.severity for one in opened),
-        "time": to_text(record.at),
-        "subject": record.document,
-        "message": f"{', '.join(causes[:SHOWN])} changed: {'; '.join(map(_opened, shown))}",
-        "evidence": [
+    alert = Alert(
+        id=f"privilege-escalation-{record.topic}-{record.offset}",
+        kind=AlertKind.PRIVILEGE_ESCALATION,
+        severity=worst(one.severity for one in opened),
+        time=to_text(record.at),
+        subject=record.document,
+        message=f"{', '.join(causes[:SHOWN])} changed: {'; '.join(map(_opened, shown))}",
+        evidence=[
             *(
                 {"document": one, "topic": published[one].topic, "offset": published[one].offset}
                 for one in causes[:SHOWN]
@@ -106,22 +107,22 @@ def privilege_escalation(
             *map(_evidence, shown),
             *([{"more": len(opened) - SHOWN}] if len(opened) > SHOWN else []),
         ],
-    }
-    return _record(topic, record.document, alert)
+    )
+    return alert_record(topic, record.document, alert)
 
 
 def unknown_escalation(topic: str, record: PublishedDocument, why: str) -> Result:
     """What a change opens could not be worked out: the owners of the policies must review it."""
-    alert = {
-        "id": f"privilege-escalation-{record.topic}-{record.offset}",
-        "kind": "privilege-escalation",
-        "severity": "high",
-        "time": to_text(record.at),
-        "subject": record.document,
-        "message": f"what the change of {record.document} opens, and for whom, could not be worked out: {why}",
-        "evidence": [{"document": record.document, "topic": record.topic, "offset": record.offset}],
-    }
-    return _record(topic, record.document, alert)
+    alert = Alert(
+        id=f"privilege-escalation-{record.topic}-{record.offset}",
+        kind=AlertKind.PRIVILEGE_ESCALATION,
+        severity="high",
+        time=to_text(record.at),
+        subject=record.document,
+        message=f"what the change of {record.document} opens, and for whom, could not be worked out: {why}",
+        evidence=[{"document": record.document, "topic": record.topic, "offset": record.offset}],
+    )
+    return alert_record(topic, record.document, alert)
 
 
 def incomplete_escalation(
@@ -145,20 +146,20 @@ def incomplete_escalation(
         ),
     ]
     named = f"{', '.join(documents[:SHOWN])}{f' and {len(documents) - SHOWN} more' if len(documents) > SHOWN else ''}"
-    alert = {
-        "id": f"privilege-escalation-{record.topic}-{record.offset}-incomplete",
-        "kind": "privilege-escalation",
-        "severity": "high",
-        "time": to_text(record.at),
-        "subject": record.document,
-        "message": f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
+    alert = Alert(
+        id=f"privilege-escalation-{record.topic}-{record.offset}-incomplete",
+        kind=AlertKind.PRIVILEGE_ESCALATION,
+        severity="high",
+        time=to_text(record.at),
+        subject=record.document,
+        message=f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
         f"Found until then, in alerts of their own: {len(found)}. Look at the rest with `lockkeeper policy diff`",
-        "evidence": [
+        evidence=[
             {"document": record.document, "topic": record.topic, "offset": record.offset},
             {"documents": list(documents[:SHOWN]), "documents_count": len(documents)},
         ],
-    }
-    return _record(topic, record.document, alert)
+    )
+    return alert_record(topic, record.document, alert)
 
 
 def _opened(one: Escalation) -> str:
@@ -180,20 +181,16 @@ def _evidence(one: Escalation) -> dict[str, Any]:
 
 def enforcement_disabled(topic: str, record: PublishedDocument, grants: Sequence[str]) -> Result:
     """Enforcement is off: every principal may do everything."""
-    alert = {
-        "id": f"enforcement-disabled-{record.topic}-{record.offset}",
-        "kind": "enforcement-disabled",
-        "severity": "critical",
-        "time": to_text(record.at),
-        "subject": record.document,
-        "message": f"{record.document} says that nothing is enforced: everybody in it may do everything",
-        "evidence": [{"topic": record.topic, "offset": record.offset, "grants": list(grants)}],
-    }
-    return _record(topic, record.document, alert)
-
-
-def _record(topic: str, key: str, alert: dict[str, Any]) -> Result:
-    return topic, shorten_id(key).encode(), msgspec.json.encode(shorten_alert(alert)), JSON_HEADERS
+    alert = Alert(
+        id=f"enforcement-disabled-{record.topic}-{record.offset}",
+        kind=AlertKind.ENFORCEMENT_DISABLED,
+        severity=FIXED_SEVERITIES[AlertKind.ENFORCEMENT_DISABLED],
+        time=to_text(record.at),
+        subject=record.document,
+        message=f"{record.document} says that nothing is enforced: everybody in it may do everything",
+        evidence=[{"topic": record.topic, "offset": record.offset, "grants": list(grants)}],
+    )
+    return alert_record(topic, record.document, alert)
 
 
 class StaleWatch:

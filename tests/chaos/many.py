@@ -30,8 +30,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from policy.core.document import Key
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, change_of
-from streaming.bench import private_memory, stamped, traffic, workers_below
-from streaming.bench.stream import client_producer, flush, produce, produce_documents
 from streaming.broker import EmbeddedBroker
 from streaming.client.records import ProducerRecord
 from streaming.kafka.clients import log_ends, partitions_of
@@ -39,6 +37,8 @@ from streaming.kafka.topics import create_topics
 from streaming.settings import MetricsSettings, Settings
 from streaming.topics import TopicNames
 from streaming.verify.cluster import await_decided
+from tests.bench import private_memory, stamped, traffic, workers_below
+from tests.bench.stream import client_producer, flush, produce, produce_documents
 from tests.brokers import free_port
 from tests.chaos.processes import Job
 from tests.chaos.run import write_line

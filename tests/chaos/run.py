@@ -16,7 +16,6 @@ import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
-from streaming.bench import machine
 from streaming.broker import EmbeddedBroker
 from streaming.history.span import Span
 from streaming.kafka.clients import log_ends, partitions_of
@@ -24,6 +23,7 @@ from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.verify import Findings
 from streaming.verify.cluster import Sent, await_decided, verify
+from tests.bench import machine
 from tests.chaos.processes import ROOT, Broker, Job
 from tests.chaos.silence import Silence
 from tests.chaos.three_brokers import ThreeBrokers

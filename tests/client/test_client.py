@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -247,7 +248,7 @@ def test_a_client_waits_for_topics_that_are_not_there_yet_and_says_which(world: 
 def test_answers_on_a_partition_that_was_added_later_are_read(
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("streaming.kafka.stalled.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic, requests = elsewhere.topics.decisions, elsewhere.topics.requests[0]
     consumer = TopicConsumer(elsewhere, [topic, dead_letters_of(requests)], [requests])
@@ -266,7 +267,7 @@ def test_a_consumer_from_which_nothing_comes_is_replaced_and_no_answer_is_missed
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one of librdkafka's after a restart of the broker; here it is paused."""
-    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("streaming.kafka.stalled.LOOK_SECONDS", 0.5)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic, requests = elsewhere.topics.decisions, elsewhere.topics.requests[0]
     consumer, found = TopicConsumer(elsewhere, [topic, dead_letters_of(requests)], [requests]), list[Any]()
@@ -282,11 +283,35 @@ def test_a_consumer_from_which_nothing_comes_is_replaced_and_no_answer_is_missed
     consumer.close()
 
 
+def test_a_member_of_a_group_to_which_nothing_comes_joins_it_anew_and_each_item_is_handled_once(
+    world: World, elsewhere: Connection, fresh_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restart of the broker (confluentinc/librdkafka#4492); here the partition is paused. Once before its
+    first record, when librdkafka says no position, and once in the middle.
+    """
+    monkeypatch.setattr("streaming.kafka.stalled.LOOK_SECONDS", 0.5)
+    topic, handled = fresh_name("alerts"), list[str]()
+    connection = replace(elsewhere, topics=msgspec.structs.replace(elsewhere.topics, alerts=topic))
+    create_topics(world.admin, connection.topics, partitions=1)
+    with AlertConsumer(connection, fresh_name("group")) as consumer:
+        consumers = [consumer._consumer]
+        wait_until(lambda: consumers[0].poll(0.1) is not None or bool(consumers[0].assignment()), "it is a member")
+        for number in range(3):
+            consumer._consumer.pause([TopicPartition(topic, 0)])
+            value = {"id": str(number), "kind": "k", "severity": "high", "time": "", "message": ""}
+            world.producer.produce(topic, json.dumps(value).encode(), partition=0)
+            assert world.producer.flush(10) == 0
+            handled.append(next(consumer).id)
+            consumers.append(consumer._consumer)
+    assert handled == ["0", "1", "2"]
+    assert len(set(map(id, consumers))) == 4, "each time a new one"
+
+
 def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_notified(
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers may have been missed: an error at once, and afterwards the client works again."""
-    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("streaming.kafka.stalled.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic = elsewhere.topics.decisions
     with Client(elsewhere, timeout=0.2) as client, ThreadPoolExecutor(1) as pool:

@@ -15,11 +15,13 @@ from policy.store.documents import DocumentStore, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
+from streaming.alert_kinds import AlertKind
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor import AccessEvent, CountedEvent, DecisionEvent, Input, Key, access_id
-from streaming.monitor.processor import encode_alert
+from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.monitor_settings import DENIAL_BURST, MonitorSettings
+from streaming.monitor_settings import MonitorSettings
+from streaming.records.alert import encode_alert
 from streaming.records.change import (
     ChangeWidens,
     DocumentChange,
@@ -114,7 +116,7 @@ def alerts() -> list[bytes]:
     recreated = topic_recreated("authz.alerts.v1", "authz.requests.v1", "id-1", "id-2", {0: 17}, NOW)
     made = (policy_rejected("authz.alerts.v1", refused), stale, recreated)
     of_documents = [record for _, _, record, _ in made if record]
-    return [*of_documents, *map(encode_alert, _raised())]
+    return [*of_documents, *(encode_alert(alert_of(raised)) for raised in _raised())]
 
 
 def changes() -> list[bytes]:
@@ -144,7 +146,8 @@ def _raised() -> list[Raised]:
     access = access_id(Request("r", "lenses6", Subject("user", key.name), action, resource))
     done = AccessEvent(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
     denials = [
-        CountedEvent(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)
+        CountedEvent(AlertKind.DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x")
+        for at in range(200)
     ]
     inputs: list[Input] = [DecisionEvent(access, False, NOW - 1, NOW - 1, ("d",)), done, *denials]
     found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]

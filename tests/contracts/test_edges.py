@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.watch import read_decision
@@ -14,6 +13,7 @@ from streaming.records.avro import Reader, Unencodable, Writer, own_json
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
+from tests.bench import workload
 from tests.contracts.schemas import documents
 
 DOCUMENTS = workload.documents(100)

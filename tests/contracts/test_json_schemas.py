@@ -12,6 +12,7 @@ from referencing import Registry, Resource
 from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
+from streaming.alert_kinds import AlertKind
 from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
@@ -128,6 +129,7 @@ def test_every_alert_is_valid_and_has_no_field_that_the_schema_does_not_name() -
         assert faults("alert.json", json.loads(record), closed=True) == []
     kinds = {json.loads(record)["kind"] for record in examples.alerts()}
     assert kinds >= {"policy-rejected", "policy-stale", "unauthorized-access", "denial-burst"}
+    assert json.loads(read("json/alert.json"))["properties"]["kind"]["enum"] == [*AlertKind]
 
 
 @pytest.mark.parametrize("changes", [{"kind": "policy-odd"}, {"severity": "HIGH"}, {"evidence": {}}, {"subject": 7}])

@@ -13,7 +13,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from policy import compile_documents
-from streaming.bench import workload
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, Source
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.topics import TopicNames
@@ -23,6 +22,7 @@ from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
 from streaming.records.registry import Deserializer, Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
+from tests.bench import workload
 from tests.brokers import free_port
 from tests.contracts import examples
 from tests.contracts.apicurio import HOST, Apicurio

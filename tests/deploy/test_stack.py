@@ -115,10 +115,12 @@ def test_the_job_ends_within_its_grace_period(stack: Stack) -> None:
 
 
 def test_policies_and_decisions_are_there_after_down_and_up(stack: Stack) -> None:
-    before = stack.lockkeeper("policy", "get").stdout
+    before = stack.lockkeeper("policy", "get")
+    assert (before.returncode, before.stdout != "") == (0, True), before.stderr
     stack.compose("down")
     stack.up()
-    assert stack.lockkeeper("policy", "get").stdout == before
+    after = stack.lockkeeper("policy", "get")
+    assert (after.returncode, after.stdout) == (0, before.stdout), after.stderr
     assert stack.decision() is True
 
 

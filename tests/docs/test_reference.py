@@ -14,7 +14,7 @@ import yaml
 from docs import generate
 from policy import compile_documents, decide
 from policy.systems import all_systems, packages
-from streaming.ops.metrics import ALERT_KINDS
+from streaming.alert_kinds import AlertKind
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.settings import Settings, load_settings, variables
@@ -88,7 +88,7 @@ def test_every_command_is_there_with_its_help() -> None:
 
 def test_every_kind_of_alert_and_every_rule_is_there() -> None:
     page, guide = generate.alerts(), (ROOT / "docs/pages/guides/alerts.md").read_text()
-    for kind in ALERT_KINDS:
+    for kind in AlertKind:
         assert f"| `{kind}` |" in page
         assert f"| `{kind}` |" in guide
     for group in yaml.safe_load(generate.ALERT_RULES.read_text())["groups"]:

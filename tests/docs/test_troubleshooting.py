@@ -3,7 +3,7 @@
 import ast
 
 from docs import generate
-from streaming.ops.metrics import ALERT_KINDS
+from streaming.alert_kinds import AlertKind
 from streaming.report.page import REASONS
 from tests.docs.messages import ENDING, quotes, raised, sources
 
@@ -56,7 +56,7 @@ def test_every_reason_and_alert_is_on_the_page_with_what_to_do() -> None:
     for code, reason in REASONS.items():
         assert reason.keys() == {"words", "fix"}
         assert f"| `{code}` | " in page
-    for kind in ALERT_KINDS:
+    for kind in AlertKind:
         assert f"`{kind}`" in page
 
 

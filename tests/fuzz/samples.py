@@ -14,8 +14,8 @@ from policy.store.documents import DocumentStore
 from policy.store.repository import read_documents
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import CaseFileError, full_request, load_cases
-from streaming.bench import workload
 from streaming.settings import DEFAULT_TRUST
+from tests.bench import workload
 from tests.fuzz.mutation import mutate_data, texts_in
 
 ROOT = Path(__file__).parents[2]

@@ -5,12 +5,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from policy.core.times import to_text
 from streaming.monitor import Fact, Input, Key
 from streaming.monitor.intake import Intake, merge_decided
 from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import MonitorSettings
+from streaming.records.alert import encode_alert
 
 DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "requests.dlq"
 T0 = 1_795_000_000_000  # ms
@@ -76,7 +79,7 @@ class PureMonitor:
                 self.written.append(result)
             else:
                 assert isinstance(result, Raised)
-                self.reported.append(alert_of(result))
+                self.reported.append(msgspec.json.decode(encode_alert(alert_of(result))))
         if state.empty:
             self.states.pop(key, None)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.bench import incidents
 from streaming.monitor_settings import KindRule, MonitorSettings, Rules
+from tests.bench import incidents
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streaming.bench import incidents
 from streaming.monitor_settings import MonitorSettings
+from tests.bench import incidents
 from tests.monitor.pure import DECISIONS, LETTERS, VERDICTS, PureMonitor
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}

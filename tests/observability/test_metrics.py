@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
+from streaming.alert_kinds import AlertKind
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.metrics import ALERT_KINDS, CountedHistogram
+from streaming.ops.metrics import CountedHistogram
 from streaming.ops.queries import MonitorWatch, observe_progress
 from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch
@@ -106,9 +107,9 @@ def test_what_is_written_between_batches_is_no_step_of_a_batch(watch: Watch) -> 
 
 
 def test_only_alerts_are_counted_and_only_kinds_we_know_are_labels(watch: Watch) -> None:
-    alerts = [(ALERTS, b"k", b'{"kind":"%s"}' % kind.encode(), []) for kind in (*ALERT_KINDS, "made-up", "made-up-2")]
+    alerts = [(ALERTS, b"k", b'{"kind":"%s"}' % kind.encode(), []) for kind in (*AlertKind, "made-up", "made-up-2")]
     watch.committed([*alerts, ("history", b"k", None, []), (ALERTS, b"k", b"\xc3\x01 Avro", [])])
-    assert {_value(watch, "alerts_total", kind=kind) for kind in ALERT_KINDS} == {1}
+    assert {_value(watch, "alerts_total", kind=kind) for kind in AlertKind} == {1}
     assert _value(watch, "alerts_total", kind="other") == 3
     assert _value(watch, "alerts_total", kind="made-up") is None
 

@@ -8,11 +8,11 @@ import pytest
 
 from policy import compile_documents
 from policy.systems import all_systems
-from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.bench import workload
 
 NOW = 1_795_000_000_000
 DOCUMENTS = workload.documents(100)

@@ -22,6 +22,7 @@ POLICY = (
 )
 STREAMING = (
     (
+        "streaming.alert_kinds",
         "streaming.errors",
         "streaming.topics",
         "streaming.authentication_settings",
@@ -41,7 +42,7 @@ STREAMING = (
     ("streaming.monitor",),
     ("streaming.application", "streaming.client", "streaming.imported", "streaming.serve"),
     ("streaming.broker", "streaming.decision_log", "streaming.replay", "streaming.report", "streaming.verify"),
-    ("streaming.bench", "streaming.console", "streaming.demo"),
+    ("streaming.console", "streaming.demo"),
     ("streaming.cli",),
 )
 LAYERS = {package: level for layers in (POLICY, STREAMING) for level, layer in enumerate(layers) for package in layer}

@@ -249,6 +249,7 @@ def _texts() -> None:
         value.replace(b'"id":"kafka', b'"id":"kafka:topic:a/b/x","id":"kafka'),
         value.replace(b'"id":"r"', b'"unknown":{"a":1,"a":2},"id":"r"'),
         value.replace(b'"id":"r"', b'"unknown":%b,"id":"r"' % (b"[" * 40 + b"]" * 40)),
+        value.replace(b'"id":"r"', b'"Subject":{},"id":"r"'),
         value.replace(b'"id":"r"', b'"id":"r\xff"'),
         value.replace(b'"id":"r"', b'"unknown":"\xff","id":"r"'),
         value.replace(b"a/b/c", b"a/b/\\u0063"),
@@ -469,6 +470,7 @@ MUTANTS: dict[str, Plant] = {
     "worker: unknown members are not read": _set(
         contents, "decode_json", lambda value: decode_json(value) if b"unknown" not in value else None
     ),
+    "worker: names may differ in case alone": _set(contents, "check_letter_case", lambda *_: None),
     "decide: an answer is for another id": _set(AUTHORIZE, "decision_for", lambda answer, _: answer.rendered.decision),
     "one grant determines all": _set(ByState, "work_out", lambda query, state: _first_answer(query, state)),
 }

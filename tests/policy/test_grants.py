@@ -14,7 +14,7 @@ from policy.core.model import ALLOW, DENY, Grant, StatementId, Unanswerable
 from policy.core.pattern import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import Grants, precedence
-from streaming.bench import workload
+from tests.bench import workload
 from tests.work import work
 
 TEXTS = st.text("ab", max_size=2)

@@ -19,15 +19,15 @@ from docs import generate
 from policy.core.request import CLAIMS
 from policy.evaluation import reference
 from policy.store.documents import DocumentStore
-from streaming import bench
-from streaming.bench import changes_topic, evaluator, load, serve, stream, traffic
-from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.topics import TopicNames
 from streaming.records.formats import Result
 from streaming.settings import DEFAULT_TRUST, Settings
 from streaming.snapshots import policies
 from streaming.snapshots.documents import DocumentRecord, Loader
+from tests import bench
+from tests.bench import changes_topic, evaluator, load, serve, stream, traffic
+from tests.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from tests.brokers import TestBroker
 from tests.waiting import wait_until
 

@@ -11,10 +11,10 @@ from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
 from streaming.records.change import DocumentChange, PolicyChange, PolicyState, change_record
 from streaming.records.formats import shorten_id
-from streaming.records.size_gate import ALWAYS_FITS
 from streaming.settings import Settings
 from streaming.snapshots.change_log import MOST_AT_START, ChangeLog
 from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.topics import ALWAYS_FITS
 from tests.stream.world import LOOKS_BACK, SYSTEM, group, role
 
 SETTINGS = Settings()

@@ -5,14 +5,18 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
+from confluent_kafka import Consumer, TopicPartition
 from msgspec import to_builtins
 
 from streaming.broker import EmbeddedBroker
+from streaming.kafka.clients import log_ends, partitions_of
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Job
@@ -34,6 +38,7 @@ STEPS = (
 ROUNDS = int(os.environ.get("LOCKKEEPER_TEST_ROUNDS", "1"))
 REQUESTS = 40
 SECONDS = 300.0
+TIMEOUT_SECONDS, SUSPENDED_SECONDS = 5.0, 12.0
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +46,11 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
     """A broker that clients reach through the proxy alone, for it advertises that address."""
     broker_port, port = free_port(), free_port()
     proxy = StepProxy(port, broker_port)
-    advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
-    with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=advertised):
+    config = {
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",  # 10 s by default
+    }
+    with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
         yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
 
 
@@ -101,34 +109,97 @@ def world(
 def test_over_kills_at_each_step_of_a_transaction_each_request_is_decided_once_and_in_order(
     world: World, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
 ) -> None:
-    config = tmp_path / "lockkeeper.yaml"
-    config.write_text(yaml.safe_dump(to_builtins(world.settings)))
-    job, kills = Job(config, tmp_path / "job.log"), Kills(proxied[0], world.settings.job_name)
-    decisions, sent = world.reader(world.names.decisions), itertools.count()
-
-    def ask(count: int = REQUESTS) -> None:
-        world.send(request(f"r-{n}", "dana", ("orders", "payments")[n % 2]) for n in itertools.islice(sent, count))
-
-    def ask_until_killed() -> bool:
-        ask(2)
-        return bool(kills.pids)
-
-    def await_decisions() -> int:
-        count = next(sent)
-        world.send([request(f"r-{count}", "dana", "orders")])
-        decisions.until(lambda found: len(found) > count, f"{count + 1} decisions: see {job.log}", SECONDS)
-        return count + 1
-
-    try:
-        ask()
-        await_decisions()
+    kills = Kills(proxied[0], world.settings.job_name)
+    with contextlib.closing(Asked(world, tmp_path)) as asked:
         for number, (key, answered) in itertools.product(range(ROUNDS), STEPS):
             kills.at(key, answered)
-            wait_until(ask_until_killed, f"round {number}: step {key}, answered {answered}", SECONDS)
-            ask()
-            count = await_decisions()
-        findings = verify(world.settings)
-    finally:
-        job.stop()
-    assert not findings.violations, findings
-    assert findings.requests == findings.decisions == count
+            asked.until(lambda: bool(kills.pids), f"round {number}: step {key}, answered {answered}")
+            asked.ask()
+            asked.await_decisions()
+        asked.check()
+
+
+def test_an_executor_that_is_suspended_beyond_the_timeout_of_its_transaction_commits_nothing_of_it(
+    world: World, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
+) -> None:
+    """The coordinator has aborted the transaction by the time it goes on, and does not take it for the next one's."""
+    world.settings = msgspec.structs.replace(world.settings, transaction_timeout_seconds=TIMEOUT_SECONDS)
+    resumed: list[int] = []
+
+    def suspend(pid: int) -> None:
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(SUSPENDED_SECONDS, resume, [pid]).start()
+
+    def resume(pid: int) -> None:
+        os.kill(pid, signal.SIGCONT)
+        resumed.append(pid)
+
+    with contextlib.closing(Asked(world, tmp_path)) as asked:
+        for number, key in itertools.product(range(1, ROUNDS + 1), (PRODUCE, TXN_OFFSET_COMMIT)):
+            resumed.clear()
+            proxied[0].act_at(key, f"{world.settings.job_name}/".encode(), True, suspend)
+            asked.until(lambda: bool(resumed), f"round {number}: step {key}")
+            asked.ask()
+            asked.await_decisions()
+        asked.check()
+        aborted = _written(world, world.names.decisions) - asked.count
+        assert aborted >= 2 * ROUNDS, "records of each of these transactions"
+
+
+def _written(world: World, topic: str) -> int:
+    """How many records a topic has with those that were aborted."""
+    consumer = Consumer(
+        {"bootstrap.servers": world.broker.bootstrap_servers, "group.id": topic, "isolation.level": "read_uncommitted"}
+    )
+    partitions = partitions_of(world.admin, [topic])
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(*partition, 0) for partition in partitions])
+        ends, count = log_ends(world.admin, partitions), 0
+
+        def is_read() -> bool:
+            nonlocal count
+            count += len(consumer.consume(1000, 0.2))
+            positions = consumer.position([TopicPartition(*partition) for partition in partitions])
+            return all(position.offset >= ends[position.topic, position.partition] for position in positions)
+
+        wait_until(is_read, "all are read", SECONDS)
+    return count
+
+
+class Asked:
+    """A job in a process of its own, and what is asked of it."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        config = folder / "lockkeeper.yaml"
+        config.write_text(yaml.safe_dump(to_builtins(world.settings)))
+        self._world, self._job = world, Job(config, folder / "job.log")
+        self._decisions, self.count = world.reader(world.names.decisions), 0
+        self.ask()
+        self.await_decisions()
+
+    def ask(self, count: int = REQUESTS) -> None:
+        numbers = range(self.count, self.count + count)
+        self.count += count
+        self._world.send(request(f"r-{n}", "dana", ("orders", "payments")[n % 2]) for n in numbers)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Ask until the condition holds."""
+
+        def asked() -> bool:
+            self.ask(2)
+            return condition()
+
+        wait_until(asked, what, SECONDS)
+
+    def await_decisions(self) -> None:
+        what = f"{self.count} decisions: see {self._job.log}"
+        self._decisions.until(lambda found: len(found) >= self.count, what, SECONDS)
+
+    def check(self) -> None:
+        """That each request is decided once, in order, and as the policies say."""
+        findings = verify(self._world.settings)
+        assert not findings.violations, findings
+        assert findings.requests == findings.decisions == self.count
+
+    def close(self) -> None:
+        self._job.stop()

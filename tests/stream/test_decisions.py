@@ -23,8 +23,7 @@ from streaming.kafka.publish import publish
 from streaming.records.avro import Writer
 from streaming.records.formats import shorten_id
 from streaming.records.schemas import Kind
-from streaming.records.size_gate import ALWAYS_FITS
-from streaming.topics import DEFAULT_SYSTEMS
+from streaming.topics import ALWAYS_FITS, DEFAULT_SYSTEMS
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.chaos.run import Run, evaluator, new_row

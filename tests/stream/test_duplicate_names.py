@@ -1,4 +1,7 @@
-"""A name that stands twice in a JSON object: a gateway may read the first, so nothing is decided, wherever it comes."""
+"""A name that stands twice in a JSON object: a gateway may read the first, so nothing is decided, wherever it comes.
+
+Nor where a name differs from one that counts in case alone: Go's encoding/json takes it for that.
+"""
 
 import json
 from collections.abc import Callable, Iterator
@@ -20,6 +23,7 @@ from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, records_batch
 from tests.stream.test_prepared_answers import SNAPSHOT, _for_partition, _request
 
+SAID, CASE_SAID = "duplicate key", "ignore case"
 LIMITS = Limits()
 REQUEST = json.dumps(_request(context={"note": {"of": "dana"}}, deadline=AT + 1000, trace={"a": 1}))
 EVENT = json.dumps({**json.loads(REQUEST), "outcome": "success", "time": AT, "decision_id": "d-1"})
@@ -37,15 +41,33 @@ def doubled(text: str) -> Iterator[str]:
                 yield f'{before}"{spelled}":1,{quoted}{after}'
 
 
+MEMBERS = ("id", "system", "subject", "action", "resource", "type")
+
+
+def in_other_case(text: str, *more: str) -> Iterator[str]:
+    """The text with a member beside one of its own, whose name differs in case alone; or in its place."""
+    for name in (*MEMBERS, *more):
+        before, quoted, after = text.partition(f'"{name}": ')
+        for other in (name.title(), name.upper(), name.replace("s", "\u017f")):
+            if other != name and quoted:
+                yield f'{before}"{other}": "other", {quoted}{after}'
+                yield text.replace(f'"{name}": ', f'"{name}": "other", "{other}": ', 1)
+
+
 def _refused(decode: Callable[[bytes], object], text: str) -> bool:
     try:
         decode(text.encode())
     except (MalformedRequest, BadRequest) as error:
-        return "duplicate key" in str(error)
+        return SAID in str(error) or CASE_SAID in str(error)
     return False
 
 
-@pytest.mark.parametrize("text", [*doubled(REQUEST)])
+def _is_named(headers: object) -> bool:
+    said = dict(headers or ())["__connect.errors.exception.message"]  # type: ignore[call-overload]
+    return SAID.encode() in said or CASE_SAID.encode() in said
+
+
+@pytest.mark.parametrize("text", [*doubled(REQUEST), *in_other_case(REQUEST, "deadline")])
 def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
     """A worker that knows the query of the request without its duplicate, and one that knows nothing; both paths."""
     knows, knows_nothing = Evaluator(SNAPSHOT, LIMITS), Evaluator(SNAPSHOT, LIMITS)
@@ -56,7 +78,7 @@ def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
         assert list(made.decisions()) == []
         number, _, _, headers = _for_partition(evaluator).decide(b"k", text.encode(), None, 0, AT)
         assert number != DECISIONS
-        assert b"duplicate key" in dict(headers or ())["__connect.errors.exception.message"]
+        assert _is_named(headers)
 
 
 @pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
@@ -83,26 +105,41 @@ def test_a_duplicate_in_an_unknown_field_is_refused_beside_a_known_query() -> No
     assert [record[0] == DECISIONS for record in made.others] == [False]
 
 
-@pytest.mark.parametrize("text", [*doubled(EVENT), EVENT.replace('"outcome": ', '"outcome": "failure", "outcome": ')])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *doubled(EVENT),
+        *in_other_case(EVENT, "outcome", "time"),
+        EVENT.replace('"outcome": ', '"outcome": "failure", "outcome": '),
+    ],
+)
 def test_an_audit_event_gets_no_verdict(text: str) -> None:
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 100)
     evaluator = AuditEvaluator(AuditSource("audit", 0, "t", DEFAULT_TRUST, 0, 1), lambda _: answers, LIMITS)
     assert evaluator.evaluate(None, EVENT.encode(), None, 0, AT)[0] == 0
     number, _, _, headers = evaluator.evaluate(None, text.encode(), None, 1, AT)
     assert number == 1
-    assert b"duplicate key" in dict(headers or ())["__connect.errors.exception.message"]
-    with pytest.raises(MalformedRequest, match="duplicate key"):
+    assert _is_named(headers)
+    with pytest.raises(MalformedRequest, match=f"{SAID}|{CASE_SAID}"):
         read_event(text.encode(), None, LIMITS, Reader(JSON_ALONE))
 
 
-@pytest.mark.parametrize("text", [*doubled(REQUEST), *doubled(ITEMS)])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *doubled(REQUEST),
+        *doubled(ITEMS),
+        *in_other_case(REQUEST, "deadline"),
+        ITEMS.replace('[{"subject', '[{"Subject'),
+    ],
+)
 def test_no_server_library_or_command_takes_it(text: str) -> None:
     rules = Rules(("lenses6",))
     assert _refused(decode_request, text)
     assert _refused(lambda body: parse_evaluation(body, "r-1", "lenses6", rules), text)
     assert _refused(lambda body: parse_evaluations(body, "r-1", "lenses6", rules), text)
     [line] = decide_lines(SNAPSHOT, [text.encode()], DEFAULT_TRUST)
-    assert "duplicate key" in line["error"]
+    assert SAID in line["error"] or CASE_SAID in line["error"]
 
 
 def test_json_within_avro_is_read_as_strictly() -> None:
@@ -138,6 +175,27 @@ def _answered(policy_offsets: dict[str, dict[str, int]]) -> str:
 
 ANSWERED = _answered({"topic": {"0": 41, "1": 5}})
 INNER = ("by", "time", "decision", "outcome", "policy_version", "facts_offset", "freshness", "kind", "topic", "0", "1")
+
+
+@pytest.mark.parametrize("name", ["answered", "by", "outcome", "policy_offsets"])
+def test_an_answered_request_with_a_name_in_another_case_is_a_dead_letter(name: str) -> None:
+    source, context = Source("answered", 0, "id", DEFAULT_TRUST, 1), EvaluationContext("", {}, 7, {}, AT)
+    evaluator = AnsweredEvaluator(
+        Evaluator(SNAPSHOT, LIMITS), lambda *_: None, source, context, "facts", 5000, Reader(JSON_ALONE)
+    )
+    text = ANSWERED.replace(f'"{name}": ', f'"{name.title()}": "deny", "{name}": ')
+    number, _, _, headers = evaluator.decide(None, text.encode(), None, 0, AT)
+    assert number != DECISIONS
+    assert _is_named(headers)
+
+
+def test_other_names_and_those_in_properties_and_context_stand() -> None:
+    """Systems and policies compare them exactly; what a request has beside its own members nobody reads."""
+    beside = {"Trace": 1, "context": {"Id": 1, "id": 2}, "identity": 3}
+    request = _request(**beside)
+    request["subject"]["properties"] = {"Groups": ["a"], "Type": "b"}
+    assert decode_request(json.dumps(request).encode())
+    assert not _refused(lambda body: parse_evaluation(body, "r-1", "lenses6", Rules(("lenses6",))), json.dumps(request))
 
 
 @pytest.mark.parametrize("name", ["answered", "policy_offsets", *INNER])

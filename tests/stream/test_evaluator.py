@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from policy import compile_documents, decide
-from streaming.bench import workload
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.bench import workload
 from tests.stream.arrow import records_batch
 
 AT = 1_795_000_000_123

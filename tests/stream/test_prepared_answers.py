@@ -23,13 +23,13 @@ from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.bench import workload
 from streaming.enforcer import evaluator as evaluator_module
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import HeldFacts, _evaluator_of
 from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.bench import workload
 from tests.examples import examples
 from tests.policy.strategies import lenses6
 from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoiled

@@ -23,11 +23,11 @@ from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats, Result, shorten_id
 from streaming.records.packing import Outgoing, Packed
 from streaming.records.schemas import Kind
-from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
+from streaming.records.size_gate import fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.snapshots.alerts import PublishedDocument, policy_rejected, policy_stale, privilege_escalation
 from streaming.snapshots.documents import DocumentRecord, Loader, Refused
-from streaming.topics import ROOM
+from streaming.topics import ALWAYS_FITS, ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
 from tests.stream.arrow import records_batch
 from tests.stream.world import group, request, role

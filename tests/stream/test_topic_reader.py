@@ -5,10 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from streaming.kafka import reader as module
-from streaming.kafka.reader import TopicReader
+from streaming.kafka.clients import log_reader
+from streaming.kafka.reader import TopicReader, follow
 from tests.brokers import TestBroker
 from tests.stream.world import World, role
 from tests.waiting import wait_until
@@ -16,6 +17,25 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 COUNT = 50
+
+
+def test_one_that_is_followed_is_read_on_by_a_new_consumer_where_the_first_gives_nothing(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `lockkeeper tail` does after a restart of the broker; here each consumer is paused after some records."""
+    monkeypatch.setattr("streaming.kafka.stalled.LOOK_SECONDS", 0.5)
+    consumers: list[Consumer] = []
+    monkeypatch.setattr(module, "log_reader", lambda settings: consumers.append(log_reader(settings)) or consumers[-1])
+    world = World(broker, fresh_name("followed"), str(tmp_path / "checkpoint"))
+    world.publish(role("role-0", "*"))
+    records, read = follow(world.settings, world.policies, True, lambda: False), list[int | None]()
+    for number in range(1, 4):
+        read.append(next(records).offset())
+        consumers[-1].pause([TopicPartition(world.policies, 0)])
+        world.publish(role(f"role-{number}", "*"))
+    records.close()
+    assert read == [0, 1, 2]
+    assert len(consumers) == 3
 
 
 def test_an_attempt_whose_time_is_over_when_kafka_has_answered_still_reads_on(

@@ -10,7 +10,8 @@ from policy.core.document import Key
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.monitor_settings import DEFAULTS, DENIAL_BURST
+from streaming.alert_kinds import AlertKind
+from streaming.monitor_settings import DEFAULTS
 from streaming.settings import Settings
 from streaming.verify.cluster import Traffic
 
@@ -66,7 +67,7 @@ def test_no_change_is_an_escalation(traffic: Traffic) -> None:
 
 
 def test_no_subject_is_denied_so_often_that_it_is_a_burst(traffic: Traffic) -> None:
-    rule = DEFAULTS[DENIAL_BURST]
+    rule = DEFAULTS[AlertKind.DENIAL_BURST]
     within = int(rule.within_seconds * 50)
     subjects = [traffic.request(number)["subject"]["id"] for number in range(within)]
     assert max(map(subjects.count, set(subjects))) <= rule.more_than

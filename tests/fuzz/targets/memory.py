@@ -5,10 +5,10 @@ from typing import Any
 
 from policy.core.caching import BUDGET
 from policy.core.request import CLAIMS
-from streaming.bench import workload
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.source import Records
 from streaming.settings import Limits
+from tests.bench import workload
 from tests.fuzz.harness import Execution
 from tests.fuzz.mutation import to_json
 from tests.fuzz.samples import Sample, build

@@ -1,6 +1,6 @@
 """`lockkeeper serve` over HTTP, beside OPA's server, with a broker of its own: `make bench-serve`.
 
-    python -m streaming.bench.serve --statements 1000 --output serve.jsonl
+    python -m tests.bench.serve --statements 1000 --output serve.jsonl
 
 All answers are recorded (`serve.record: all`), as OPA logs all decisions on its console. The load generator, the broker
 and the servers share the machine.
@@ -29,12 +29,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streaming.bench import commit, machine, stamped, stream, traffic
-from streaming.bench.load import Attack, Connection, attack, vegeta, write_targets
-from streaming.bench.opa import Unavailable
-from streaming.bench.opa import server as opa
-from streaming.bench.servers import Cluster, Server, cluster
 from streaming.serve.authzen import EVALUATION, EVALUATIONS
+from tests.bench import commit, machine, stamped, stream, traffic
+from tests.bench.load import Attack, Connection, attack, vegeta, write_targets
+from tests.bench.opa import Unavailable
+from tests.bench.opa import server as opa
+from tests.bench.servers import Cluster, Server, cluster
 
 DISTINCT = 20_000
 BATCH = 50

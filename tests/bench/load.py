@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from streaming.bench.opa import BUILD_SECONDS, Unavailable
+from tests.bench.opa import BUILD_SECONDS, Unavailable
 
 VEGETA = ("github.com/tsenart/vegeta/v12", "v12.13.0")
 FOLDER = Path(sys.prefix) / "lib" / "lockkeeper-bench"

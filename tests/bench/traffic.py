@@ -1,9 +1,9 @@
 """Policies, facts and requests of all five systems, and requests as records that `streaming.client` sends.
 
 The same arguments give the same documents and requests on every machine. Lenses 6 comes from
-`streaming.bench.workload`. In the mix each system has a fifth of the statements (Lenses 5: namespaces, Ververica:
+`tests.bench.workload`. In the mix each system has a fifth of the statements (Lenses 5: namespaces, Ververica:
 assignments, StreamSets: entries of an ACL, CDAP: grants); subjects and resources are skewed, a user's groups are
-the same in all requests, as in `streaming.bench.workload`, and about half of the requests are allowed.
+the same in all requests, as in `tests.bench.workload`, and about half of the requests are allowed.
 """
 
 import random
@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from streaming.bench import workload
-from streaming.bench.workload import Skew
 from streaming.client.records import ProducerRecord, request_record
+from tests.bench import workload
+from tests.bench.workload import Skew
 
 Document = dict[str, Any]
 Request = dict[str, Any]

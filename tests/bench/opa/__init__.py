@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.bench.engines import Document, Request, roles_of, statements_of
+from tests.bench.engines import Document, Request, roles_of, statements_of
 
 SOURCE = Path(__file__).parent
 FILES = ("main.go", "policy.rego", "go.mod", "go.sum")

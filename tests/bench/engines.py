@@ -1,4 +1,4 @@
-"""Engines that decide the requests of `streaming.bench.workload`: policy.decide, and what it is compared with.
+"""Engines that decide the requests of `tests.bench.workload`: policy.decide, and what it is compared with.
 
 Each is made from the policy documents and the requests to come (for who asks, where an engine keeps principals as data
 of its own), and answers one request, a dict, with whether it is allowed. The others than `policy` implement of Lenses 6

@@ -13,7 +13,6 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import DocumentStore, Key
-from streaming.bench import stream
 from streaming.kafka.authorship import CHANGE, Authorship
 from streaming.kafka.clients import last_stable_offsets
 from streaming.records.formats import Result
@@ -21,6 +20,7 @@ from streaming.settings import Settings
 from streaming.snapshots import changes, policies
 from streaming.snapshots.change_log import ChangeLog, Offsets
 from streaming.snapshots.documents import DocumentRecord
+from tests.bench import stream
 
 CHANGES_A_SECOND = 2.0
 SIDES = {True: "with", False: "without"}

@@ -1,6 +1,6 @@
 """The monitor measured with the real query: what it finds in a day with planted incidents, and how much it holds.
 
-    python -m streaming.bench.monitor --accesses 20000 --keys 1000000
+    python -m tests.bench.monitor --accesses 20000 --keys 1000000
 
 Prints figures as lines of JSON: precision and recall of the alerts; then, for so many subjects that each ask once,
 records a second from the topics to the committed transaction, and the size of the state that remembers them.
@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy import to_text
-from streaming.bench import incidents, machine
 from streaming.broker import EmbeddedBroker
 from streaming.enforcer.source import session_settings
 from streaming.kafka.clients import admin_client
@@ -35,6 +34,7 @@ from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of
+from tests.bench import incidents, machine
 
 PARTITIONS = 2
 HOUR = 60 * incidents.MINUTE

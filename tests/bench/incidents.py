@@ -11,14 +11,7 @@ from typing import Any
 import msgspec
 
 from policy import Reason, to_text
-from streaming.monitor_settings import (
-    CONTRADICTION,
-    DENIAL_BURST,
-    DENIED,
-    MALFORMED_BURST,
-    UNAUTHORIZED,
-    UNREQUESTED,
-)
+from streaming.alert_kinds import AlertKind
 from streaming.records.audit import ActionName, Entity, Verdict, encode_verdict
 
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
@@ -53,22 +46,22 @@ class Day:
             for number in range(each):
                 close(self._moment(), f"close-{close.__name__}-{number}")
         for kind, plant in self._plants().items():
-            for number in range(each if kind != MALFORMED_BURST else 1):
+            for number in range(each if kind != AlertKind.MALFORMED_BURST else 1):
                 self._plant(kind, plant, number)
         self.records = sorted(self._records)
 
     def _plants(self) -> dict[str, Callable[[int, str], None]]:
         return {
-            UNAUTHORIZED: self._unauthorized,
-            UNREQUESTED: self._unrequested,
-            DENIED: self._denied_but_done,
-            DENIAL_BURST: self._burst,
-            MALFORMED_BURST: self._malformed,
-            CONTRADICTION: self._contradiction,
+            AlertKind.UNAUTHORIZED_ACCESS: self._unauthorized,
+            AlertKind.UNREQUESTED_ACCESS: self._unrequested,
+            AlertKind.DENIED_BUT_DONE: self._denied_but_done,
+            AlertKind.DENIAL_BURST: self._burst,
+            AlertKind.MALFORMED_BURST: self._malformed,
+            AlertKind.FACT_CONTRADICTION: self._contradiction,
         }
 
     def _plant(self, kind: str, plant: Callable[[int, str], None], number: int) -> None:
-        subject = DEAD_LETTERS if kind == MALFORMED_BURST else f"{kind}-{number}"
+        subject = DEAD_LETTERS if kind == AlertKind.MALFORMED_BURST else f"{kind}-{number}"
         plant(self._moment(), subject)
         self.incidents.add((kind, subject))
 
@@ -136,7 +129,7 @@ class Day:
         self._records += [MonitorRecord(at + number * 100, DEAD_LETTERS, b"?") for number in range(100)]
 
     def _contradiction(self, at: int, subject: str) -> None:
-        reason = Reason(CONTRADICTION, "the request claims what no document says")
+        reason = Reason(AlertKind.FACT_CONTRADICTION, "the request claims what no document says")
         self._decision(at, subject, self._topic(), "allow", reasons=(reason,))
 
     def _decision(

@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.application import run
-from streaming.bench import largest_worker, traffic
 from streaming.client.connection import FIXED, USUAL
 from streaming.client.records import ProducerRecord
 from streaming.commit.checkpoint import write_plainly
@@ -27,6 +26,7 @@ from streaming.kafka.clients import partitions_of
 from streaming.kafka.topics import create_topics
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
+from tests.bench import largest_worker, traffic
 
 PARTITIONS = 2  # as many as the machine has cores: more would only cut the same work smaller
 COPY = "bench.copies"

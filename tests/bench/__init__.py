@@ -1,4 +1,4 @@
-"""Benchmarks: the job (`python -m streaming.bench`) and the evaluator alone (`python -m streaming.bench.evaluator`)."""
+"""Benchmarks: the job (`python -m tests.bench`) and the evaluator alone (`python -m tests.bench.evaluator`)."""
 
 import functools
 import importlib.metadata

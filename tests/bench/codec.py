@@ -1,6 +1,6 @@
 """How fast the codec is alone: requests from Avro to JSON, decisions from JSON to Avro, in one thread.
 
-    python -m streaming.bench.codec --requests 20000
+    python -m tests.bench.codec --requests 20000
 
 Prints a line of JSON for each encoding: the best of the rounds, by the thread's own time, since others use the machine
 as well.
@@ -15,12 +15,12 @@ import msgspec
 import typer
 
 from policy import compile_documents
-from streaming.bench import workload
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import Formats
 from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
+from tests.bench import workload
 
 ID = 1  # of every schema: there is no registry to give them others
 AVRO: tuple[Encoding, ...] = ("avro-single-object", "avro-confluent")

@@ -13,10 +13,10 @@ import msgspec
 import yaml
 from confluent_kafka import Consumer, TopicPartition
 
-from streaming.bench import stream, traffic
 from streaming.broker import EmbeddedBroker
 from streaming.settings import Settings
 from streaming.topics import TopicNames
+from tests.bench import stream, traffic
 
 SYSTEM = "lenses6"
 ANSWERED = "authz.answered.v1"

@@ -1,7 +1,7 @@
 """Cedar policies: decisions a second beside bare cedarpy, and the stream beside a plain loop with cedarpy.
 
-    python -m streaming.bench.cedar --policies 1000 --output cedar.jsonl
-    python -m streaming.bench.cedar --policies 1000 --stream --output cedar.jsonl
+    python -m tests.bench.cedar --policies 1000 --output cedar.jsonl
+    python -m tests.bench.cedar --policies 1000 --stream --output cedar.jsonl
 
 A document store: users in groups, documents in folders, permits by group and folder, and forbids.
 Engines decide the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
@@ -27,12 +27,12 @@ import typer
 from confluent_kafka import Consumer, TopicPartition
 
 import policy
-from streaming.bench import commit, machine, stamped, stream
-from streaming.bench.stream import fresh, own_process
 from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
+from tests.bench import commit, machine, stamped, stream
+from tests.bench.stream import fresh, own_process
 
 ROUNDS = 3
 FOLDERS, GROUPS, USERS = 200, 100, 2_000

@@ -1,6 +1,6 @@
 """The evaluator alone, without Spark and Kafka, beside other engines with the same policies: one thread each.
 
-    python -m streaming.bench.evaluator --statements 1000 --output evaluator.jsonl
+    python -m tests.bench.evaluator --statements 1000 --output evaluator.jsonl
 
 Every engine runs in a process of its own, one at a time. `cold`: each request once, with nothing cached by an earlier
 one; `warm`: the same requests again. Times are the thread's CPU time. Answers are compared with those of
@@ -20,8 +20,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streaming.bench import commit, opa, private_memory, stamped, traffic
-from streaming.bench.engines import ENGINES, Request, referenced
+from tests.bench import commit, opa, private_memory, stamped, traffic
+from tests.bench.engines import ENGINES, Request, referenced
 
 SIZES = (100, 1_000, 10_000, 100_000)
 OPA = "OPA"

@@ -1,6 +1,6 @@
 """The job's benchmark: decisions beside a Spark job that only copies, in one run on a broker of its own.
 
-    python -m streaming.bench --traffic mix --statements 1000 --output stream.jsonl
+    python -m tests.bench --traffic mix --statements 1000 --output stream.jsonl
 
 Requests are records as `streaming.client` sends them: with deadline, key and headers. Each is a new draw, or with
 `--distinct` the same ones come again, so that a job has decided requests like them before ("all warm"). Both jobs
@@ -26,12 +26,12 @@ import msgspec
 import structlog
 import typer
 
-from streaming.bench import changes_topic, commit, machine, stamped, stream, traffic
-from streaming.bench.stream import Round, fresh, own_process
 from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.topics import TopicNames
+from tests.bench import changes_topic, commit, machine, stamped, stream, traffic
+from tests.bench.stream import Round, fresh, own_process
 
 Traffic = Literal["mix", "lenses6"]
 IDLE_STATEMENTS = 5

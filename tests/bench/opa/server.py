@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from streaming.bench import load
-from streaming.bench.engines import Document, Request, roles_of, statements_of
-from streaming.bench.opa import SOURCE, Unavailable
+from tests.bench import load
+from tests.bench.engines import Document, Request, roles_of, statements_of
+from tests.bench.opa import SOURCE, Unavailable
 
 MODULE = "github.com/open-policy-agent/opa"
 START_SECONDS = 30.0
