@@ -83,6 +83,8 @@ def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int)
     new = next((one for one in versions if one.offset == document.offset), None)
     if new is None:
         return DocumentDiff(document, why="compaction has taken its record")
+    if new.value and _yaml(new) is None:
+        return DocumentDiff(document, why="its record cannot be read")
     same = [one for one in versions if one.key == new.key and one.offset <= before]
     texts = [(_yaml(one) or "").splitlines() for one in (*same[-1:], new)]
     old, now = texts if same else ([], texts[0])
