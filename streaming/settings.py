@@ -14,7 +14,14 @@ import yaml
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
 from streaming.alert_kinds import AlertKind
-from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
+from streaming.authentication_settings import (
+    ConsoleSettings,
+    JwtSettings,
+    TlsSettings,
+    console_problem,
+    jwt_problem,
+    tls_problem,
+)
 from streaming.monitor_settings import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames, topic_with_two_uses
 from streaming.unique_yaml import DuplicateName, parse_yaml, place_of
@@ -230,6 +237,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
+    console: ConsoleSettings = ConsoleSettings()
     policy: PolicySettings = PolicySettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
@@ -283,6 +291,7 @@ def check_settings(given: Mapping[str, Any], where: str = "settings") -> Setting
     _check_weights(settings, where)
     _check_registry(settings, where)
     _check_serve(settings, where)
+    _check_console(settings, where)
     return settings
 
 
@@ -464,6 +473,11 @@ def _check_serve(settings: Settings, where: str) -> None:
     if problem := tls_problem(serve.tls) or jwt_problem(serve.jwt):
         raise SettingsError(f"{where}: {problem}")
     _check_access(serve, where)
+
+
+def _check_console(settings: Settings, where: str) -> None:
+    if problem := console_problem(settings.console, _is_loopback(settings.console.address)):
+        raise SettingsError(f"{where}: {problem}")
 
 
 def _check_access(serve: ServeSettings, where: str) -> None:

@@ -23,7 +23,7 @@ from policy.analysis.questions import Answer, Question, Questions, Turned, quest
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
-from policy.analysis.widening import Widening, Widenings, widenings
+from policy.analysis.widening import Widening, Widenings, widening_text, widenings
 from policy.analysis.wording import document_contents, document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
@@ -81,6 +81,7 @@ __all__ = [
     "what_is_permitted",
     "what_subject_can",
     "who_can",
+    "widening_text",
     "widenings",
     "window_text",
 ]

@@ -104,3 +104,14 @@ def _by_fact(one: OpenedByFact) -> Widening:
     kind: Widened = "deny-lifted" if opening.lifts else "fact"
     resource = opening.resource or ("" if opening.lifts else f"{change.kind} {change.name}")
     return Widening(opening.who, opening.action, resource, change.document, None, kind)
+
+
+def widening_text(one: Widening) -> str:
+    """In words: who may do what now, or is no longer denied it, and where that stands."""
+    place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
+    if one.kind == "fact":
+        return f"what is known of {one.resource} is another, which may allow more ({place})"
+    verb = "is no longer denied" if one.kind == "deny-lifted" else "may"
+    by = f", by {one.by}" if one.by else ""
+    on = f" on {one.resource}" if one.resource else ""
+    return f"{one.who} {verb} {one.action}{on}{f' {one.when}' if one.when else ''} ({place}{by})"

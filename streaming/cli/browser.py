@@ -22,8 +22,13 @@ from streaming.cli.app import (
 if TYPE_CHECKING:
     from socket import socket
 
+    from streaming.settings import Settings
+
 ADDRESS = "127.0.0.1"
 Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")]
+PortOption = Annotated[
+    int | None, typer.Option("--port", "-p", min=0, max=65535, help="In place of console.port.", show_default=False)
+]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in the browser.")]
 
 
@@ -50,12 +55,18 @@ def playground(port: Port = 0, browser: Browser = True) -> None:
 
 
 @app.command("console")
-def console(config: Config = None, bootstrap: Bootstrap = None, port: Port = 0, browser: Browser = True) -> None:
+def console(
+    config: Config = None, bootstrap: Bootstrap = None, port: PortOption = None, browser: Browser = True
+) -> None:
     """Show decisions and policies in the browser. It reads Kafka as `decisions` and `explain` do, and writes nothing.
 
-    Decisions, newest first, each with its tree under the policies of its moment and under those of today; questions to
-    the policies in force; the effective permissions of a subject; the playground. It listens on 127.0.0.1 alone, until
-    Ctrl-C: who may reach the port of this machine sees all of it, without credentials.
+    An overview, live; decisions, newest first, each with its tree under the policies of its moment and under those of
+    today; alerts with what is behind them; changes of policies with who gained and lost; questions to the policies in
+    force; the effective permissions of a subject; the playground.
+
+    It listens on 127.0.0.1, until Ctrl-C: who may reach the port of this machine sees all of it, without credentials.
+    Other machines reach it with console.address, where viewers sign in, by OpenID Connect (console.oidc) or a proxy
+    (console.proxy); console.access names a file of who sees which systems.
 
     \b
     Examples:
@@ -63,29 +74,37 @@ def console(config: Config = None, bootstrap: Bootstrap = None, port: Port = 0, 
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
     need("console")
-    from streaming.console.live import console as opened
-    from streaming.console.server import serve
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.reader import document_topics
+
+    settings = settings_of(config, bootstrap)
+    documents = (*document_topics(settings.topics), settings.topics.history)
+    names = settings.topics
+    read = (names.decisions, names.alerts, names.changes, *names.requests, *documents)
+    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    show_console(settings, browser, port)
+    echo_err("stopped")
+
+
+def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:
+    """Serve the console of a cluster until SIGTERM or Ctrl-C. `port`: None for that of the settings."""
+    from streaming.console.live import console as opened
+    from streaming.console.server import serve
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.serve.server import bind
 
     log_warnings_alone(sys.stderr)
-    settings = settings_of(config, bootstrap)
-    documents = (*document_topics(settings.topics), settings.topics.history)
-    read = (settings.topics.decisions, *settings.topics.requests, *documents)
-    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    chosen = settings.console
     with (
-        contextlib.closing(bind(ADDRESS, port)) as bound,
+        contextlib.closing(bind(chosen.address, chosen.port if port is None else port)) as bound,
         stop_on_signals() as stop,
         opened(settings, stop) as application,
     ):
-        serve(application, bound, stop, lambda: _show(bound, "/decisions", browser))
-    echo_err("stopped")
+        serve(application, bound, stop, lambda: _show(bound, "/overview", browser, chosen.url))
 
 
-def _show(bound: "socket", path: str, browser: bool) -> None:
-    address = f"http://localhost:{bound.getsockname()[1]}{path}"
+def _show(bound: "socket", path: str, browser: bool, url: str = "") -> None:
+    address = (url.rstrip("/") or f"http://localhost:{bound.getsockname()[1]}") + path
     echo(address)
     sys.stdout.flush()
     echo_err("Ctrl-C ends it")

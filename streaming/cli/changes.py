@@ -21,10 +21,10 @@ from streaming.cli.app import (
 from streaming.cli.decisions import span_since
 
 if TYPE_CHECKING:
-    from policy.analysis import Difference, Widening
+    from policy.analysis import Difference
     from streaming.records.change import PolicyState
     from streaming.settings import Settings
-    from streaming.snapshots.at_offsets import DocumentLog, Offsets
+    from streaming.snapshots.at_offsets import DocumentLog
     from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
 NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
@@ -229,15 +229,11 @@ def open_documents(settings: "Settings", systems: Iterable[str]) -> "DocumentLog
     return read_document_log(some)
 
 
-def of_topics(log: "DocumentLog", offsets: "Offsets") -> "Offsets":
-    """The offsets of the topics that are read."""
-    return {topic: partitions for topic, partitions in offsets.items() if topic in log.topics}
-
-
 def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[Difference], str]":
     """The grants that a change gave and took, and why they are not known, "" where they are."""
     from policy.analysis import compare
     from streaming.snapshots.at_offsets import NoLongerKnown
+    from streaming.snapshots.logged import snapshots_around
 
     try:
         log = open_documents(settings, [part.system for part in change.parts])
@@ -246,9 +242,7 @@ def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[
     found: list[Difference] = []
     try:
         for part in change.parts:
-            states = (part.before.policy_offsets, part.after.policy_offsets)
-            before, after = (log.snapshot_at(of_topics(log, offsets), None) for offsets in states)
-            found += [one for one in compare(before, after) if one.system == part.system]
+            found += [one for one in compare(*snapshots_around(log, part)) if one.system == part.system]
     except NoLongerKnown as error:
         return [], str(error)
     return found, ""
@@ -277,18 +271,9 @@ def _state(state: "PolicyState") -> str:
     return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
 
 
-def widening_text(one: "Widening") -> str:
-    """In words: who may do what now, or is no longer denied it, and where that stands."""
-    place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
-    if one.kind == "fact":
-        return f"what is known of {one.resource} is another, which may allow more ({place})"
-    verb = "is no longer denied" if one.kind == "deny-lifted" else "may"
-    by = f", by {one.by}" if one.by else ""
-    on = f" on {one.resource}" if one.resource else ""
-    return f"{one.who} {verb} {one.action}{on}{f' {one.when}' if one.when else ''} ({place}{by})"
-
-
 def _widened(change: "LoggedChange") -> Iterator[str]:
+    from policy.analysis import widening_text
+
     if not change.widens:
         yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
     for one in change.widens:

@@ -157,6 +157,8 @@ def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_j
     except MalformedRequest as malformed:
         raise Failure(f"decision {id_} repeats no request that can be evaluated: {malformed}") from malformed
     _show_replay(found, replay, nodes, nearest, as_json)
+    if (page := settings.console.page("decisions", id_)) and not as_json:
+        echo(f"in the console: {page}")
     if not replay.equal:
         raise typer.Exit(FAILED)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, echo_err, echo_now, stop_on_signals
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, echo_err, echo_now, need, stop_on_signals
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5
@@ -56,6 +56,8 @@ EPILOG = f"""Examples:
 
   lockkeeper demo --seconds 10 --json
 
+  lockkeeper demo --console
+
 {EXIT_CODES}"""
 
 
@@ -64,16 +66,26 @@ def demo(
     seconds: Annotated[float, typer.Option(min=2, help="How long requests are sent, after a warm-up.")] = 20,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Requests a second.")] = 200,
     machine: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
+    in_console: Annotated[
+        bool, typer.Option("--console", help="Show it in the browser at the end, and stay until Ctrl-C.")
+    ] = False,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the console in the browser.")] = True,
 ) -> None:
     """Run a demo: a broker, policies, traffic and the job on this machine, with a check at the end.
 
     Half-way a policy changes; the summary says how long that took to be in force, whether every request
     was decided exactly once, and whether every decision is that of the slow reference evaluator.
     """
+    if in_console and machine:
+        raise Failure("--json prints the summary alone: leave out either --json or --console", MISUSED)
+    if in_console:
+        need("console")
+    from streaming.cli.browser import show_console
     from streaming.demo.play import DemoFailed, play
 
+    show = (lambda settings: show_console(settings, browser)) if in_console else None
     try:
-        held = play(seconds, rate, machine)
+        held = play(seconds, rate, machine, show)
     except DemoFailed as error:
         raise Failure(f"the demo failed: {error}", FAILED) from error
     if not held:

@@ -42,6 +42,7 @@ from streaming.cli.request_options import (
 )
 
 if TYPE_CHECKING:
+    from streaming.authentication_settings import ConsoleSettings
     from streaming.client import Decision
     from streaming.records.registry import Deserializer
     from streaming.records.schemas import Kind
@@ -182,10 +183,12 @@ def tail(
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
         for message in itertools.islice(records, count):
-            _show_record(what, message.value() or b"", deserializer, as_json)
+            _show_record(what, message.value() or b"", deserializer, settings.console, as_json)
 
 
-def _show_record(what: Stream, value: bytes, deserializer: "Deserializer", as_json: bool) -> None:
+def _show_record(
+    what: Stream, value: bytes, deserializer: "Deserializer", console: "ConsoleSettings", as_json: bool
+) -> None:
     import msgspec
 
     from streaming.records.avro import Undecodable
@@ -201,7 +204,9 @@ def _show_record(what: Stream, value: bytes, deserializer: "Deserializer", as_js
     if as_json:
         echo_json(record)
     else:
-        echo_now(_decision_line(record) if what is Stream.decisions else _alert_line(record))
+        line = _decision_line(record) if what is Stream.decisions else _alert_line(record)
+        page = console.page("decisions" if what is Stream.decisions else "alerts", str(record.get("id", "")))
+        echo_now(f"{line}  {page}" if page else line)
 
 
 def _decision_line(record: dict[str, Any]) -> str:

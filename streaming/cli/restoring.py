@@ -23,7 +23,7 @@ from streaming.cli.app import (
     settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
-from streaming.cli.changes import ChangeArgument, find_change, logged_changes, of_topics, open_documents
+from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
 from streaming.cli.published import with_refusals
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[
         return log.policies_at(moment).offsets, moment
     if LIKE_A_TIME.search(point):
         raise Failure(f"--at {point}: a time is RFC 3339 with a zone, such as 2026-11-21T10:00:00Z", MISUSED)
+    from streaming.snapshots.at_offsets import of_topics
+
     history = logged_changes(settings)
     if not point.startswith(VERSION):
         part = find_change(history, point).parts[-1]

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streaming.cli.changes import widening_text
 from streaming.cli.differences import MOST_ROWS, SIGNS, code, more, some_names
 from streaming.cli.sarif import sarif_log, sarif_result
 
@@ -71,6 +70,8 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _widenings(page: Page) -> Iterator[str]:
+    from policy.analysis import widening_text
+
     ordered = sorted(page.review.widenings, key=lambda pair: pair[1])
     rows = [
         (
@@ -169,6 +170,8 @@ def _difference_text(entry: "Concerned") -> str:
 
 
 def _result_of_widening(page: Page, entry: "Widening", is_allowed: bool) -> dict[str, Any]:
+    from policy.analysis import widening_text
+
     rule = "may-widen" if is_allowed else "widens"
     gain = sorted(
         {name for each in page.review.differences for name in each.gain if each.difference.document == entry.document}

@@ -1,62 +1,82 @@
 """The console's pages: decisions, one decision, ask, access. All by GET, each page's state in its address.
 
-Work is bounded: of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
+Each shows what its viewer may see alone: the policies, decisions and alerts of the viewer's systems. Work is bounded:
+of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
-from confluent_kafka import KafkaException
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
-from policy.analysis import (
-    Permitted,
-    draw_trees,
-    grant_text,
-    nearest_grants,
-    unknown_names,
-    unknown_subject,
-    what_subject_can,
-    who_can,
-)
+from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
+from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
+from streaming.console.alert_pages import AlertPages
+from streaming.console.alerts import AlertLog
+from streaming.console.change_pages import ChangePages
+from streaming.console.changes import ChangeLog
+from streaming.console.completion import completed_names
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
+from streaming.console.reading import from_kafka
 from streaming.console.records import Records, request_of
+from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Query
 from streaming.history.span import LENGTH, SpanError, span_of
 from streaming.serve.authzen import Read
+from streaming.settings import Settings
 
-LINKS = (("/decisions", "Decisions"), ("/ask", "Ask"), ("/access", "Access"), ("/playground", "Playground"))
+LINKS = (
+    ("/overview", "Overview"),
+    ("/decisions", "Decisions"),
+    ("/alerts", "Alerts"),
+    ("/changes", "Changes"),
+    ("/ask", "Ask"),
+    ("/access", "Access"),
+    ("/playground", "Playground"),
+)
 ROWS = 50
-MOST_TEXT = 2000  # characters of a field
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-MOST_PERMISSIONS = 500  # that are shown
 OUTCOMES = ("allow", "deny", "error")
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
-class Console:
-    """The routes. `read`: the newest policies; None: they were not read yet."""
+class Topics(msgspec.Struct, frozen=True):
+    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet."""
 
-    def __init__(self, pages: Pages, records: Records, systems: Sequence[str], read: Callable[[], Read | None]) -> None:
-        self._pages, self._records, self._read = pages, records, read
-        self._systems = [(name, TITLES.get(name, name)) for name in systems]
+    records: Records
+    changes: ChangeLog
+    alerts: AlertLog
+    read: Callable[[], Read | None]
+
+
+class Console:
+    """The routes."""
+
+    def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
+        self._pages, self._records, self._read = pages, topics.records, topics.read
+        self._topics = settings.topics.policy_topics()
+        self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
+        changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
-            Route("/", lambda _request: RedirectResponse("/decisions")),
+            Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
             Route("/access", self._access),
+            *changes.routes,
+            *alerts.routes,
         ]
 
     def _policies(self) -> Snapshot:
@@ -65,110 +85,128 @@ class Console:
             raise HTTPException(503, "the policies are being read; load this page again in a moment")
         return read.snapshot
 
-    def _respond(self, template: str, here: str, **values: Any) -> Response:
-        return self._pages.respond(template, here=here, systems=self._systems, **values)
+    def _respond(self, request: Request, template: str, here: str, **values: Any) -> Response:
+        viewer = viewer_of(request)
+        systems = [(name, title) for name, title in self._systems if viewer.may_see(name)]
+        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
 
     def _decisions(self, request: Request) -> Response:
-        fields, problem, shown = _fields(request, FILTERS), "", None
+        fields, problem, shown = fields_of(request, FILTERS), "", None
         try:
-            shown = self._from_kafka(lambda: self._records.newest(_wanted(fields)))
+            wanted = _wanted(fields, viewer_of(request))
+            shown = from_kafka(lambda: self._records.newest(wanted))
         except SpanError as error:
             problem = str(error).replace("--from", "since").replace("--to", "until")
         rows = [] if shown is None else [_row(found.decision) for found in shown.found]
         older = "" if shown is None or shown.read_from is None else to_text(shown.read_from)
         return self._respond(
+            request,
             "decisions.html.j2",
             "/decisions",
             fields=fields,
             rows=rows,
             older=older,
-            older_address=_address("/decisions", {**fields, "until": older}),
+            older_address=address("/decisions", {**fields, "until": older}),
             problem=problem,
             is_filtered=any(fields.values()),
             outcomes=OUTCOMES,
         )
 
     def _decision(self, request: Request) -> Response:
-        id_, policies = request.path_params["id"][:MOST_TEXT], self._policies()
+        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
         try:
-            explained = self._from_kafka(lambda: self._records.explained(id_, policies))
+            explained = from_kafka(lambda: self._records.explained(id_, policies, viewer))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
         if explained is None:
             raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
         decision = explained.found.decision
         return self._respond(
+            request,
             "decision.html.j2",
             "/decisions",
             explained=explained,
             decision=decision,
             row=_row(decision),
-            ask=_address("/ask", _asked_again(decision)),
+            ask=address("/ask", _asked_again(decision)),
             now=to_text(explained.now),
+            alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
+            changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
         )
 
-    def _from_kafka(self, read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except (KafkaException, TimeoutError):  # the message may name brokers: the log of the console has it
-            raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
-
     def _ask(self, request: Request) -> Response:
-        fields = _fields(request, ASKED)
+        fields = fields_of(request, ASKED)
         answer = problem = who = None
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
-                asked = _request(fields)
+                asked = _request(fields, viewer_of(request))
                 answer = _answer(self._policies(), asked)
                 who = _who(self._policies(), asked) if request.query_params.get("who") else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
+            request,
             "ask.html.j2",
             "/ask",
             fields=fields,
             answer=answer,
             problem=problem,
             who=who,
-            who_address=_address("/ask", {**fields, "who": "1"}),
-            access_address=_address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
-            past=_address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
-            actions=actions_of(fields["system"]),
+            who_address=address("/ask", {**fields, "who": "1"}),
+            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
+            actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
+            names=self._names(request, fields["system"]),
             most=MOST_NAMES,
         )
 
+    def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
+        """Some subjects and resources that documents of a system name, for completion."""
+        read = self._read()
+        if read is None or not viewer_of(request).may_see(system):
+            return [], []
+        return completed_names(read.snapshot, system)
+
+    def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
+        used = from_kafka(lambda: uses(self._records, viewer, system=system))
+        log, topic = from_kafka(self._records.documents), self._topics[system]
+        return statements_in(self._policies(), system, used, log, topic), used
+
     def _access(self, request: Request) -> Response:
-        fields, problem = _fields(request, ("system", "subject", "groups")), ""
+        fields, problem, viewer = fields_of(request, ("system", "subject", "groups")), "", viewer_of(request)
+        seen = [name for name, _ in self._systems if viewer.may_see(name) and fields["system"] in ("", name)]
         groups: list[dict[str, Any]] = []
+        used, listed = Uses({}), None
         if fields["subject"]:
+            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
             try:
-                chosen = [name for name, _ in self._systems if fields["system"] in ("", name)]
-                groups = [found for name in chosen if (found := _access_in(self._policies(), name, fields))]
+                groups = [found for name in seen if (found := access_in(self._policies(), name, fields, used))]
             except MalformedRequest as error:
                 problem = str(error)
+        elif fields["system"] and seen:
+            listed, used = self._statements(viewer, seen[0])
         return self._respond(
-            "access.html.j2", "/access", fields=fields, found=groups, problem=problem, most=MOST_PERMISSIONS
+            request,
+            "access.html.j2",
+            "/access",
+            fields=fields,
+            found=groups,
+            problem=problem,
+            most=MOST_PERMISSIONS,
+            listed=listed,
+            since=used.since,
         )
 
 
-def _fields(request: Request, names: Sequence[str]) -> dict[str, str]:
-    """The texts of an address, each bounded."""
-    return {name: request.query_params.get(name, "").strip()[:MOST_TEXT] for name in names}
-
-
-def _address(path: str, fields: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode({name: text for name, text in fields.items() if text})}"
-
-
-def _wanted(fields: Mapping[str, str]) -> Wanted:
-    """Raises SpanError."""
+def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
+    """What a form asks for, of what the viewer may see. Raises SpanError."""
     now = time.time_ns() // 1_000_000
     ago = fields["since"] if LENGTH.fullmatch(fields["since"]) else None
     begin = None if ago else fields["since"] or "1970-01-01T00:00:00Z"
     span = span_of(begin, fields["until"] or None, ago, now)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
     query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
-    return Wanted(query, fields["system"], fields["document"], fields["request_id"])
+    return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
 
 
 def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +215,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **request_of(dict(decision)),
         "id": str(decision.get("id", "")),
-        "address": f"/decisions/{decision.get('id', '')}",
+        "address": decision_address(str(decision.get("id", ""))),
         "time": str(decision.get("time") or ""),
         "system": str(decision.get("system", "")),
         "outcome": str(context.get("outcome", "error")),
@@ -194,13 +232,15 @@ def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
     return {"system": str(decision.get("system", "")), **asked, "resource": text}
 
 
-def _request(fields: Mapping[str, str]) -> dict[str, Any]:
+def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     """The request of a form, now. Raises CaseFileError."""
     given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
-    if fields["system"] not in all_systems():
+    if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    ask = short_form_of(DraftRequest(*given))
-    return {**full_request(ask, fields["system"]), "id": "console", "time": time.time_ns() // 1_000_000}
+    asked = full_request(short_form_of(DraftRequest(*given)), fields["system"])
+    if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
+        raise CaseFileError("more: names another language than the form; choose it there")
+    return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}
 
 
 def _answer(snapshot: Snapshot, asked: dict[str, Any]) -> dict[str, Any]:
@@ -226,39 +266,3 @@ def _names_of(snapshot: Snapshot, system: str) -> int:
         return 0
     facts = sum(1 for kind in all_systems()[system].kinds for _ in policy_set.facts.names(kind))
     return len(policy_set.grants) + len(policy_set.memberships) + facts
-
-
-def _access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> dict[str, Any] | None:
-    """What a subject has in one system; None: nothing, and no document names it. Raises MalformedRequest."""
-    claimed = [name.strip() for name in fields["groups"].split(",") if name.strip()]
-    ask = {"subject": fields["subject"], "action": "any", "resource": "any", **({"groups": claimed} if claimed else {})}
-    now = time.time_ns() // 1_000_000
-    try:
-        subject = full_request(ask, system)["subject"]
-        unknown = unknown_subject(snapshot, system, subject, now)
-        permissions = what_subject_can(snapshot, system, subject, now)
-    except (CaseFileError, MalformedRequest):
-        if fields["system"]:
-            raise MalformedRequest("no subject of this system; see its guide for how subjects are written") from None
-        return None
-    if not permissions and not fields["system"] and unknown:
-        return None
-    lines = [_permission(one, system) for one in permissions[:MOST_PERMISSIONS]]
-    names = [str(name) for name in unknown]
-    return {"system": TITLES.get(system, system), "lines": lines, "count": len(permissions), "names": names}
-
-
-def _permission(found: Any, system: str) -> dict[str, Any]:
-    if isinstance(found, Permitted):
-        text = f"{found.action} on {found.type} {found.id}"
-        return {"effect": "allow", "text": text, "route": "", "statement": "", "whole": [], "part": []}
-    grant, own = found.grant, all_systems()[system]
-    text = grant_text(grant, own).removeprefix(f"{grant.principal} {grant.effect} ")
-    return {
-        "effect": grant.effect,
-        "text": text,
-        "route": found.route,
-        "statement": str(grant.statement_id),
-        "whole": [str(deny.statement_id) for deny in found.cancelled_by],
-        "part": [f"{deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by],
-    }

@@ -2,40 +2,58 @@
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
-from streaming.console.console import LINKS, Console
-from streaming.console.guard import Guard, Tokens
+from streaming.console.alerts import AlertLog
+from streaming.console.changes import ChangeLog
+from streaming.console.console import LINKS, Console, Topics
+from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
+from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
+from streaming.console.pulse import Pulse
 from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
+from streaming.console.signing_in import SignedIn, way_of
 from streaming.kafka.clients import admin_client
 from streaming.serve.authentication import LOCAL
 from streaming.serve.follower import Follower
 from streaming.settings import Settings
 
+VIEWERS = 20  # behind one address
+
 
 @contextlib.contextmanager
-def console(settings: Settings, stop: threading.Event, hosts: Iterable[str] = LOCAL) -> Iterator[ASGIApp]:
-    """The console of a cluster, for browsers of this machine; it reads the policies until `stop` is set.
+def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
+    """The console of a cluster, for those whom its settings let in; it reads the policies until `stop` is set.
 
     `stop` is set, too, when they cannot be read any more: the error is raised at the end.
     """
-    static, sandbox = StaticFiles(), Sandbox()
-    pages = Pages(static, LINKS)
+    tokens = Tokens()
+    static = StaticFiles()
+    pages = Pages(static, LINKS, tokens.of)
+    way, hosts = way_of(settings, tokens, pages), LOCAL | {urlsplit(settings.console.url).hostname or "localhost"}
+    sandbox = Sandbox()
     follower = Follower(settings, stop, lambda _read: None, stop.set)
+    admin = admin_client(settings)
+    pulse = Pulse(settings, admin, stop)
     follower.start()
     try:
-        records = Records(settings, admin_client(settings))
-        shown = Console(pages, records, settings.systems, lambda: follower.read)
-        routes = [*shown.routes, *Playground(pages, Tokens(), sandbox).routes]
-        yield Guard(application(routes, pages, static), hosts)
+        pulse.start()
+        changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
+        shown = Console(pages, settings, Topics(Records(settings, admin), changes, alerts, lambda: follower.read))
+        overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
+        routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
+        # Viewers who sign in come by a proxy, and share its address.
+        rates = Rates(VIEWERS * RATE, VIEWERS * BURST) if settings.console.signs_in else Rates()
+        yield Guard(SignedIn(application(routes, pages, static), way, pages), hosts, rates)
     finally:
         stop.set()
+        pulse.close()
         follower.close()
         sandbox.close()
     if follower.failure is not None:

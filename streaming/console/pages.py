@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.resources
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -49,9 +50,14 @@ def media_type(name: str) -> str:
 
 
 class Pages:
-    """The templates. `links`: the address and name of each page in the navigation."""
+    """The templates. `links`: the address and name of each page in the navigation. `token`: of a session's forms."""
 
-    def __init__(self, static: StaticFiles, links: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(
+        self,
+        static: StaticFiles,
+        links: tuple[tuple[str, str], ...] = (),
+        token: Callable[[str], str] = lambda _session: "",
+    ) -> None:
         self._environment = jinja2.Environment(
             loader=jinja2.PackageLoader("streaming.console"),
             autoescape=True,
@@ -60,7 +66,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals |= {"static": static.address, "links": links}
+        self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
         self._environment.filters |= {"lines": lines}
 
     def render(self, template: str, **values: Any) -> str:

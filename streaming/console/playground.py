@@ -19,6 +19,7 @@ from policy.testing import Detail, Draft, actions_of
 from streaming.console.guard import Tokens, body_of
 from streaming.console.pages import Pages
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
+from streaming.console.viewer import viewer_of
 
 PATH = "/playground"
 MOST_REQUESTS = 200
@@ -57,11 +58,13 @@ class Playground:
             Route(f"{PATH}/save", self._save, methods=["POST"]),
         ]
 
-    def _page(self, _request: Request) -> HTMLResponse:
+    def _page(self, request: Request) -> HTMLResponse:
+        viewer = viewer_of(request)
         return self._pages.respond(
             "playground.html.j2",
             here=PATH,
-            token=self._tokens.of(),
+            viewer=viewer,
+            token=self._tokens.of(viewer.session),
             systems=[(name, TITLES.get(name, name)) for name in systems()],
             examples=[(name, example["title"]) for name, example in self._examples.items()],
         )
@@ -97,7 +100,7 @@ class Playground:
 
     async def _posted(self, request: Request, type_: Any) -> Any:
         try:
-            return msgspec.json.decode(await body_of(request, self._tokens), type=type_)
+            return msgspec.json.decode(await body_of(request, self._tokens, viewer_of(request).session), type=type_)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise HTTPException(400, "not a draft") from None
 

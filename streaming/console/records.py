@@ -2,40 +2,22 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import (
-    MalformedRequest,
-    Positions,
-    Reason,
-    Snapshot,
-    Unreadable,
-    dump_yaml,
-    read_document_text,
-    read_value,
-)
+from policy import MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
 from streaming.client.decision import Decision, read_decision
+from streaming.console.documents import Statement, statement_in, text_at
+from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
-
-FILE = "document.yaml"
-AROUND = 40  # lines of a document that are shown before and after a statement
-
-
-class Statement(msgspec.Struct, frozen=True):
-    """A reason, and its document as it was: numbered lines. ``line``: of the statement; None: the whole document."""
-
-    reason: Reason
-    lines: tuple[tuple[int, str], ...] = ()
-    line: int | None = None
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -68,17 +50,20 @@ class Records:
         self._log: DocumentLog | None = None
         self._read: dict[tuple[str, int], int] = {}
 
-    def newest(self, wanted: Wanted) -> NewestDecisions:
-        """The newest decisions that fit."""
-        return newest(self._settings, self._admin, wanted)
+    def newest(self, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
+        """The newest decisions that fit. `seconds`: after which no more is read."""
+        return newest(self._settings, self._admin, wanted, seconds)
 
-    def explained(self, id_: str, today: Snapshot) -> Explained | None:
-        """A decision with why; None where there is none. Raises MalformedRequest where it repeats no request."""
+    def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained | None:
+        """A decision with why; None where there is none that the viewer may see.
+
+        Raises MalformedRequest where it repeats no request.
+        """
         found = find_by_id(self._settings, self._admin, id_)
-        if found is None:
+        if found is None or not viewer.may_see(str(found.decision.get("system", ""))):
             return None
         stored = read_decision(msgspec.json.encode(found.decision))
-        log = self._documents()
+        log = self.documents()
         try:
             replay = Replays(self._settings, self._admin, log).replay(found)
         except NoLongerKnown as unknown:
@@ -98,7 +83,7 @@ class Records:
             now,
         )
 
-    def _documents(self) -> DocumentLog:
+    def documents(self) -> DocumentLog:
         """All documents of the topics, read on to their ends of now."""
         with self._lock:
             if self._log is None:
@@ -113,8 +98,8 @@ class Records:
         for reason in (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons)):
             system, _, key = (reason.document or "").partition("/")
             offset = stored.policy_offsets.get(topics.get(system, ""), {}).get("0", -1)
-            text = _document_text(log, topics[system], key, offset) if system in topics and key else None
-            yield Statement(reason) if text is None else _statement(reason, text)
+            text = text_at(log, topics[system], key.encode(), offset) if system in topics and key else None
+            yield Statement(reason) if text is None else statement_in(reason, text)
 
 
 def _today(today: Snapshot, replay: Replay, trust: frozenset[str], now: int) -> tuple[Node, ...]:
@@ -122,29 +107,6 @@ def _today(today: Snapshot, replay: Replay, trust: frozenset[str], now: int) -> 
         return tuple(draw_trees(today, {**replay.request, "time": now}, trust))
     except MalformedRequest:
         return ()
-
-
-def _document_text(log: DocumentLog, topic: str, key: str, offset: int) -> str | None:
-    """The newest version up to an offset as YAML; None where it is not held, or cannot be read."""
-    records = [one for one in log.records(topic) if one.offset <= offset and one.key == key.encode() and one.value]
-    try:
-        return dump_yaml(read_value(records[-1].value)) if records else None
-    except Unreadable:
-        return None
-
-
-def _statement(reason: Reason, text: str) -> Statement:
-    line = _line_of(reason, text)
-    numbered: Sequence[tuple[int, str]] = list(enumerate(text.rstrip("\n").split("\n"), 1))
-    at = line or 1
-    return Statement(reason, tuple(numbered[max(at - 1 - AROUND, 0) : at + AROUND]), line)
-
-
-def _line_of(reason: Reason, text: str) -> int | None:
-    if reason.statement is None:
-        return None
-    located = read_document_text(text, FILE)
-    return Positions({FILE: text}).find(located[0], "", reason.statement).line if located else None
 
 
 def request_of(decision: dict[str, Any]) -> dict[str, str]:

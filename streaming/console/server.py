@@ -15,6 +15,7 @@ from streaming.console.guard import Guard, Tokens
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import PATH, Playground
 from streaming.console.sandbox import Sandbox
+from streaming.console.signing_in import Local, SignedIn
 from streaming.errors import JobStopped
 from streaming.serve.authentication import LOCAL
 from streaming.serve.connections import Connections
@@ -48,7 +49,7 @@ def playground(hosts: Iterable[str] = LOCAL) -> Iterator[ASGIApp]:
     try:
         first = Route("/", lambda _request: RedirectResponse(PATH))
         app = application([first, *Playground(pages, Tokens(), sandbox).routes], pages, static)
-        yield Guard(app, hosts)
+        yield Guard(SignedIn(app, Local(), pages), hosts)
     finally:
         sandbox.close()
 

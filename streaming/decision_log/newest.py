@@ -24,17 +24,22 @@ Offsets = Mapping[Partition, int]
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What is searched for: a query, and what it has no field for; "" matches all. ``document``: a reason names it."""
+    """What is searched for: a query, and what it has no field for; "" matches all. ``document``: a reason names it.
+
+    ``systems``: that may be found at all; None: all.
+    """
 
     query: Query
     system: str = ""
     document: str = ""
     request_id: str = ""
+    systems: frozenset[str] | None = None
 
     def fits(self, decision: Mapping[str, Any]) -> bool:
         """Whether a decision is about all that is asked for."""
         return (
             self.system in ("", decision.get("system"))
+            and (self.systems is None or decision.get("system") in self.systems)
             and self.request_id in ("", decision.get("request_id"))
             and (not self.document or _names(decision, self.document))
             and self.query.fits(decision)

@@ -20,7 +20,7 @@ from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, show_summary
-from streaming.demo.traffic import Performer, Reader, Sender, Worker
+from streaming.demo.traffic import Endless, Performer, Reader, Sender, Worker
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
@@ -32,6 +32,7 @@ START_SECONDS = 240.0
 SETTLE_SECONDS = 60.0
 PARTITIONS = 2
 REFRESH_SECONDS = 0.25
+FEW = 5.0  # requests a second while the demo is shown
 WARM_UP_SECONDS = 8.0
 """Of requests before latency is measured: Java compiles what runs often, and the first decisions take a second."""
 
@@ -40,11 +41,11 @@ class DemoFailed(Exception):
     """The demo could not be played; the message says what did not happen, and the end of the job's log."""
 
 
-def play(seconds: float, rate: float, machine: bool) -> bool:
+def play(seconds: float, rate: float, machine: bool, show: Callable[[Settings], None] | None = None) -> bool:
     """Play the demo and print its summary, as JSON for a ``machine``; whether every check held.
 
     ``seconds``: how long requests are sent after the warm-up, which takes as long, but 8 s at most. ``rate``: how many
-    a second. Raises DemoFailed.
+    a second. ``show``: shows the demo after that, while some requests are sent, until it returns. Raises DemoFailed.
     """
     console = Console(file=raw(sys.stderr if machine else sys.stdout))
     tracker = RequestTracker(traffic.planted())
@@ -54,7 +55,7 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
         with EmbeddedBroker() as broker:
             address, monitor = broker.bootstrap_servers, traffic.monitor(rate)
             settings = Settings(bootstrap_servers=address, systems=traffic.SYSTEMS, monitor=monitor)
-            _Play(settings, folder, tracker, view).run(seconds, rate)
+            _Play(settings, folder, tracker, view, show).run(seconds, rate)
             view.say("checking every decision …")
             found = verify(settings, demanded=tracker.demanded)
     summary = tracker.summary(found)
@@ -77,7 +78,15 @@ def _folder() -> Iterator[Path]:
 class _Play:
     """One play, on a broker that runs."""
 
-    def __init__(self, settings: Settings, folder: Path, tracker: RequestTracker, view: View) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        tracker: RequestTracker,
+        view: View,
+        show: Callable[[Settings], None] | None = None,
+    ) -> None:
+        self._show = show
         self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
         self._kafka = {"bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         self._log = folder / "job.log"
@@ -106,9 +115,21 @@ class _Play:
                 self._until(job, lambda: self._tracker.complete, SETTLE_SECONDS, "decisions are missing")
                 performer.flush()
                 self._until(job, lambda: self._tracker.alarmed, SETTLE_SECONDS, "alerts are missing")
+                self._present(job, requests)
             self._stop(job)
             reader.read_to_end()
             alarms.read_to_end()
+
+    def _present(self, job: "subprocess.Popen[bytes]", requests: Endless) -> None:
+        """Show it, while a few requests go on."""
+        if self._show is None:
+            return
+        self._view.say("the demo goes on in the console, until Ctrl-C")
+        few = Sender(self._kafka, self._settings.topics.requests[0], requests, FEW, self._tracker)
+        with Worker(few.step):
+            self._show(self._settings)
+        few.flush()
+        self._until(job, lambda: self._tracker.complete, SETTLE_SECONDS, "decisions are missing")
 
     def _prepare(self) -> None:
         self._view.say("creating topics and publishing policies …")
@@ -178,7 +199,8 @@ class _Play:
     def _job(self) -> Iterator["subprocess.Popen[bytes]"]:
         command = [sys.executable, "-m", "streaming.cli", "run", "--config", str(self._config)]
         with self._log.open("wb") as log:
-            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            apart = self._show is not None  # Ctrl-C ends the console first, and the job when all is decided
+            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=apart)
         try:
             yield job
         finally:

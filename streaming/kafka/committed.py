@@ -22,7 +22,7 @@ from streaming.kafka.clients import (
 from streaming.settings import Settings
 
 SECONDS = 30.0
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.01
 FETCH = 1000
 READ_AHEAD = 10_000
 
@@ -47,8 +47,9 @@ def records_between(
 
     Raises KafkaException when the cluster does not answer; TimeoutError when it gets no further for a while.
     """
-    with _assigned(settings, starts, ends) as (consumer, wanted):
-        yield from _up_to(consumer, wanted)
+    if any(end > starts[partition] for partition, end in ends.items()):  # a consumer takes a while to begin and end
+        with _assigned(settings, starts, ends) as (consumer, wanted):
+            yield from _up_to(consumer, wanted)
 
 
 def records_by_time(
@@ -105,7 +106,7 @@ class _Merge:
         return bool(self._oldest)
 
     def _read(self) -> int:
-        messages = self._consumer.consume(FETCH, POLL_SECONDS)
+        messages = _consume(self._consumer)
         for message in messages:
             if message.error() is not None:
                 raise KafkaException(message.error())
@@ -139,11 +140,17 @@ def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Messag
             deadline = time.monotonic() + SECONDS
         elif time.monotonic() > deadline:
             raise TimeoutError(f"the ends of {', '.join(sorted({t for t, _ in left}))} are not reached: {positions}")
-        for message in consumer.consume(FETCH, POLL_SECONDS) if left else ():
+        for message in _consume(consumer) if left else ():
             if message.error() is not None:
                 raise KafkaException(message.error())
             if _offset(message) < ends[message.topic() or "", message.partition() or 0]:
                 yield message
+
+
+def _consume(consumer: Consumer) -> list[Message]:
+    """What has come. `consume` alone waits for as many records as it may return, also where there are no more."""
+    first = consumer.consume(1, POLL_SECONDS)
+    return [*first, *consumer.consume(FETCH - 1, 0)] if first else first
 
 
 def _positions(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:

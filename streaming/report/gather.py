@@ -42,7 +42,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything that a report says. ``made``: when, ms."""
+    """Everything that a report says. ``made``: when, ms. ``console``: its URL, for links; "": there is none."""
 
     job: str
     span: Span
@@ -53,6 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     alerts: AlertTotals
     changes: ChangeTotals
     dead_letters: DeadLetterTotals
+    console: str = ""
 
     @property
     def outlived(self) -> bool:
@@ -110,6 +111,7 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
         alerts,
         changes,
         dead_letters,
+        settings.console.url,
     )
 
 

@@ -37,7 +37,7 @@ class KindTotals(msgspec.Struct, frozen=True):
 
 
 class ShownAlert(msgspec.Struct, frozen=True):
-    """An alert as it is shown: long texts shortened. ``at``: Kafka's timestamp of its record, ms."""
+    """An alert as it is shown: long texts shortened. ``at``: Kafka's timestamp of its record, ms. ``id``: as it is."""
 
     at: int
     kind: str
@@ -47,6 +47,7 @@ class ShownAlert(msgspec.Struct, frozen=True):
     message: str
     evidence: tuple[str, ...]
     sentences: tuple[str, ...] = ()
+    id: str = ""
 
 
 class AlertTotals(msgspec.Struct, frozen=True):
@@ -149,11 +150,12 @@ def _shown(record: ConsumerRecord, alert: Alert) -> ShownAlert:
         subject,
         message,
         (*evidence, *more),
-        tuple(shortened(sentence) for item in listed[:5] if (sentence := _sentence(item))),
+        tuple(shortened(sentence) for item in listed[:5] if (sentence := evidence_text(item))),
+        alert.id,
     )
 
 
-def _sentence(item: Any) -> str:
+def evidence_text(item: Any) -> str:
     """A piece of evidence in words: what the monitor and the enforcer write, else fields that hold texts or numbers."""
     if not isinstance(item, dict):
         return "" if item is None else _text(item)

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from policy import to_text
+from streaming.authentication_settings import ConsoleSettings
 from streaming.history.span import DAY, HOUR, Span
 from streaming.report import OUTCOMES
 from streaming.report.decisions import DecisionTotals, SystemTotals
@@ -54,6 +55,7 @@ def render(report: Report) -> str:
             manners=MANNERS,
             listed=LISTED,
             summary=unusual(report),
+            alert_page=lambda id_: ConsoleSettings(url=report.console).page("alerts", id_) if id_ else "",
         )
     )
 

@@ -5,7 +5,7 @@ import contextlib
 import http.client
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def _fits(key: Key, algorithm: str) -> bool:
 
 def read_keys(source: str) -> list[Key]:
     """The public signing keys of a JWK Set; others are left out. Raises OSError or ValueError: it is none."""
-    text = _fetch_url(source) if is_url(source) else Path(source).read_bytes()
+    text = fetch_url(source) if is_url(source) else Path(source).read_bytes()
     try:
         given = msgspec.json.decode(text)
     except (ValueError, RecursionError):
@@ -179,15 +179,19 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none: the status becomes an HTTPError."""
 
 
-def _fetch_url(url: str) -> bytes:
-    """Raises OSError or ValueError. A proxy of the environment may carry https alone: it could change plain HTTP."""
+def fetch_url(url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    """The body of a response; with a `body`, to a POST. Raises OSError, also for a status of an error, or ValueError.
+
+    A proxy of the environment may carry https alone: it could change plain HTTP.
+    """
     if not is_trustworthy(url):
         raise ValueError("must be an https URL")
     proxies: dict[str, str] | None = {} if url.lower().startswith("http:") else None
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies))
     end = time.monotonic() + FETCH_SECONDS
     try:
-        with opener.open(url, timeout=FETCH_SECONDS) as response:
+        asked = urllib.request.Request(url, body, dict(headers or {}))
+        with opener.open(asked, timeout=FETCH_SECONDS) as response:
             return _read_all(response, end)
     except http.client.HTTPException as error:
         raise OSError(f"not a response of HTTP: {type(error).__name__}") from None

@@ -11,6 +11,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 from joserfc import jws
 from joserfc.errors import ClaimError, ExpiredTokenError, JoseError
@@ -57,21 +58,27 @@ class Tokens:
     async def subject(self, token: bytes) -> str:
         """Whom a token names. Raises InvalidToken, or KeysUnavailable where the issuer's keys cannot be had."""
         digest = sha256(token).digest()
-        await self._keys.renew()
+        await self.renew()
         if self._kept_under != self._keys.version:
             self._verified.clear()
             self._kept_under = self._keys.version
         found = self._verified.get(digest)
         if found is not None and self._clock() < found[0]:
             return found[1]
-        until, subject = await self._verify(token)
+        claims = await self.claims(token)
+        until, subject = claims["exp"] + self._settings.leeway_seconds, str(claims[self._settings.claim])
         if self._kept_under == self._keys.version:
             self._verified[digest] = until, subject
             if len(self._verified) > KEPT:
                 self._verified.popitem(last=False)
         return subject
 
-    async def _verify(self, token: bytes) -> tuple[float, str]:
+    async def renew(self) -> None:
+        """Fetch the issuer's keys where they are old. Raises KeysUnavailable."""
+        await self._keys.renew()
+
+    async def claims(self, token: bytes) -> dict[str, Any]:
+        """All that a token says, once it is verified: that which names the caller is a text. Raises as `subject`."""
         try:
             signed = jws.extract_compact(token, registry=self._registry)
             header = signed.headers()
@@ -87,10 +94,9 @@ class Tokens:
             if not isinstance(claims, dict):
                 raise InvalidToken("the token has no claims")
             self._claims.validate(claims)
-            subject = claims[self._settings.claim]
-            if not isinstance(subject, str):
+            if not isinstance(claims[self._settings.claim], str):
                 raise InvalidToken("the claim that names the caller is not a text")
-            return claims["exp"] + self._settings.leeway_seconds, subject
+            return claims
         except ExpiredTokenError:
             raise InvalidToken("the token is expired") from None
         except ClaimError as error:

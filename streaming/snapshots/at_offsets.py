@@ -470,6 +470,11 @@ class _States:
 LAG = "min.compaction.lag.ms"
 
 
+def of_topics(log: DocumentLog, offsets: Offsets) -> Offsets:
+    """The offsets of the topics that a log reads."""
+    return {topic: partitions for topic, partitions in offsets.items() if topic in log.topics}
+
+
 def read_document_log(settings: Settings) -> DocumentLog:
     """All documents that the policy, facts and history topics hold, read up to the last stable offsets of now.
 

@@ -5,14 +5,16 @@ from collections.abc import Iterable
 
 import msgspec
 import structlog
+from confluent_kafka import Message
 
-from policy import to_ms
+from policy import Snapshot, to_ms
 from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.records.avro import Undecodable
 from streaming.records.change import ChangeRecord, ChangeWidens, DocumentChange, PolicyChange, is_job_id, read_change
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog, of_topics
 
 log = structlog.get_logger()
 
@@ -167,9 +169,19 @@ class ChangeRecords:
             self._changes.append(change)
         change.parts.append(record)
 
+    def take(self, message: Message, deserializer: Deserializer) -> None:
+        """Take a consumed record; one that cannot be read is logged and left out."""
+        try:
+            record = read_change(deserializer.json("change", message.value() or b""))
+        except Undecodable as error:
+            record = None
+            log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
+        if record is not None:
+            self.add(message.offset() or 0, record)
+
     def history(self, is_cut: bool) -> ChangeHistory:
-        """The changes of all that was added."""
-        return ChangeHistory(self._changes, is_cut, self._job_ids)
+        """The changes of all that was added until now."""
+        return ChangeHistory(list(self._changes), is_cut, self._job_ids)
 
 
 def read_changes(settings: Settings) -> ChangeHistory:
@@ -177,14 +189,15 @@ def read_changes(settings: Settings) -> ChangeHistory:
     topic, deserializer = settings.topics.changes, Deserializer(settings.schema_registry)
     records = ChangeRecords(topic, settings.topics.policy_topics().values())
     for message in committed_records(settings, [topic]):
-        try:
-            record = read_change(deserializer.json("change", message.value() or b""))
-        except Undecodable as error:
-            record = None
-            log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
-        if record is not None:
-            records.add(message.offset() or 0, record)
+        records.take(message, deserializer)
     return records.history(first_offsets(admin_client(settings), [(topic, 0)])[topic, 0] > 0)
+
+
+def snapshots_around(documents: DocumentLog, part: PolicyChange) -> tuple[Snapshot, Snapshot]:
+    """The policies in force before and after a part of a change, without facts. Raises NoLongerKnown."""
+    states = (part.before.policy_offsets, part.after.policy_offsets)
+    before, after = (documents.snapshot_at(of_topics(documents, offsets), None) for offsets in states)
+    return before, after
 
 
 def unread_topics(settings: Settings, history: ChangeHistory) -> list[str]:

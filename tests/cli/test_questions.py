@@ -151,6 +151,10 @@ def _a_past_decision_is_explained_by_the_policies_of_its_time(
     missing = ask("explain", "--decision", f"{ids['r-1']}9")
     assert (missing.code, "it was deleted by retention, or the id is wrong" in missing.err) == (1, True)
     assert ask("explain", "--decision", ids["r-1"], "--live").code == 2
+    before = config.read_text()
+    config.write_text(f"{before}\nconsole: {{url: 'https://console.example.com'}}\n")
+    assert f"https://console.example.com/decisions/{ids['r-1']}" in ask("explain", "--decision", ids["r-1"]).lines[-1]
+    config.write_text(before)
     # The topic was trusted for groups then.
     changed = tmp_path / "other-trust.yaml"
     changed.write_text(f"{config.read_text()}\ntrust: {{{load_settings(config, {}).topics.requests[0]}: []}}\n")

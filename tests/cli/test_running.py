@@ -150,14 +150,17 @@ def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_asked_to(
     alert = {"id": "a", "kind": "policy-rejected", "severity": "high", "time": "2026-11-21T10:00:00Z"}
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as shown, err.open("wb") as remarks:
-        command = [*LOCKKEEPER, "tail", "alerts", "--from-beginning", "--config", str(config)]
+        linking = tmp_path / "linking.yaml"
+        linking.write_text(f"{config.read_text()}\nconsole: {{url: 'https://console.example.com'}}\n")
+        command = [*LOCKKEEPER, "tail", "alerts", "--from-beginning", "--config", str(linking)]
         tail = subprocess.Popen(command, stdout=shown, stderr=remarks)
         wait_until(lambda: b"following" in err.read_bytes(), "tail follows")
         _produce(settings, b"no JSON", json.dumps({**alert, "message": "a role \x1b[2J was refused"}).encode())
         wait_until(lambda: b"refused" in out.read_bytes(), "the alert is shown")
         tail.send_signal(number)
         assert tail.wait(20) == 0
-    line = "2026-11-21T10:00:00Z      high      policy-rejected       a role \\u001b[2J was refused\n"
+    line = "2026-11-21T10:00:00Z      high      policy-rejected       a role \\u001b[2J was refused"
+    line += "  https://console.example.com/alerts/a\n"
     assert out.read_text() == line
     assert "a record that is no JSON object, 7 bytes" in err.read_text()
 

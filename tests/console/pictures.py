@@ -1,29 +1,18 @@
-"""Pictures of the pages for the documentation, from the demo's policies: `python -m tests.console.pictures FOLDER`.
+"""Pictures of the pages for the documentation, from the demo as it runs: `python -m tests.console.pictures FOLDER`.
 
-They need Chromium, and neither Kafka nor a job: a page of decisions is not among them.
+They need Chromium. The demo plays for real, so what they show is what a user sees after `lockkeeper demo --console`.
 """
 
-import contextlib
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
-from playwright.sync_api import sync_playwright
-from starlette.types import ASGIApp
+from playwright.sync_api import Page, sync_playwright
 
-from policy import compile_documents, read_documents
-from streaming.console.console import LINKS, Console
-from streaming.console.guard import Guard, Tokens
-from streaming.console.pages import Pages, StaticFiles
-from streaming.console.playground import Playground
-from streaming.console.records import Records
-from streaming.console.sandbox import Sandbox
-from streaming.console.server import application
-from streaming.demo import traffic
-from streaming.serve.authentication import LOCAL
-from streaming.serve.authzen import Read
+from streaming.console.live import console
+from streaming.demo.play import play
 from streaming.settings import Settings
 from tests.console.conftest import served
 from tests.report.browser import find_browser
@@ -34,52 +23,63 @@ ASKED = {
     "action": "kafka:DeleteTopic",
     "resource": "kafka:topic:prod/main/x",
 }
-PAGES = {
-    "playground": ("/playground", ".answer >> nth=2"),
-    "ask": (f"/ask?{urlencode(ASKED)}", ""),
-    "access": ("/access?subject=user:dana", ""),
-}
 SIZE = {"width": 1280, "height": 860}
+SECONDS, RATE = 16.0, 50.0
 
 
-@contextlib.contextmanager
-def pages_of_the_demo() -> Iterator[ASGIApp]:
-    """The pages that need the policies alone."""
-    documents = [document.value for document in read_documents(traffic.POLICIES)]
-    read = Read(compile_documents(documents), time.monotonic(), {}, -1, {})
-    static, sandbox = StaticFiles(), Sandbox()
-    pages, settings = Pages(static, LINKS), Settings(systems=traffic.SYSTEMS)
-    # The pages that are shown here ask Kafka for nothing.
-    console = Console(pages, Records(settings, None), settings.systems, lambda: read)  # type: ignore[arg-type]
-    try:
-        routes = [*console.routes, *Playground(pages, Tokens(), sandbox).routes]
-        yield Guard(application(routes, pages, static), LOCAL)
-    finally:
-        sandbox.close()
+def _open_request(page: Page) -> None:
+    page.locator('[data-state="pass"]').first.wait_for()
+    page.locator(".answer >> nth=2").click()
+    page.locator(".detail .tree").wait_for()
 
 
-def take(folder: Path) -> list[Path]:
-    """Write the pictures, light and dark."""
+def _open_first(page: Page) -> None:
+    page.locator("tbody a").first.click()
+    page.locator("main h2").first.wait_for()
+
+
+def _open_change(page: Page) -> None:
+    page.get_by_role("row").filter(has_text="Role/").get_by_role("link").first.click()
+    page.locator(".command").wait_for()
+
+
+def _let_live(page: Page) -> None:
+    page.locator(".chart").first.wait_for()
+
+
+def _nothing(_page: Page) -> None:
+    """The page is shown as it is loaded."""
+
+
+PAGES: dict[str, tuple[str, Callable[[Page], None]]] = {
+    "decision": ("/decisions?outcome=deny&system=lenses6", _open_first),
+    "alert": ("/alerts?kind=privilege-escalation", _open_first),
+    "change": ("/changes", _open_change),
+    "ask": (f"/ask?{urlencode(ASKED)}", _nothing),
+    "access": ("/access?subject=user:dana", _nothing),
+    "playground": ("/playground", _open_request),
+    "overview": ("/overview", _let_live),  # the last: decisions are counted from the console's start
+}
+
+
+def take(folder: Path, settings: Settings) -> list[Path]:
+    """Write the pictures of the console of a cluster."""
     program = find_browser()
     assert program is not None, "no Chromium here: install one, or name it in LOCKKEEPER_TEST_BROWSER"
     folder.mkdir(parents=True, exist_ok=True)
     taken = []
-    with pages_of_the_demo() as app, served(app) as address, sync_playwright() as playwright:
+    with console(settings, threading.Event()) as app, served(app) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for scheme in ("light", "dark"):
-            page = browser.new_context(color_scheme=scheme, viewport=SIZE).new_page()  # type: ignore[arg-type]
-            for name, (path, opened) in PAGES.items():
-                page.goto(address + path, wait_until="networkidle")
-                if opened:
-                    page.locator('[data-state="pass"]').first.wait_for()
-                    page.locator(opened).click()
-                    page.locator(".detail .tree").wait_for()
-                taken.append(folder / f"{name}-{scheme}.png")
-                page.screenshot(path=taken[-1])
+        page = browser.new_context(color_scheme="light", viewport=SIZE).new_page()  # type: ignore[arg-type]
+        for name, (path, opened) in PAGES.items():
+            page.goto(address + path)
+            opened(page)
+            taken.append(folder / f"{name}-light.png")
+            page.screenshot(path=taken[-1])
         browser.close()
     return taken
 
 
 if __name__ == "__main__":
-    for picture in take(Path(sys.argv[1])):
-        print(picture)
+    if not play(SECONDS, RATE, True, lambda settings: print(*take(Path(sys.argv[1]), settings), sep="\n")):
+        sys.exit("the demo does not hold")

@@ -91,7 +91,7 @@ def test_a_post_of_another_page_is_refused(site: Site, path: str) -> None:
 
 
 def test_every_route_that_takes_a_post_is_tested(site: Site) -> None:
-    app = site.client.app._app  # type: ignore[attr-defined]
+    app = site.client.app._app._app  # type: ignore[attr-defined]
     assert {route.path for route in app.routes if "POST" in (route.methods or ())} == set(POSTS)
 
 

@@ -153,6 +153,16 @@ def test_what_is_saved_is_a_case_file_for_policy_test(browser: Browser, address:
     assert len(results) == 9  # three documents and six requests
 
 
+def test_all_of_the_documents_are_printed(browser: Browser, address: str) -> None:
+    with visit(browser, address) as page:
+        long = "".join(f"# line {number}\n" for number in range(300))
+        page.locator("#documents").fill(long)
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        assert page.locator("#printed").inner_text().strip() == long.strip()
+        expect(page.locator("#documents")).to_be_hidden()
+
+
 def test_files_are_opened(browser: Browser, address: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("kind: Role\nname: a\nspec: {statements: []}\n", encoding="utf-8")
     (tmp_path / "b.yaml").write_text("kind: Role\nname: b\nspec: {statements: [}\n", encoding="utf-8")

@@ -32,10 +32,10 @@ def _ours(services: dict[str, Any]) -> dict[str, Any]:
 
 def test_everything_is_there_that_a_first_look_needs(services: dict[str, Any]) -> None:
     assert set(services) == {
-        *("kafka", "schema-registry", "topics", "policies", "enforcer", "serve"),
+        *("kafka", "schema-registry", "topics", "policies", "enforcer", "serve", "console"),
         *("producer", "consumer", "prometheus", "grafana"),
     }
-    assert set(_ours(services)) == {"topics", "policies", "enforcer", "serve", "producer", "consumer"}
+    assert set(_ours(services)) == {"topics", "policies", "enforcer", "serve", "console", "producer", "consumer"}
 
 
 def test_images_are_pinned_to_a_version_or_built_from_this_checkout(services: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def test_services_wait_for_what_they_need(services: dict[str, Any]) -> None:
     assert waits["policies"] == {"topics"}
     assert waits["enforcer"] == {"policies", "schema-registry"}
     assert waits["producer"] == {"enforcer"}
-    assert waits["serve"] == {"policies"}
+    assert waits["serve"] == waits["console"] == {"policies"}
 
 
 def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
@@ -94,6 +94,7 @@ def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
         "policies": "policy apply",
         "enforcer": "run",
         "serve": "serve",
+        "console": "console",
         "consumer": "tail",
     }
     check = services["consumer"]["healthcheck"]["test"]
@@ -187,6 +188,14 @@ def test_the_server_starts_with_its_settings_and_takes_the_token_of_the_comment(
     assert set(found.rules.systems) == set(settings.systems)
     assert serve["ports"] == [f"127.0.0.1:{settings.serve.port}:{settings.serve.port}"]
     assert f"'http://localhost:{settings.metrics.port}/readyz'" in serve["healthcheck"]["test"][-1]
+
+
+def test_the_console_is_for_browsers_of_this_machine(services: dict[str, Any]) -> None:
+    found = services["console"]
+    settings = load_settings(ROOT / "deploy" / "lockkeeper.yaml", found["environment"]).console
+    assert settings.anonymous
+    assert found["ports"] == [f"127.0.0.1:{settings.port}:{settings.port}"]
+    assert f"{settings.url}/playground" in found["healthcheck"]["test"][-1]
 
 
 def test_what_the_server_answers_is_recorded_on_a_topic_that_is_created_and_that_the_job_reads(

@@ -15,6 +15,7 @@ import yaml
 from docs import generate
 from policy import compile_documents
 from policy.analysis import read_may_widen
+from streaming.console.viewers import File as ViewersFile
 from streaming.serve.callers import File as CallersFile
 from streaming.serve.ext_authz import PREFIX
 from streaming.serve.ext_authz import File as RoutesFile
@@ -60,6 +61,8 @@ def test_yaml_is_documents_that_compile_cases_or_settings(block: Block) -> None:
         assert block.title, "cases are run by a command of the page: say what the file is called"
     elif "callers" in loaded[0]:
         msgspec.convert(loaded[0], CallersFile)
+    elif "viewers" in loaded[0]:
+        msgspec.convert(loaded[0], ViewersFile)
     elif "routes" in loaded[0]:
         msgspec.convert(loaded[0], RoutesFile)
     elif block.title == "envoy.yaml (a part)":

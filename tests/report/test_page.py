@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from streaming.report.page import length_text, render, unusual, with_words
@@ -118,6 +119,15 @@ def test_nothing_may_be_loaded_or_run() -> None:
     assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in html
     assert "http://" not in html.replace("http://www.w3.org", "")
     assert "https://" not in html
+
+
+def test_alerts_lead_to_the_console_where_its_url_is_known() -> None:
+    world = World()
+    world.alert(severity="high", id='a/"b"')
+    report = world.report()
+    assert "href" not in render(report).split('id="alerts"')[1].split("<tbody>")[1].split("</section>")[0]
+    linked = Page(render(msgspec.structs.replace(report, console="https://console.example.com/")))
+    assert ("href", "https://console.example.com/alerts/a%2F%22b%22") in linked.attributes
 
 
 def test_an_empty_range_says_so_everywhere() -> None:

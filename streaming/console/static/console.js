@@ -1,6 +1,29 @@
 // Times in the reader's zone; the title keeps UTC.
 const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-for (const element of document.querySelectorAll("time[datetime]")) {
-  const moment = new Date(element.dateTime);
-  if (!Number.isNaN(moment.valueOf())) element.textContent = format.format(moment);
+
+function showTimes(part) {
+  for (const element of part.querySelectorAll("time[datetime]")) {
+    const moment = new Date(element.dateTime);
+    if (!Number.isNaN(moment.valueOf())) element.textContent = format.format(moment);
+  }
 }
+
+// What is live: a part of the page that the server renders anew. It stays as it is while somebody is in it.
+function follow(live, pause) {
+  const events = new EventSource(live.dataset.events);
+  let paused = false;
+  events.addEventListener("overview", (event) => {
+    if (paused || live.contains(document.activeElement) || !document.getSelection().isCollapsed) return;
+    live.innerHTML = event.data;
+    showTimes(live);
+  });
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.textContent = paused ? "Go on" : "Pause";
+  });
+}
+
+showTimes(document);
+const live = document.getElementById("live");
+if (live) follow(live, document.getElementById("pause"));

@@ -340,6 +340,7 @@ documents.addEventListener("scroll", () => (gutter.scrollTop = documents.scrollT
 list.addEventListener("input", () => changed());
 at("at").addEventListener("input", () => changed());
 at("system").addEventListener("change", () => (listActions(), changed(1)));
+addEventListener("beforeprint", () => (at("printed").textContent = documents.value));
 at("example").addEventListener("change", (event) => event.target.value && example(event.target.value));
 at("tools").addEventListener("submit", (event) => event.preventDefault());
 at("undo").addEventListener("click", () => go(-1));

@@ -1,0 +1,41 @@
+"""Addresses of pages: each page's state is in its own, and pages link to each other by them."""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+
+from policy import to_ms
+
+MOST_TEXT = 2000  # characters of a field
+
+
+def fields_of(request: Request, names: Sequence[str]) -> dict[str, str]:
+    """The texts of an address, each bounded."""
+    return {name: request.query_params.get(name, "").strip()[:MOST_TEXT] for name in names}
+
+
+def moment_of(text: str, default: int) -> int:
+    """A moment of an address, ms: RFC 3339 or ms; "" for the default. Raises ValueError."""
+    return to_ms(int(text) if text.isdecimal() else text) if text else default
+
+
+def address(path: str, fields: Mapping[str, str]) -> str:
+    """A page in a state; what is "" is left out."""
+    texts = {name: text for name, text in fields.items() if text}
+    return f"{path}?{urlencode(texts)}" if texts else path
+
+
+def decision_address(id_: str) -> str:
+    """The page of a decision."""
+    return f"/decisions/{quote(id_, safe='')}"
+
+
+def change_address(name: str) -> str:
+    """The page of a change of policies, by the name that the job gave it."""
+    return f"/changes/{quote(name, safe='')}"
+
+
+def alert_address(id_: str) -> str:
+    """The page of an episode of alerts."""
+    return f"/alerts/{quote(id_, safe='')}"

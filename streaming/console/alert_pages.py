@@ -1,0 +1,108 @@
+"""The pages of alerts: the episodes, and one of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from policy import to_text
+from streaming.alert_kinds import AlertKind
+from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
+from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
+from streaming.console.changes import ChangeLog, change_at
+from streaming.console.changes import seen_by as change_seen_by
+from streaming.console.listing import listed
+from streaming.console.reading import from_kafka
+from streaming.console.viewer import Viewer, viewer_of
+from streaming.report.incidents import SEVERITIES
+from streaming.settings import Settings
+from streaming.snapshots.logged import ChangeHistory
+
+FILTERS = ("kind", "severity", "subject", "system", "since", "until")
+
+
+class AlertPages:
+    """The routes. `respond`: renders a template for the page of an address."""
+
+    def __init__(
+        self, settings: Settings, alerts: AlertLog, changes: ChangeLog, respond: Callable[..., Response]
+    ) -> None:
+        self._topics = settings.topics.policy_topics()
+        self._alerts, self._changes, self._respond = alerts, changes, respond
+        self.routes = [Route("/alerts", self._list), Route("/alerts/{id:path}", self._one)]
+
+    def _list(self, request: Request) -> Response:
+        fields = fields_of(request, FILTERS)
+        seen = seen_by(viewer_of(request), from_kafka(self._alerts.episodes))
+        shown = listed("/alerts", fields, seen, lambda one: _fits(one, fields))
+        return self._respond(
+            request,
+            "alerts.html.j2",
+            "/alerts",
+            fields=fields,
+            rows=[row_of(one) for one in shown.rows],
+            shown=shown,
+            kinds=[(kind, kind) for kind in map(str, AlertKind)],
+            severities=[(severity, severity) for severity in SEVERITIES],
+            is_cut=self._alerts.is_cut,
+            is_filtered=any(fields.values()),
+        )
+
+    def _one(self, request: Request) -> Response:
+        id_, viewer = request.path_params["id"][:MOST_TEXT], viewer_of(request)
+        seen = seen_by(viewer, from_kafka(self._alerts.episodes))
+        episode = next((one for one in seen if one.alert.id == id_), None)
+        if episode is None:
+            raise HTTPException(404, "there is no such alert: it was deleted by retention, or the id is wrong")
+        evidence, history = pieces(episode), from_kafka(self._changes.history)
+        return self._respond(
+            request,
+            "alert.html.j2",
+            "/alerts",
+            row=row_of(episode),
+            evidence=[(piece, _change_of(piece, history, self._topics, viewer)) for piece in evidence],
+            decisions=decisions_behind(episode),
+            changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
+            more=_others(episode),
+        )
+
+
+def row_of(episode: Episode) -> dict[str, Any]:
+    """An episode as it is listed."""
+    alert = episode.alert
+    return {
+        "address": alert_address(alert.id),
+        "id": alert.id,
+        "kind": alert.kind,
+        "severity": alert.severity,
+        "time": to_text(episode.first),
+        "newest": to_text(episode.at),
+        "subject": episode.subject,
+        "system": episode.system,
+        "message": alert.message,
+        "alerts": episode.alerts,
+    }
+
+
+def _others(episode: Episode) -> str:
+    """The other episodes about its subject."""
+    return address("/alerts", {"subject": episode.subject})
+
+
+def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], viewer: Viewer) -> str:
+    """The address of the change that a piece of evidence names by its record; "" for none that the viewer may see."""
+    change = change_at(history, topics, piece.topic, piece.offset) if piece.topic and piece.offset >= 0 else None
+    return "" if change is None or change_seen_by(viewer, change) is None else change_address(change.name)
+
+
+def _fits(episode: Episode, fields: dict[str, str]) -> bool:
+    alert = episode.alert
+    return (
+        fields["kind"] in ("", alert.kind)
+        and fields["severity"] in ("", alert.severity)
+        and fields["subject"] in ("", episode.subject)
+        and fields["system"] in ("", episode.system)
+    )

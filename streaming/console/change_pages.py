@@ -1,0 +1,107 @@
+"""The pages of changes: the timeline, and one change."""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
+from streaming.console.changes import ChangeLog, describe, has_document, rollback_command, seen_by, turned_requests
+from streaming.console.listing import listed
+from streaming.console.reading import from_kafka
+from streaming.console.records import Records
+from streaming.console.viewer import viewer_of
+from streaming.settings import Settings
+from streaming.snapshots.logged import LoggedChange, NoSuchChange
+
+FILTERS = ("system", "document", "author", "since", "until")
+MARKS = {"added": "+", "changed": "~", "removed": "−", "refused": "✘"}
+
+
+class ChangePages:
+    """The routes. `respond`: renders a template for the page of an address."""
+
+    def __init__(
+        self, settings: Settings, records: Records, changes: ChangeLog, respond: Callable[..., Response]
+    ) -> None:
+        self._settings, self._records, self._changes, self._respond = settings, records, changes, respond
+        self._topics = settings.topics.policy_topics()
+        self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._one)]
+
+    def _list(self, request: Request) -> Response:
+        fields, viewer = fields_of(request, FILTERS), viewer_of(request)
+        history = from_kafka(self._changes.history)
+        seen = [one for change in reversed(history.changes) if (one := seen_by(viewer, change)) is not None]
+        shown = listed("/changes", fields, seen, lambda one: _fits(one, fields))
+        return self._respond(
+            request,
+            "changes.html.j2",
+            "/changes",
+            fields=fields,
+            rows=[_row(one) for one in shown.rows],
+            shown=shown,
+            is_cut=history.is_cut,
+            is_filtered=any(fields.values()),
+        )
+
+    def _one(self, request: Request) -> Response:
+        name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
+        history = from_kafka(self._changes.history)
+        try:
+            change = seen_by(viewer, history.find(name))
+        except NoSuchChange:
+            change = None
+        if change is None:
+            raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
+        changed = from_kafka(lambda: describe(change, self._records.documents(), self._topics))
+        compare = bool(request.query_params.get("compare"))
+        return self._respond(
+            request,
+            "change.html.j2",
+            "/changes",
+            changed=changed,
+            row=_row(change),
+            marks=MARKS,
+            rollback=rollback_command(change),
+            after=changed_since(change),
+            turned=from_kafka(lambda: turned_requests(self._settings, changed.sides)) if compare else None,
+            compare_address=address(change_address(change.name), {"compare": "1"}),
+        )
+
+
+def changed_since(change: LoggedChange) -> str:
+    """The decisions since a change, of its system where it is of one alone."""
+    system = change.parts[0].system if len(change.parts) == 1 else ""
+    return address("/decisions", {"system": system, "since": change.first.time})
+
+
+def _fits(change: LoggedChange, fields: dict[str, str]) -> bool:
+    return (
+        (not fields["system"] or any(part.system == fields["system"] for part in change.parts))
+        and (not fields["document"] or has_document(change, fields["document"]))
+        and fields["author"].lower() in change.first.author.lower()
+    )
+
+
+def _row(change: LoggedChange) -> dict[str, Any]:
+    counts: dict[str, int] = {}
+    for one in change.documents:
+        counts[one.change] = counts.get(one.change, 0) + 1
+    opens = sum(one.widens_count for one in change.widens) if change.widens else None
+    return {
+        "address": change_address(change.name),
+        "time": change.first.time,
+        "author": change.first.author,
+        "reason": change.first.reason,
+        "commit": change.first.commit,
+        "id": change.id,
+        "name": change.name,
+        "systems": [part.system for part in change.parts],
+        "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
+        "documents": [one.key for one in change.documents[:3]],
+        "more": max(change.documents_count - 3, 0),
+        "opens": opens,
+    }

@@ -1,0 +1,101 @@
+"""Policy documents as they were: with the statement that decided, and what a change made of them."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from policy import Positions, Reason, Unreadable, dump_yaml, read_document_text, read_value
+from streaming.records.change import DocumentChange, PolicyChange
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.change_log import document_text
+from streaming.snapshots.documents import DocumentRecord
+
+FILE = "document.yaml"
+AROUND = 40  # lines of a document that are shown before and after a statement
+NOTHING_READ = -1
+MOST_DOCUMENTS, MOST_DIFF_LINES = 20, 400  # of a change that are compared, and lines of each that are shown
+MOST_LINES = 2000  # of a document: comparing longer ones takes too long for a page
+
+Sign = Literal["-", "+", " ", "@"]
+SIGNS: dict[str, Sign] = {"-": "-", "+": "+", "@": "@"}
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A reason, and its document as it was: numbered lines. ``line``: of the statement; None: the whole document."""
+
+    reason: Reason
+    lines: tuple[tuple[int, str], ...] = ()
+    line: int | None = None
+
+
+class DocumentDiff(msgspec.Struct, frozen=True):
+    """A document of a change. ``lines``: with signs, ``@`` where some are left out. ``why``: there are no more."""
+
+    document: DocumentChange
+    lines: tuple[tuple[Sign, str], ...] = ()
+    why: str = ""
+
+
+def text_at(log: DocumentLog, topic: str, key: bytes, offset: int) -> str | None:
+    """The newest version up to an offset as YAML; None where there is none, or it cannot be read."""
+    records = [one for one in log.records(topic) if one.offset <= offset and one.key == key]
+    return _yaml(records[-1]) if records else None
+
+
+def _yaml(record: DocumentRecord) -> str | None:
+    try:
+        return dump_yaml(read_value(record.value)) if record.value else None
+    except Unreadable:
+        return None
+
+
+def statement_in(reason: Reason, text: str) -> Statement:
+    """A reason with the part of its document around the statement."""
+    line = _line_of(reason, text)
+    numbered: Sequence[tuple[int, str]] = list(enumerate(text.rstrip("\n").split("\n"), 1))
+    at = line or 1
+    return Statement(reason, tuple(numbered[max(at - 1 - AROUND, 0) : at + AROUND]), line)
+
+
+def _line_of(reason: Reason, text: str) -> int | None:
+    if reason.statement is None:
+        return None
+    located = read_document_text(text, FILE)
+    return Positions({FILE: text}).find(located[0], "", reason.statement).line if located else None
+
+
+def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[DocumentDiff]:
+    """The documents of a part of a change, the first of them compared with what was there before it."""
+    before = part.before.policy_offsets.get(topic, {}).get("0", NOTHING_READ)
+    versions: dict[str, list[DocumentRecord]] = {}
+    for record in log.records(topic):
+        versions.setdefault(document_text(part.system, record.key), []).append(record)
+    for number, document in enumerate(part.documents):
+        if number >= MOST_DOCUMENTS:
+            yield DocumentDiff(document, why=f"only the first {MOST_DOCUMENTS} documents are compared")
+        else:
+            yield _diff(document, versions.get(document.key, []), before)
+
+
+def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int) -> DocumentDiff:
+    new = next((one for one in versions if one.offset == document.offset), None)
+    if new is None:
+        return DocumentDiff(document, why="compaction has taken its record")
+    if new.value and _yaml(new) is None:
+        return DocumentDiff(document, why="its record cannot be read")
+    same = [one for one in versions if one.key == new.key and one.offset <= before]
+    texts = [(_yaml(one) or "").splitlines() for one in (*same[-1:], new)]
+    old, now = texts if same else ([], texts[0])
+    if max(len(old), len(now)) > MOST_LINES:
+        return DocumentDiff(document, why=f"longer than {MOST_LINES} lines: compare it with `lockkeeper policy show`")
+    lines = [(SIGNS.get(line[0], " "), line[1:]) for line in _unified(old, now)]
+    why = f"and {len(lines) - MOST_DIFF_LINES} more lines" if len(lines) > MOST_DIFF_LINES else ""
+    return DocumentDiff(document, tuple(lines[:MOST_DIFF_LINES]), why)
+
+
+def _unified(old: list[str], now: list[str]) -> Iterator[str]:
+    """As `diff -u` has it, without the names of files; of a heading the sign alone."""
+    for line in list(difflib.unified_diff(old, now, lineterm=""))[2:]:
+        yield "@…" if line.startswith("@@") else line

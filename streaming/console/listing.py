@@ -1,0 +1,51 @@
+"""A page of a list, newest first, between two moments of its address; a link leads to what is older."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from policy import to_text
+from streaming.console.addresses import address, moment_of
+
+ROWS = 50
+NEVER, ALWAYS = 1 << 62, 0
+
+
+class Dated(Protocol):
+    """Something that came at a moment, ms."""
+
+    @property
+    def at(self) -> int:
+        """When."""
+
+
+Entry = TypeVar("Entry", bound=Dated)
+
+
+class Listing(msgspec.Struct, Generic[Entry], frozen=True):
+    """`older`: the moment before which there is more, and `older_address` of that; "": there is none.
+
+    `problem`: what is wrong with the address.
+    """
+
+    rows: list[Entry]
+    older: str = ""
+    older_address: str = ""
+    problem: str = ""
+
+
+def listed(
+    path: str, fields: Mapping[str, str], entries: Iterable[Entry], fits: Callable[[Entry], bool]
+) -> Listing[Entry]:
+    """Of entries, newest first, those that fit and lie between `since` and `until` of the fields."""
+    try:
+        since, until = moment_of(fields["since"], ALWAYS), moment_of(fields["until"], NEVER)
+    except ValueError as error:
+        return Listing([], problem=str(error))
+    fitting = [one for one in entries if since <= one.at < until and fits(one)]
+    if len(fitting) <= ROWS:
+        return Listing(fitting)
+    last = fitting[ROWS - 1].at  # the next page begins before this moment, so all of it is on this one
+    older = to_text(last)
+    return Listing([one for one in fitting if one.at >= last], older, address(path, {**fields, "until": older}))

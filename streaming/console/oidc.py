@@ -1,0 +1,173 @@
+"""OpenID Connect: the authorization code flow with PKCE (RFC 7636), by the endpoints of the issuer's metadata."""
+
+import asyncio
+import base64
+import secrets
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+import structlog
+
+from streaming.authentication_settings import JwtSettings, OidcSettings, is_trustworthy
+from streaming.console.sessions import MOST_GROUPS, Session, SignIn
+from streaming.serve.keys import IssuerKeys, KeysUnavailable, fetch_url
+from streaming.serve.tokens import InvalidToken, Tokens
+
+log = structlog.get_logger()
+
+METADATA_SECONDS, RETRY_SECONDS = 3600.0, 5.0
+SIGN_IN_SECONDS = 600.0
+MOST_CODE = 4096
+
+
+class SignInFailed(Exception):
+    """Nobody signed in; the message says why, and holds nothing of code, token or secret."""
+
+
+class IssuerUnavailable(Exception):
+    """The issuer does not answer, or not as its kind does."""
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    """OpenID Connect Discovery 1.0, as far as it is needed."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The answer of the token endpoint."""
+
+    id_token: str
+
+
+class Issuer:
+    """Signs viewers in. `callback`: the redirect URI. `clock`: Unix time, s."""
+
+    def __init__(
+        self, settings: OidcSettings, callback: str, session_seconds: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._settings, self._callback, self._clock = settings, callback, clock
+        self._session_seconds = session_seconds
+        self._metadata: _Metadata | None = None
+        self._read_at, self._failed_at = 0.0, 0.0
+        self._tokens: Tokens | None = None
+
+    async def begin(self, path: str) -> tuple[SignIn, str]:
+        """A sign-in, and where the browser is sent for it. Raises IssuerUnavailable."""
+        metadata = await self._known()
+        state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+        digest = base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+        asked = {
+            "response_type": "code",
+            "client_id": self._settings.client_id,
+            "redirect_uri": self._callback,
+            "scope": self._settings.scopes,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": digest,
+            "code_challenge_method": "S256",
+        }
+        separator = "&" if "?" in metadata.authorization_endpoint else "?"
+        address = f"{metadata.authorization_endpoint}{separator}{urlencode(asked)}"
+        return SignIn(state, nonce, verifier, path, self._clock() + SIGN_IN_SECONDS), address
+
+    async def finish(self, begun: SignIn, code: str, issuer: str) -> Session:
+        """The session of who signed in. Raises SignInFailed, and IssuerUnavailable.
+
+        `issuer`: what the answer names, "" where it does not (RFC 9207).
+        """
+        metadata = await self._known()
+        if issuer and issuer != metadata.issuer:
+            raise SignInFailed("the answer is of another issuer")
+        claims = await self._claims(await self._id_token(metadata, begun, code))
+        if claims.get("nonce") != begun.nonce:
+            raise SignInFailed("the token is of another sign-in")
+        audience = claims.get("aud")
+        if claims.get("azp", self._settings.client_id) != self._settings.client_id or (
+            isinstance(audience, list) and len(audience) > 1 and "azp" not in claims
+        ):
+            raise SignInFailed("the token was issued to another client")
+        groups = claims.get(self._settings.groups_claim)
+        named = [one for one in groups if isinstance(one, str)] if isinstance(groups, list) else []
+        until = self._clock() + self._session_seconds
+        subject = str(claims[self._settings.claim])
+        return Session(secrets.token_urlsafe(16), subject, tuple(named[:MOST_GROUPS]), until)
+
+    async def _id_token(self, metadata: _Metadata, begun: SignIn, code: str) -> str:
+        if not code or len(code) > MOST_CODE:
+            raise SignInFailed("the issuer sent no code")
+        settings = self._settings
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._callback,
+            "client_id": settings.client_id,
+            "code_verifier": begun.verifier,
+        }
+        headers = {"content-type": "application/x-www-form-urlencoded", "accept": "application/json"}
+        if settings.client_secret:  # RFC 6749, 2.3.1
+            pair = f"{quote(settings.client_id, safe='')}:{quote(settings.client_secret, safe='')}"
+            headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        try:
+            body = await asyncio.to_thread(fetch_url, metadata.token_endpoint, urlencode(form).encode(), headers)
+            return msgspec.json.decode(body, type=_Answer).id_token
+        except (OSError, ValueError) as error:
+            log.warning("the issuer gave no token for a code", error=type(error).__name__)
+            raise SignInFailed("the issuer gave no token for the code: sign in again") from None
+
+    async def _claims(self, token: str) -> dict[str, Any]:
+        assert self._tokens is not None
+        try:
+            await self._tokens.renew()
+            return await self._tokens.claims(token.encode())
+        except InvalidToken as invalid:
+            log.warning("the issuer's token is not valid", error=str(invalid))
+            raise SignInFailed("the issuer's token is not valid") from None
+        except KeysUnavailable as error:
+            raise IssuerUnavailable(str(error)) from None
+
+    async def _known(self) -> _Metadata:
+        """The issuer's metadata. Raises IssuerUnavailable."""
+        if self._metadata is None or self._clock() - self._read_at > METADATA_SECONDS:
+            if self._clock() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
+                raise IssuerUnavailable("the issuer does not answer")
+            try:
+                self._take(await asyncio.to_thread(self._read))
+            except IssuerUnavailable:
+                self._failed_at = self._clock()
+                raise
+        assert self._metadata is not None
+        return self._metadata
+
+    def _read(self) -> _Metadata:
+        issuer = self._settings.issuer
+        try:
+            body = fetch_url(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+            found = msgspec.json.decode(body, type=_Metadata)
+        except (OSError, ValueError) as error:
+            log.warning("the issuer's metadata cannot be read", error=str(error))
+            raise IssuerUnavailable("the issuer does not answer") from None
+        endpoints = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
+        if found.issuer != issuer or not all(map(is_trustworthy, endpoints)):
+            raise IssuerUnavailable("the issuer's metadata are of another issuer, or name endpoints without https")
+        return found
+
+    def _take(self, metadata: _Metadata) -> None:
+        settings = self._settings
+        if self._metadata is None or metadata.jwks_uri != self._metadata.jwks_uri:
+            verified = JwtSettings(
+                issuer=metadata.issuer,
+                audience=settings.client_id,
+                jwks=metadata.jwks_uri,
+                algorithms=settings.algorithms,
+                claim=settings.claim,
+            )
+            self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri), self._clock)
+        self._metadata, self._read_at = metadata, self._clock()

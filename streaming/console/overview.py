@@ -1,0 +1,211 @@
+"""The overview: decisions a second, latency, lag, policies in force, open alerts. Live, by server-sent events.
+
+A stream ends after a minute, and browsers ask for the next: whether its viewer may see it is asked again then.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from policy import to_text
+from streaming.console.alert_pages import row_of
+from streaming.console.alerts import AlertLog, seen_by
+from streaming.console.pages import Pages
+from streaming.console.playground import TITLES
+from streaming.console.pulse import KEPT_SECONDS, Beat, Look, Pulse, quantile
+from streaming.console.reading import from_kafka
+from streaming.console.viewer import Viewer, viewer_of
+from streaming.report.incidents import SEVERITIES
+from streaming.serve.authzen import Read
+from streaming.settings import Settings
+
+EVENT_SECONDS, STREAM_SECONDS = 1.0, 60.0
+MOST_STREAMS = 50
+NOW_SECONDS, CHART_BINS = 10, 60
+OUTCOMES = ("allow", "deny", "error")
+DAY_MS = 24 * 3600 * 1000
+NEWEST = 5  # alerts that are listed
+HEIGHT = 24.0
+
+
+class Overview:
+    """The routes. `respond`: renders a page; `stop`: ends all streams when it is set."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pulse: Pulse,
+        alerts: AlertLog,
+        read: Callable[[], Read | None],
+        pages: Pages,
+        stop: threading.Event,
+    ) -> None:
+        self._settings, self._pulse, self._alerts, self._read = settings, pulse, alerts, read
+        self._pages, self._stop = pages, stop
+        self._streams = 0
+        self._rendered: dict[frozenset[str] | None, tuple[int, str]] = {}
+        self.routes = [Route("/overview", self._page), Route("/overview/events", self._events)]
+
+    def _page(self, request: Request) -> Response:
+        viewer = viewer_of(request)
+        return self._pages.respond("overview.html.j2", here="/overview", viewer=viewer, **self._values(viewer))
+
+    async def _events(self, request: Request) -> Response:
+        viewer = viewer_of(request)
+        if self._streams >= MOST_STREAMS:
+            raise HTTPException(503, "too many overviews are open; load this page again to see its state")
+        headers = {"x-accel-buffering": "no"}
+        return StreamingResponse(self._stream(viewer), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, viewer: Viewer) -> AsyncIterator[str]:
+        self._streams += 1
+        deadline, shown = time.monotonic() + STREAM_SECONDS, -1
+        try:
+            yield "retry: 2000\n\n"
+            while not self._stop.is_set() and time.monotonic() < deadline:
+                if self._pulse.look.number != shown:
+                    shown = self._pulse.look.number
+                    yield _event(await run_in_threadpool(self._part, viewer))
+                await asyncio.sleep(EVENT_SECONDS / 4)
+        finally:
+            self._streams -= 1
+
+    def _part(self, viewer: Viewer) -> str:
+        """What is live, rendered once for all viewers of the same systems."""
+        number = self._pulse.look.number
+        known = self._rendered.get(viewer.systems)
+        if known is not None and known[0] == number:
+            return known[1]
+        text = self._pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer))
+        if len(self._rendered) > MOST_STREAMS:
+            self._rendered.clear()
+        self._rendered[viewer.systems] = number, text
+        return text
+
+    def _values(self, viewer: Viewer) -> dict[str, Any]:
+        look, now = self._pulse.look, time.time_ns() // 1_000_000
+        episodes = seen_by(viewer, self._episodes())
+        recent = [one for one in episodes if one.at > now - DAY_MS]
+        until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
+        by_severity = [(one, sum(1 for e in recent if e.alert.severity == one)) for one in SEVERITIES]
+        return {
+            "look": look,
+            "rows": [_row(system, look) for system in self._settings.systems if viewer.may_see(system)],
+            "is_sample": any(beat.is_sample for beat in look.beats),
+            "minutes": KEPT_SECONDS // 60,
+            "policies": self._policies(viewer, look),
+            "version": self._version(),
+            "instances": [_instance(one) for one in look.instances],
+            "open": sum(1 for one in recent if one.at > until),
+            "severities": [(severity, count) for severity, count in by_severity if count],
+            "newest": [row_of(one) for one in recent[:NEWEST]],
+            "now": to_text(now),
+        }
+
+    def _episodes(self) -> list[Any]:
+        try:
+            return from_kafka(self._alerts.episodes)
+        except HTTPException:  # the page says that Kafka does not answer
+            return []
+
+    def _version(self) -> str:
+        read = self._read()
+        return "" if read is None else read.snapshot.version
+
+    def _policies(self, viewer: Viewer, look: Look) -> list[dict[str, Any]]:
+        read, newest = self._read(), {} if look.status is None else look.status.policies
+        refused = [] if read is None else [one.key.partition("/")[0] for one in read.snapshot.rejected]
+        return [
+            {
+                "title": TITLES.get(system, system),
+                "system": system,
+                "newest": "" if (at := newest.get(topic)) is None else to_text(at),
+                "refused": refused.count(system),
+            }
+            for system, topic in self._settings.topics.policy_topics().items()
+            if viewer.may_see(system)
+        ]
+
+
+def _event(text: str) -> str:
+    """An event whose data are the lines of a text."""
+    data = [f"data: {line}" for line in text.splitlines()]
+    return "\n".join(["event: overview", *data, "", ""])
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A system. `rates`: decisions a second by outcome; `paths`: of the chart, stacked; `most`: a second in it."""
+
+    system: str
+    title: str
+    rates: dict[str, float]
+    median: float | None
+    late: float | None
+    paths: tuple[tuple[str, str], ...] = ()
+    most: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Of all outcomes."""
+        return sum(self.rates.values())
+
+
+def _row(system: str, look: Look) -> _Row:
+    now = look.beats[-1].at if look.beats else 0.0
+    recent = [beat for beat in look.beats if beat.at > now - NOW_SECONDS]
+    rates = {outcome: _rate(recent, system, outcome) for outcome in OUTCOMES}
+    latencies = [late for name, late in look.latencies if name == system]
+    stacks = _stacked([[_rate(beats, system, outcome) for beats in _bins(look.beats, now)] for outcome in OUTCOMES])
+    most = max(stacks[-1], default=0.0)
+    paths = tuple(
+        (outcome, _area(below, above, most))
+        for outcome, below, above in zip(OUTCOMES, ([0.0] * CHART_BINS, *stacks), stacks, strict=False)
+        if most
+    )
+    titles = (system, TITLES.get(system, system), rates)
+    return _Row(*titles, quantile(latencies, 0.5), quantile(latencies, 0.99), paths, most)
+
+
+def _rate(beats: Sequence[Beat], system: str, outcome: str) -> float:
+    seconds = sum(beat.seconds for beat in beats)
+    return sum(beat.counts.get((system, outcome), 0.0) for beat in beats) / seconds if seconds else 0.0
+
+
+def _bins(beats: Sequence[Beat], now: float) -> list[list[Beat]]:
+    """The beats of each step of the chart, oldest first."""
+    step = KEPT_SECONDS / CHART_BINS
+    bins: list[list[Beat]] = [[] for _ in range(CHART_BINS)]
+    for beat in beats:
+        if 0 <= (number := CHART_BINS - 1 - int((now - beat.at) / step)) < CHART_BINS:
+            bins[number].append(beat)
+    return bins
+
+
+def _stacked(series: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Each series on those before it."""
+    stacks: list[list[float]] = []
+    for one in series:
+        stacks.append([value + (stacks[-1][at] if stacks else 0.0) for at, value in enumerate(one)])
+    return stacks
+
+
+def _area(below: Sequence[float], above: Sequence[float], most: float) -> str:
+    """The path of an SVG between two lines."""
+
+    def points(values: Sequence[float]) -> list[str]:
+        return [f"{at} {HEIGHT - HEIGHT * value / most:.1f}" for at, value in enumerate(values)]
+
+    return f"M{' L'.join([*points(above), *reversed(points(below))])}Z"
+
+
+def _instance(one: Any) -> dict[str, str]:
+    return {"name": one.name, "version": one.version, "at": to_text(int(one.at * 1000))}

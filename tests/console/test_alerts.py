@@ -1,0 +1,112 @@
+"""Of which system an alert is, which decides who sees it; and where it leads."""
+
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
+from streaming.console.changes import change_at, has_document, rollback_command
+from streaming.console.changes import seen_by as change_seen_by
+from streaming.console.viewer import EVERYTHING, Viewer
+from streaming.records.change import DocumentChange, PolicyChange, PolicyState
+from streaming.report import Alert
+from streaming.snapshots.logged import ChangeHistory, LoggedChange
+
+TOPICS = {"policies.lenses6": "lenses6", "policies.cdap": "cdap"}
+DECISION = "7V5yL0WvQ2aS0yQmHhV1Pw-0-17"
+
+
+def _episode(kind: str = "denial-burst", *evidence: Any, subject: Any = "user:dana") -> Episode:
+    alert = Alert(kind, "a", "high", "2026-11-21T10:00:00Z", subject, "m", list(evidence))
+    return Episode(alert, 2, 1, system_of(alert, TOPICS))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "system"),
+    [
+        ([{"system": "lenses6", "count": 1}, {"what": "x"}], "lenses6"),
+        ([{"document": "cdap/Grant/g", "topic": "policies.cdap", "offset": 1}], "cdap"),
+        ([{"topic": "policies.lenses6", "offset": 1}], "lenses6"),
+        ([{"document": "cdap/Grant/g"}, {"documents": ["cdap/Grant/g", "lenses6/Role/r"]}], ""),
+        ([{"document": "cdap/Grant/g", "causes": ["lenses6/Role/r"]}], ""),
+        ([{"system": "cdap"}, {"topic": "requests", "offset": 1}], ""),
+        ([{"system": 7}, "text", None], ""),
+        ([], ""),
+    ],
+)
+def test_an_alert_is_of_a_system_if_all_that_it_names_is(evidence: list[Any], system: str) -> None:
+    assert _episode("privilege-escalation", *evidence).system == system
+
+
+def test_what_is_of_no_system_is_for_those_who_see_all() -> None:
+    episodes = [_episode("policy-stale"), _episode("denial-burst", {"system": "cdap"})]
+    assert seen_by(EVERYTHING, episodes) == episodes
+    assert seen_by(Viewer("a", frozenset({"cdap"})), episodes) == episodes[1:]
+    assert seen_by(Viewer("a", frozenset()), episodes) == []
+
+
+def test_an_episode_leads_to_the_decisions_around_it() -> None:
+    extent = {"system": "lenses6", "count": 2, "first": "2026-11-21T10:00:00Z", "last": "2026-11-21T10:01:00Z"}
+    fields = parse_qs(urlsplit(decisions_behind(_episode("denial-burst", extent))).query)
+    assert fields == {
+        "subject": ["user:dana"],
+        "system": ["lenses6"],
+        "outcome": ["deny"],
+        "since": ["2026-11-21T09:55:00.000Z"],
+        "until": ["2026-11-21T10:02:00.000Z"],
+    }
+    assert "outcome" not in decisions_behind(_episode("unauthorized-access", extent))
+    for none in (
+        _episode("answer-stale", extent),
+        _episode("denial-burst", {**extent, "first": "yesterday"}),
+        _episode("denial-burst", {**extent, "last": None}),
+        _episode("denial-burst"),
+        _episode("denial-burst", extent, subject={"a": 1}),
+    ):
+        assert decisions_behind(none) == ""
+
+
+def test_evidence_leads_to_the_decision_and_the_record_that_it_names() -> None:
+    what = {"time": "2026-11-21T10:00:00Z", "what": f"x: answered allow, decided deny (decision {DECISION})"}
+    named, record, other = pieces(
+        _episode("answer-contradicted", what, {"topic": "policies.cdap", "offset": 3}, {"offset": "3", "topic": 4})
+    )
+    assert named.decision_address == f"/decisions/{DECISION}"
+    assert (record.topic, record.offset) == ("policies.cdap", 3)
+    assert (other.topic, other.offset, other.decision) == ("", -1, "")
+
+
+def _change(system: str, offset: int, name: str = "changes-1") -> LoggedChange:
+    documents = (DocumentChange(f"{system}/Role/r", "changed", offset),)
+    state = PolicyState({})
+    part = PolicyChange(
+        id="x", system=system, time="2026-11-21T10:00:00Z", before=state, after=state, documents=documents,
+        documents_count=1,
+    )  # fmt: skip
+    return LoggedChange("x", [part], [], name)
+
+
+def test_a_record_of_a_policy_topic_is_of_one_change() -> None:
+    history = ChangeHistory([_change("lenses6", 3, "a"), _change("cdap", 3, "b")])
+    topics = {system: topic for topic, system in TOPICS.items()}
+    found = [change_at(history, topics, topic, 3) for topic in (*TOPICS, "other")]
+    assert [None if one is None else one.name for one in found] == ["a", "b", None]
+    assert change_at(history, topics, "policies.cdap", 4) is None
+
+
+def test_a_viewer_sees_its_part_of_a_change() -> None:
+    both = LoggedChange("x", [*_change("lenses6", 1).parts, *_change("cdap", 2).parts], [], "a")
+    seen = change_seen_by(Viewer("a", frozenset({"cdap"})), both)
+    assert seen is not None
+    assert [one.key for one in seen.documents] == ["cdap/Role/r"]
+    assert change_seen_by(Viewer("a", frozenset({"streamsets"})), both) is None
+    assert (has_document(both, "Role/r"), has_document(both, "cdap/Role/r"), has_document(both, "r")) == (
+        *(True, True),
+        False,
+    )
+
+
+def test_the_command_that_undoes_a_change_is_one_word_of_a_shell() -> None:
+    assert rollback_command(_change("cdap", 1, "changes-1")) == "lockkeeper policy rollback changes-1"
+    assert rollback_command(_change("cdap", 1, "a'; rm -rf /")).endswith("""'a'"'"'; rm -rf /'""")

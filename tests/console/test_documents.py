@@ -1,0 +1,80 @@
+"""What a change made of documents, line by line; what is too long to be compared says so."""
+
+import json
+from typing import Any
+
+from streaming.console import documents
+from streaming.console.documents import MOST_DIFF_LINES, MOST_DOCUMENTS, MOST_LINES, DocumentDiff, diffs_of
+from streaming.records.change import DocumentChange, PolicyChange, PolicyState
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.documents import DocumentRecord
+
+SYSTEM = "lenses6"
+SETTINGS = Settings()
+TOPIC = SETTINGS.topics.policy_topics()[SYSTEM]
+
+
+def _log(*values: Any) -> DocumentLog:
+    """A log with a version of one document at each offset; None deletes it."""
+    log = DocumentLog(SETTINGS.topics, 1 << 20, 0)
+    for offset, value in enumerate(values):
+        text = value if isinstance(value, bytes) else b"" if value is None else json.dumps(value).encode()
+        log.add(DocumentRecord(TOPIC, b"Role/r", text, offset, offset))
+    log.read_to({(TOPIC, 0): len(values)})
+    return log
+
+
+def _role(*actions: str) -> dict[str, Any]:
+    statement = {"effect": "allow", "action": list(actions), "resource": "*"}
+    return {"kind": "Role", "name": "r", "spec": {"statements": [statement]}}
+
+
+def _change(before: int, *documents: DocumentChange) -> PolicyChange:
+    states = (PolicyState({TOPIC: {"0": offset}}) for offset in (before, 9))
+    named = dict(zip(("before", "after"), states, strict=True))
+    count = len(documents)
+    return PolicyChange(id="x", system=SYSTEM, time="", documents=documents, documents_count=count, **named)
+
+
+def _diff(log: DocumentLog, before: int, offset: int) -> DocumentDiff:
+    [found] = diffs_of(log, TOPIC, _change(before, DocumentChange(f"{SYSTEM}/Role/r", "changed", offset)))
+    return found
+
+
+def _signed(found: DocumentDiff, sign: str) -> list[str]:
+    return [line.strip() for mark, line in found.lines if mark == sign]
+
+
+def test_lines_that_came_and_went_are_signed() -> None:
+    log = _log(_role("a", "b"), _role("a", "c"), _role("a", "c", "d"))
+    changed = _diff(log, 0, 1)
+    assert (_signed(changed, "+"), _signed(changed, "-")) == (["- c"], ["- b"])
+    over_both = _diff(log, 0, 2)
+    assert (_signed(over_both, "+"), _signed(over_both, "-")) == (["- c", "- d"], ["- b"])
+
+
+def test_a_document_that_is_new_or_deleted_is_signed_as_a_whole() -> None:
+    log = _log(_role("a"), None)
+    assert {sign for sign, _ in _diff(log, -1, 0).lines} == {"+", "@"}
+    assert {sign for sign, _ in _diff(log, 0, 1).lines} == {"-", "@"}
+
+
+def test_what_cannot_be_compared_says_why() -> None:
+    log = _log(_role("a"), _role(*(f"a{number}" for number in range(MOST_LINES))), b"\xff")
+    assert "longer than" in _diff(log, 0, 1).why
+    assert "compaction" in _diff(log, 0, 7).why
+    assert "cannot be read" in _diff(log, 0, 2).why
+    long = _log(_role("a"), _role(*(f"a{number}" for number in range(MOST_DIFF_LINES + 50))))
+    found = _diff(long, 0, 1)
+    assert (len(found.lines), found.why.endswith("more lines")) == (MOST_DIFF_LINES, True)
+    several = [DocumentChange(f"{SYSTEM}/Role/{number}", "changed", number) for number in range(MOST_DOCUMENTS + 1)]
+    assert list(diffs_of(log, TOPIC, _change(0, *several)))[-1].why.startswith("only the first")
+
+
+def test_comparing_is_bounded_whatever_the_lines_are() -> None:
+    """Lines that repeat are the slow ones of difflib."""
+    same = [f"a{number % 3}" for number in range(MOST_LINES - 10)]
+    found = _diff(_log(_role(*same), _role(*reversed(same))), 0, 1)
+    assert documents.MOST_LINES <= 2000
+    assert found.lines
