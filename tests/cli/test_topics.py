@@ -203,7 +203,7 @@ def test_topics_are_as_large_as_the_configured_limits(admin: AdminClient, names:
     create_topics(admin, names)
     larger = {problem.topic for problem in check_topics(admin, names, Sizes(record_out=8 << 20, document=2 << 20))}
     dead_letters = {dead_letters_of(topic) for topic in (*names.requests, *names.audit)}
-    outputs = {names.decisions, names.verdicts, names.alerts, names.changes}
+    outputs = {names.decisions, names.verdicts, names.alerts, names.changes, names.access_changes}
     assert larger == {*outputs, names.history, *dead_letters}
 
 
