@@ -72,7 +72,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
     """
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.asking))
-    outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
+    outputs = (topics.alerts, topics.changes, topics.access_changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = AclResource("group", job), DESCRIBE
@@ -83,7 +83,12 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
         f"{job}-client": [*requesting, (_groups(f"{job}-client"), READ)],
-        f"{job}-service": [*requesting, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
+        f"{job}-service": [
+            *requesting,
+            (_groups(f"{job}-service"), READ),
+            *_on(topics.audit, WRITE),
+            *_on([topics.access_changes], READ),
+        ],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
             *_on((*outputs, *topics.asking, *documents), READ),
@@ -133,8 +138,8 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
 def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
     """What decisions rest on, and by which policies they were made; of audit events no more than how many wait."""
     topics = settings.topics
-    read = (topics.decisions, topics.changes, *topics.requests, *map(dead_letters_of, topics.requests))
-    yield from _on(read, READ)
+    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
+    yield from _on((*topics.requests, *answers, topics.changes, topics.access_changes), READ)
     yield from _on(documents, READ, CHECK)
     yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
     yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE
@@ -151,7 +156,7 @@ def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
     inputs = topics.inputs
-    said = (topics.history, topics.alerts, topics.changes)
+    said = (topics.history, topics.alerts, topics.changes, topics.access_changes)
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
     yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE

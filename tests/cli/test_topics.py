@@ -37,7 +37,10 @@ GOOD_POLICY_TOPIC = {
 def test_the_default_names_are_those_of_the_contract() -> None:
     names = {spec.name for spec in topic_specs(TopicNames())}
     policies = {f"authz.policies.{system}.v1" for system in DEFAULT_SYSTEMS}
-    events = {f"authz.{name}.v1" for name in ("requests", "audit", "decisions", "verdicts", "alerts", "changes")}
+    events = {
+        f"authz.{name}.v1"
+        for name in ("requests", "audit", "decisions", "verdicts", "alerts", "changes", "access-changes")
+    }
     dead_letters = {"authz.requests.v1.dlq", "authz.audit.v1.dlq"}
     assert names == {*policies, *events, *dead_letters, "authz.facts.v1", "authz.history.v1"}
 

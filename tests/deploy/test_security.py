@@ -20,7 +20,10 @@ WRITERS = {
     NAMES.facts: {JOB, f"{JOB}-facts"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
-    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
+    **{
+        topic: {JOB}
+        for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.access_changes, NAMES.verdicts, NAMES.history)
+    },
     **{f"{topic}.dlq": {JOB} for topic in (NAMES.requests[0], NAMES.audit[0])},
 }
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
@@ -44,7 +47,7 @@ def _may(operation: str, type_: str, name: str) -> set[str]:
 def test_the_writers_of_each_topic_are_those_of_the_table() -> None:
     assert {topic: _may("Write", "topic", topic) for topic in WRITERS} == WRITERS
     assert WRITERS.keys() == {spec.name for spec in topic_specs(NAMES)}
-    rows = dict(re.findall(r"^\| `([\w.<>]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.<>-]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
     documented = {
         topic.replace("<system>", system): {
             user.replace("<system>", system) for user in re.findall(r"`([^`]+)`", users)
