@@ -11,7 +11,7 @@ import msgspec
 
 from streaming.kafka.permissions import CLIENT_GROUP, Permission
 from streaming.kafka.publish import transactional_id
-from streaming.settings import Settings, monitor_settings
+from streaming.settings import Settings, access_changes_settings, monitor_settings
 from streaming.topics import Sizes, TopicSpec, dead_letters_of, topic_specs
 
 API = "kafka.strimzi.io/v1"
@@ -98,6 +98,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
         ],
         f"{job}-analyst": [*_of_an_analyst(settings, documents), seeing],
         f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
+        access_changes_settings(settings).job_name: _of_access_changes(settings, documents),
         f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
@@ -156,7 +157,7 @@ def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
     inputs = topics.inputs
-    said = (topics.history, topics.alerts, topics.changes, topics.access_changes)
+    said = (topics.history, topics.alerts, topics.changes)
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
     yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE
@@ -172,6 +173,16 @@ def _of_the_monitor(settings: Settings) -> Iterator[Right]:
     yield from _under(monitor_settings(settings).job_name)
     yield from _on(read, READ)
     yield from _on((topics.facts, topics.alerts), WRITE)
+
+
+def _of_access_changes(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
+    """What `lockkeeper access-changes` joins and follows. It reads under its own name, and commits offsets for it."""
+    topics, name = settings.topics, access_changes_settings(settings).job_name
+    yield _transactions(name), WRITE
+    yield AclResource("group", name), READ
+    yield from _on((topics.decisions, *topics.asking), READ)
+    yield from _on(documents, READ, CHECK)
+    yield from _on([topics.access_changes], WRITE)
 
 
 def _under(name: str) -> list[Right]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import Phase, given, settings
 
-from policy import CLAIMS, DocumentStore, Key, Snapshot, all_systems, identify
+from policy import CLAIMS, DocumentStore, Key, Snapshot, all_systems, decide, identify
 from policy.analysis import Affected, Answer, Edit, FactDocuments, Turned, affected_by, question_of, refused, said
 from policy.core.request import Request, parse_request
 from policy.evaluation import reference
@@ -150,12 +150,25 @@ class Log:
             at = min(at + chance.choice((0, 0, 1, 1, 2)), END - 1)
             self.steps.append(documents.step(at))
             self._parts.append(documents.parts())
-        self._pool = [chance.choice(requests_of_system(chance.choice(SYSTEMS))) for _ in range(questions)]
+        self._pool = self._questions(questions)
         self._outcomes: dict[tuple[bytes, int, int], str] = {}
         self.asked = sorted((self._ask() for _ in range(decisions)), key=lambda one: one.decided.at)
         for _ in range(decisions // 3):  # partitions are read one further than the other
             here = chance.randrange(len(self.asked) - 1)
             self.asked[here], self.asked[here + 1] = self.asked[here + 1], self.asked[here]
+
+    def _questions(self, count: int) -> list[dict[str, Any]]:
+        """Mostly such as the changes turn: of others there are very many."""
+        chance, moments = self.chance, (MOMENT, (MOMENT + END) // 2, END)
+        snapshots = [self.in_force(steps).snapshot for steps in range(len(self.steps) + 1)]
+        asked = [request for system in SYSTEMS for request in chance.sample(requests_of_system(system), 80)]
+        turning = [
+            one
+            for one in asked
+            if len({decide(snapshot, {**one, "time": at}).outcome for snapshot in snapshots for at in moments}) > 1
+        ]
+        chance.shuffle(turning)
+        return [*turning[: count - count // 4], *chance.sample(asked, max(count - len(turning), count // 4))]
 
     def in_force(self, steps: int) -> InForce:
         """After so many changes."""
@@ -165,8 +178,8 @@ class Log:
         """A decision at a moment: it has seen all that came before its request, and perhaps some that came later."""
         chance, at = self.chance, self.chance.randrange(MOMENT, END)
         least = sum(step.change.at <= at for step in self.steps)
-        policies, facts = (min(len(self.steps), least + chance.choice((0, 0, 0, 1, 2))) for _ in range(2))
-        if chance.random() < 0.7:
+        policies, facts = (min(len(self.steps), least + chance.choice((0, 0, 1, 2, 4))) for _ in range(2))
+        if chance.random() < 0.5:
             facts = policies
         request = chance.choice(self._pool)
         parsed = parse_request({**request, "time": None})

@@ -11,7 +11,7 @@ from streaming.records.access_change import AccessChange
 from tests.access_changes.simulated import END, MOMENT, TOPICS, Log, seen_steps, shown
 from tests.examples import examples
 
-LOGS, LONG = 25, 300
+LOGS, LONG = 6, 300
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -73,7 +73,7 @@ class Reader:
 
 def check(seed: int, restarts: bool) -> tuple[int, int]:
     """One log, read in one order: how many were reported, and how often the reader began again."""
-    log = Log(seed, changes=12, decisions=60, questions=40)
+    log = Log(seed, changes=25, decisions=120, questions=40)
     reader = Reader(log, random.Random(seed))
     reader.run(restarts)
     lacked, turned = log.expected()

@@ -18,12 +18,10 @@ USERS = rights_by_user(SETTINGS)
 WRITERS = {
     **{topic: {f"{JOB}-policies-{system}"} for system, topic in NAMES.policy_topics().items()},
     NAMES.facts: {JOB, f"{JOB}-facts"},
+    NAMES.access_changes: {f"{JOB}-access-changes"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
-    **{
-        topic: {JOB}
-        for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.access_changes, NAMES.verdicts, NAMES.history)
-    },
+    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
     **{f"{topic}.dlq": {JOB} for topic in (NAMES.requests[0], NAMES.audit[0])},
 }
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
@@ -63,6 +61,8 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
         assert _may("Read", "group", name) == {JOB}
         assert _may("Write", "transactionalId", name) == {JOB}
     assert _may("Write", "transactionalId", f"{JOB}/authz.requests.v1/0") == {JOB}
+    watcher = f"{JOB}-access-changes"
+    assert _may("Read", "group", watcher) == _may("Write", "transactionalId", watcher) == {watcher}
     for system in SETTINGS.systems:
         owner = f"{JOB}-policies-{system}"
         assert _may("Write", "transactionalId", owner) == {owner}
@@ -114,7 +114,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     """That they can run them is tested in test_access."""
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
-    asks = {"run", "request", "serve", "tail", "report", "verify", "topics check"}
+    asks = {"access-changes", "run", "request", "serve", "tail", "report", "verify", "topics check"}
     asks |= {"decisions", "explain", "who-can", "what-can", "doctor", "status"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in VERBS}
 
