@@ -124,6 +124,8 @@ class Following:
                 continue
             if self._has_seen(decided, state):
                 newest = state.number if newest is None else newest
+                if newest == state.number and decided.at < state.at:
+                    return newest, False  # what has ended by then, it may have taken for granted
                 if self._has_seen_offsets(decided, state) and decided.at >= state.at:
                     return (later if newest == state.number else newest), True
             elif newest is None:

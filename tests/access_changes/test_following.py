@@ -5,11 +5,13 @@ from collections import Counter
 
 import pytest
 
-from policy import to_ms
-from streaming.access_changes.following import Following
+from policy import compile_documents, to_ms
+from policy.analysis import Answer, affected_by
+from streaming.access_changes.following import Change, Decided, Following, InForce
 from streaming.records.access_change import AccessChange
 from tests.access_changes.simulated import END, MOMENT, TOPICS, Log, seen_steps, shown
 from tests.examples import examples
+from tests.policy.test_questions import ASKED, MEMBER, ROLE, changed
 
 LOGS, LONG = 6, 300
 DAY_MS = 24 * 3600 * 1000
@@ -94,6 +96,17 @@ def test_what_is_reported_is_what_the_reference_evaluator_computes(restarts: boo
     found = [check(seed, restarts) for seed in range(examples(LOGS))]
     assert sum(reported for reported, _ in found) > 0
     assert (sum(count for _, count in found) > 0) == restarts
+
+
+def test_what_had_ended_when_it_was_published_is_compared_with_the_answer_of_an_earlier_request() -> None:
+    topic = TOPICS.policy_topics()["lenses6"]
+    old = InForce(compile_documents([ROLE]), {topic: {"0": 0}}, -1)
+    change = changed([ROLE], [{**MEMBER, "valid_until": 8}])
+    new = InForce(change.after, {topic: {"0": 1}}, -1)
+    following = Following(TOPICS, old, 0, 10, DAY_MS)
+    following.change(Change(topic, 1, 11, frozenset({"lenses6"})), [affected_by("lenses6", change.edits)], new)
+    [found] = following.remember(Decided(ASKED, 6, new.policy_offsets, -1, Answer("allow")))
+    assert (found.before.outcome, found.after.outcome, to_ms(found.time)) == ("allow", "deny", 11)
 
 
 @pytest.mark.long
