@@ -74,7 +74,7 @@ test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those wi
 # The properties that compare the evaluators with the reference: with more examples than `make test` has time for.
 PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/policy/test_threads.py \
   tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
-  tests/stream/test_prepared_verdicts.py
+  tests/stream/test_prepared_verdicts.py tests/stream/test_known_answers.py
 
 # Long tests break things and wait for what follows, within bounds of time that a machine with four of them may exceed.
 ALONE = $(BIN)/pytest -n0 -m long --timeout=900 --last-failed --last-failed-no-failures none

@@ -2,7 +2,7 @@
 
 from policy.core.caching import BUDGET, HELD_BYTES, Cache, weight_of
 from policy.core.facts import Lookup
-from policy.evaluation.answers import FIRST, ID, Answer, AnswerCache, PolicySets
+from policy.evaluation.answers import FIRST, ID, Answer, AnswerCache, ByState, CachedQuery, PolicySets, State, States
 
 __all__ = [
     "BUDGET",
@@ -11,8 +11,12 @@ __all__ = [
     "ID",
     "Answer",
     "AnswerCache",
+    "ByState",
     "Cache",
+    "CachedQuery",
     "Lookup",
     "PolicySets",
+    "State",
+    "States",
     "weight_of",
 ]

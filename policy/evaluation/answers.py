@@ -71,23 +71,31 @@ class States:
     """Ids of resources, each with the state of the trie to which its name leads."""
 
     def __init__(self, policy_set: PolicySet, objects: ObjectOf) -> None:
-        self._index, self._name_of, self._has_levels = policy_set.index, objects.name, objects.has_levels
+        self._index, self._name_of = policy_set.index, objects.name
+        self.has_levels, self.scope = objects.has_levels, objects.scope
         self.by_id: Cache[str, State] = Cache()
         self._by_head: Cache[str, State] = Cache()  # ids that begin alike are read once, up to their last slash
 
     def find(self, id_: str) -> State:
         """The state for an id that is not among them. Raises Unanswerable for an invalid one."""
-        if not (simple := is_simple(id_)):
-            check_resource(id_)
-        head, slash, last = id_.rpartition("/") if simple and self._has_levels else ("", "", "")
-        if not (slash and last):
+        check_resource(id_)
+        branch = self.branch(id_) if is_simple(id_) else None
+        if branch is None:
             return self.put(id_, self._index.state(self._name_of(id_)))
+        head, before = branch
+        return self.put(id_, before.next(id_[len(head) :]))
+
+    def branch(self, id_: str) -> tuple[str, State] | None:
+        """What stands before the last part of a simple id, and the state to which that leads; None: it has one part."""
+        head = id_[: id_.rfind("/") + 1] if self.has_levels else ""
+        if len(head) == len(id_) or (self.has_levels and not head):
+            return None
         before = self._by_head.get(head)
         if before is None:
-            before = self._index.state(self._name_of(f"{head}/x")[:-1])
+            before = self._index.state(self._name_of(f"{head}x")[:-1])
             if len(head) <= ID_BYTES:
                 self._by_head.hold(head, before, len(head))
-        return self.put(id_, before.next(last))
+        return head, before
 
     def put(self, id_: str, state: State) -> State:
         """Keep the state for an id."""
@@ -100,6 +108,8 @@ class CachedQuery(Generic[Rendered]):
     """The answers to one content. ``weight``: the bytes that the budget counts for it."""
 
     __slots__ = ("basis", "only", "weight")
+
+    for_any_id = False
 
     def __init__(self, basis: Basis, only: Answer[Rendered] | None) -> None:
         self.basis, self.only, self.weight = basis, only, 0
@@ -120,6 +130,8 @@ class AnyId(CachedQuery[Rendered]):
 
     __slots__ = ()
 
+    for_any_id = True
+
     def answer(self, id_: str) -> Answer[Rendered]:
         """The answer for any id. Raises Unanswerable for an invalid one."""
         check_resource(id_)
@@ -129,7 +141,7 @@ class AnyId(CachedQuery[Rendered]):
 class ByState(CachedQuery[Rendered]):
     """An answer for each state. The query needs one permission check, whose object is the resource."""
 
-    __slots__ = ("_answers", "_check", "_effective", "_render", "_request", "_resolved", "_states")
+    __slots__ = ("_answers", "_check", "_effective", "_render", "_request", "_resolved", "states")
 
     def __init__(
         self,
@@ -141,15 +153,19 @@ class ByState(CachedQuery[Rendered]):
         render: Render[Rendered],
     ) -> None:
         super().__init__(basis, None)
-        self._states, self._resolved, self._check = states, resolved, check
+        self.states, self._resolved, self._check = states, resolved, check
         self._request, self._render = request, render
         self._effective = resolved.effective_principals.permissions(check.permission)
         self._answers: dict[State | int, Answer[Rendered]] = {}
 
     def answer(self, id_: str) -> Answer[Rendered]:
         """The answer for any id. Raises Unanswerable for an invalid one."""
-        state = self._states.by_id.get(id_) or self._states.find(id_)
+        state = self.states.by_id.get(id_) or self.states.find(id_)
         return self._answers.get(state) or self.work_out(state)
+
+    def state(self, id_: str) -> State:
+        """The state to which an id leads."""
+        return self.states.by_id.get(id_) or self.states.find(id_)
 
     def work_out(self, state: State) -> Answer[Rendered]:
         """The answer for a state that has none yet."""
@@ -229,6 +245,10 @@ class AnswerCache(Generic[Rendered]):
             return query.answer(id_)
         except Exception:  # an invalid id: `add` answers it
             return None
+
+    def kept(self, content: bytes, id_: str) -> CachedQuery[Rendered] | None:
+        """The query by which a request was just answered, if it is kept."""
+        return self._queries.get(content) or self._queries.get((content, id_))
 
     def _recall(self, *keys: Hashable) -> CachedQuery[Rendered] | None:
         for key in keys:

@@ -4,9 +4,10 @@ Patterns are filed in a tree, part by part; a name is looked up by walking all b
 that leads is noted as a `TrieState`, so that names that are matched alike are walked with one look-up for each part.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
 
@@ -19,6 +20,18 @@ TEXT_KNOWN = 64  # characters: clients choose the texts
 HELD = 200_000  # places, and values in tuples of their own, of which an index forgets all when there are more
 
 Value = TypeVar("Value")
+
+_numbers = itertools.count()
+
+
+class Exits(NamedTuple):
+    """How names go on from a state. ``texts``: that patterns have next, each by itself; any other goes on by the
+    ``prefixes`` of its own among these. ``final``: all go on alike.
+    """
+
+    final: bool
+    texts: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
 
 
 class _Node(Generic[Value]):
@@ -209,10 +222,11 @@ class TrieState(Generic[Value]):
     """Where a name leads to in an index: names that the same patterns match lead to the very same place.
 
     ``values``: what is filed under the patterns that match a name ending here; ``final``: longer names lead to it too.
-    States are created when names are looked up, and never more than the patterns distinguish.
+    States are created when names are looked up, and never more than the patterns distinguish. ``number``: its own in
+    this process.
     """
 
-    __slots__ = ("_distinct", "_index", "_known", "_nodes", "_past", "final", "values")
+    __slots__ = ("_distinct", "_index", "_known", "_nodes", "_past", "final", "number", "values")
 
     def __init__(
         self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
@@ -227,7 +241,7 @@ class TrieState(Generic[Value]):
                 closed += node.closed
             if node.exact or node.wild is not None:
                 final = False
-        self._index, self._nodes = index, nodes
+        self._index, self._nodes, self.number = index, nodes, next(_numbers)
         self._past = (*past, *opened) if opened else past
         self.values = (*self._past, *closed) if closed else self._past
         index.held += 1 + (len(self._past) if opened else 0) + (len(self.values) if closed else 0)
@@ -283,6 +297,18 @@ class TrieState(Generic[Value]):
         if is_named or (len(self._known) < TEXTS_KNOWN and self._index.may_know(text)):
             self._known[text] = place
         return place
+
+    def exits(self, most: int) -> Exits | None:
+        """How names go on from here; None: in more ways than ``most``, or also by globs."""
+        if self.final:
+            return Exits(True)
+        wilds = [node.wild for node in self._nodes if node.wild is not None]
+        if any(wild.globs for wild in wilds):
+            return None
+        if sum(len(node.exact) for node in self._nodes) + sum(len(wild.prefixes) for wild in wilds) > most:
+            return None
+        texts = {text for node in self._nodes for text in node.exact}
+        return Exits(False, tuple(texts), tuple({prefix for wild in wilds for prefix in wild.prefixes}))
 
     def _of(self, nodes: list[_Node[Value]]) -> "TrieState[Value]":
         """Nodes live as long as the index: their ids name them."""

@@ -22,15 +22,20 @@ import scala.reflect.ClassTag;
 final class DecidedPartitions extends RDD {
     private final transient PartitionRange[] ranges;
     private final WriterSettings settings;
+    private final UndecidedRows rows;
+    private final KnownTask known;
     private final ClassTag tag;
 
-    DecidedPartitions(RDD rows, PartitionRange[] ranges, WriterSettings settings) {
+    /** workers: make of the rows what is decided. */
+    DecidedPartitions(RDD workers, UndecidedRows rows, PartitionRange[] ranges, WriterSettings settings, KnownTask known) {
         super(
-            rows.sparkContext(),
-            CollectionConverters.asScala(Collections.singletonList(new ReadBy(rows, ranges))).toSeq(),
+            workers.sparkContext(),
+            CollectionConverters.asScala(Collections.singletonList(new ReadBy(workers, ranges))).toSeq(),
             scala.reflect.ClassTag$.MODULE$.apply(byte[].class));
         this.ranges = ranges;
         this.settings = settings;
+        this.rows = rows;
+        this.known = known;
         this.tag = scala.reflect.ClassTag$.MODULE$.apply(byte[].class);
     }
 
@@ -68,7 +73,7 @@ final class DecidedPartitions extends RDD {
     }
 
     public scala.collection.Iterator compute(Partition split, TaskContext context) {
-        byte[] result = new PartitionTask(settings, (PartitionRange) split).run(parent(0, tag), context);
+        byte[] result = new PartitionTask(settings, (PartitionRange) split, known).run(rows, parent(0, tag), context);
         return CollectionConverters.asScala(Collections.singletonList(result).iterator());
     }
 }

@@ -1,5 +1,6 @@
 package lockkeeper;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.api.python.SimplePythonFunction;
@@ -40,7 +41,10 @@ public final class Evaluation {
     /** The plan that runs the pickled function over the records. */
     public SparkPlan plan(Dataset records, byte[] function, List broadcasts) {
         SparkSession.setActiveSession(records.sparkSession());
-        SparkPlan scan = scan(records);
+        return workers(scan(records), function, broadcasts);
+    }
+
+    private SparkPlan workers(SparkPlan scan, byte[] function, List broadcasts) {
         SimplePythonFunction python = new SimplePythonFunction(
             function, template.envVars(), template.pythonIncludes(), template.pythonExec(), template.pythonVer(),
             broadcasts, template.accumulator());
@@ -61,11 +65,29 @@ public final class Evaluation {
             batch.stream());
     }
 
-    /** Runs a plan over the input partitions in the lines, which are as PartitionRange reads them; see PartitionTask. */
-    public static byte[][] decide(SparkPlan plan, WriterSettings settings, String lines) {
-        RDD rows = plan.execute();
-        byte[][] results = (byte[][]) new DecidedPartitions(rows, DecidedPartitions.ranges(rows, lines), settings).collect();
+    /**
+     * Decides the input partitions in the lines, which are as PartitionRange reads them: by the answers that are known, if a
+     * task says how, else by the pickled function; see PartitionTask.
+     */
+    public byte[][] decide(
+            Dataset records, byte[] function, List broadcasts, WriterSettings settings, String lines, byte[] known)
+            throws IOException {
+        SparkSession.setActiveSession(records.sparkSession());
+        SparkPlan scan = scan(records);
+        UndecidedRows undecided = new UndecidedRows(rows(records, scan));
+        SparkPlan plan = new RDDScanExec(
+            scan.output(), undecided, "undecided", scan.outputPartitioning(), scan.outputOrdering(), Option.empty());
+        RDD workers = workers(plan, function, broadcasts).execute();
+        KnownTask task = known == null ? null : KnownTask.read(settings.instance, known);
+        PartitionRange[] ranges = DecidedPartitions.ranges(workers, lines);
+        byte[][] results = (byte[][]) new DecidedPartitions(workers, undecided, ranges, settings, task).collect();
         return new byte[][] {PartitionResult.together(results)};
+    }
+
+    /** Of a micro-batch as Spark has them: its scan would copy each. */
+    private static RDD rows(Dataset records, SparkPlan scan) {
+        LogicalPlan plan = records.queryExecution().analyzed();
+        return plan instanceof LogicalRDD ? ((LogicalRDD) plan).rdd() : scan.execute();
     }
 
     /** Runs a plan of binary columns. The rows: each an array of its cells, null where a cell is. */

@@ -156,7 +156,7 @@ final class CommitCall implements Callable {
 
     private byte[] result(int status, long offset, String error, long millis) {
         return PartitionResult.encode(
-            line.range, status, offset, line.attempt, error, new long[] {millis}, Collections.EMPTY_LIST);
+            line.range, status, offset, line.attempt, error, new long[] {millis}, Collections.EMPTY_LIST, "");
     }
 }
 

@@ -97,12 +97,15 @@ final class PartitionProducer {
         return attempt;
     }
 
-    /** Sends what a task made of an Arrow batch, if it is this task that writes: Spark may have begun another attempt. */
-    synchronized void send(long by, List batches) {
+    /**
+     * Sends what a task has of input records before an offset, if it is this task that writes: Spark may have begun another
+     * attempt.
+     */
+    synchronized void send(long by, List boxes, long end) {
         if (by != attempt) {
             throw new ProducerFencedException("another attempt of the task writes " + partition);
         }
-        ColumnarBatch.send(producer, batches);
+        Outboxes.send(producer, boxes, end);
     }
 
     /**

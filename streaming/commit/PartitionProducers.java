@@ -75,5 +75,6 @@ public final class PartitionProducers {
             }
         }
         Executors.close(instance);
+        KnownTask.forget(instance);
     }
 }

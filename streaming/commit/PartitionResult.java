@@ -19,11 +19,12 @@ public final class PartitionResult {
     private PartitionResult() { }
 
     static byte[] encode(
-            PartitionRange range, int status, long offset, long attempt, String error, long[] millis, List sides) {
+            PartitionRange range, int status, long offset, long attempt, String error, long[] millis, List sides,
+            String counted) {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         DataOutputStream out = new DataOutputStream(bytes);
         try {
-            out.writeByte(0x99);
+            out.writeByte(0x9a);
             text(out, range.topic);
             number(out, range.partition);
             number(out, status);
@@ -39,6 +40,7 @@ public final class PartitionResult {
             for (int at = 0; at < sides.size(); at++) {
                 out.write((byte[]) sides.get(at));
             }
+            text(out, counted);
         } catch (IOException impossible) {
             throw new IllegalStateException(impossible);
         }

@@ -16,19 +16,23 @@ import org.apache.spark.sql.catalyst.InternalRow;
 final class PartitionTask {
     private static final int PACKED = 0; // the columns of SCHEMA in streaming/commit/evaluation.py
     private static final int SIDE = 1;
+    private static final int KNOWN = 2;
 
     private final WriterSettings settings;
     private final PartitionRange range;
+    private final KnownTask known;
     private final long began = System.nanoTime();
     private final List sides = new ArrayList();
+    private String counted = ""; // of what was known
     private final long[] millis = new long[2]; // until the producer was there, until all was sent
 
-    PartitionTask(WriterSettings settings, PartitionRange range) {
+    PartitionTask(WriterSettings settings, PartitionRange range, KnownTask known) {
         this.settings = settings;
         this.range = range;
+        this.known = known;
     }
 
-    byte[] run(RDD rows, TaskContext context) {
+    byte[] run(UndecidedRows rows, RDD workers, TaskContext context) {
         PartitionProducer producer = null;
         try {
             producer = PartitionProducers.of(settings, range);
@@ -37,7 +41,7 @@ final class PartitionTask {
                 return result(PartitionResult.MOVED, producer.committed(), PartitionProducer.NONE, "");
             }
             long attempt = producer.begin();
-            sendAll(producer, attempt, rows, context);
+            sendAll(producer, attempt, rows, workers, context);
             millis[1] = since();
             return result(PartitionResult.OK, range.committed, attempt, "");
         } catch (Exception error) {
@@ -50,24 +54,40 @@ final class PartitionTask {
                 throw error instanceof RuntimeException ? (RuntimeException) error : new RuntimeException(error);
             }
             sides.clear();
+            counted = "";
             return result(status, range.committed, PartitionProducer.NONE, Failures.chain(error));
         }
     }
 
-    private void sendAll(PartitionProducer producer, long attempt, RDD rows, TaskContext context) {
-        List batches = new ArrayList();
+    private void sendAll(
+            PartitionProducer producer, long attempt, UndecidedRows rows, RDD workers, TaskContext context) {
         for (Iterator parents = range.parents().iterator(); parents.hasNext();) {
-            scala.collection.Iterator made = rows.iterator((Partition) parents.next(), context);
-            while (made.hasNext()) {
-                InternalRow row = (InternalRow) made.next();
-                if (!row.isNullAt(PACKED)) {
-                    batches.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
-                }
-                if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
-                    sides.add(row.getBinary(SIDE));
-                    producer.send(attempt, batches);
-                    batches = new ArrayList();
-                }
+            Partition parent = (Partition) parents.next();
+            KnownRecords records = new KnownRecords(known, range, rows.all(parent, context));
+            List boxes = new ArrayList();
+            boxes.add(records);
+            while (records.decide()) {
+                producer.send(attempt, boxes, Long.MAX_VALUE);
+            }
+            if (records.hasNext()) { // else no worker is needed
+                sendDecided(producer, attempt, UndecidedRows.decided(workers, parent, context, records), records, boxes);
+            }
+            producer.send(attempt, boxes, records.end());
+            counted = records.sideOutput();
+        }
+    }
+
+    private void sendDecided(
+            PartitionProducer producer, long attempt, scala.collection.Iterator made, KnownRecords records, List boxes) {
+        while (made.hasNext()) {
+            InternalRow row = (InternalRow) made.next();
+            if (!row.isNullAt(PACKED)) {
+                boxes.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
+            }
+            if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
+                sides.add(row.getBinary(SIDE));
+                producer.send(attempt, boxes, records.decided(row.getBinary(KNOWN)));
+                boxes.subList(1, boxes.size()).clear();
             }
         }
     }
@@ -77,6 +97,6 @@ final class PartitionTask {
     }
 
     private byte[] result(int status, long offset, long attempt, String error) {
-        return PartitionResult.encode(range, status, offset, attempt, error, millis, sides);
+        return PartitionResult.encode(range, status, offset, attempt, error, millis, sides, counted);
     }
 }

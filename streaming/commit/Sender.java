@@ -43,7 +43,7 @@ public final class Sender {
 
     /** Sends a columnar batch. Kafka reports what it refuses when the transaction is committed. */
     public void send(byte[] packed) {
-        ColumnarBatch.send(producer, Collections.singletonList(ColumnarBatch.unpack(packed)));
+        Outboxes.send(producer, Collections.singletonList(ColumnarBatch.unpack(packed)), Long.MAX_VALUE);
     }
 
     /**

@@ -4,6 +4,7 @@ See `Evaluation.java` for why not by `DataFrame.mapInArrow`.
 """
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +24,7 @@ POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark h
 CLOSE_SECONDS = 5.0
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What workers run: from Arrow batches of records to ones of `SCHEMA`, of which the last row has the side output."""
+"""What workers run: from Arrow batches of records to ones of `SCHEMA`, whose last row has all but the records."""
 
 
 class Evaluation:
@@ -61,10 +62,12 @@ class Evaluation:
         function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
         return self._java.plan(records._jdf, bytearray(function), broadcasts)
 
-    def decide(self, plan: Any, settings: Any, lines: str) -> Any:
-        """Run a plan of the columns of `SCHEMA`: see `PartitionTask.java`. Raises as `collect`."""
+    def decide(self, records: DataFrame, evaluate: Evaluate, settings: Any, lines: str, known: bytes | None) -> Any:
+        """Decide records: by what is known, else by the workers; see `Evaluation.java`. Raises as `collect`."""
+        function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
         self._await_workers()
-        return self._java.decide(plan, settings, lines)
+        task = None if known is None else bytearray(known)
+        return self._java.decide(records._jdf, bytearray(function), broadcasts, settings, lines, task)
 
     def collect(self, plan: Any) -> Any:
         """The rows of such a plan, in Java. Raises what Spark does, and WorkersFailed."""
@@ -100,8 +103,16 @@ class Evaluation:
 
 
 # As a text it would be parsed, in Java, with every batch.
-SCHEMA = StructType([StructField("packed", BinaryType()), StructField("side", BinaryType())])
-PACKED, SIDE = range(2)
+SCHEMA = StructType([StructField(name, BinaryType()) for name in ("packed", "side", "known")])
+PACKED, SIDE, KNOWN = range(3)
+"""Packed records; a side output; up to where it is decided, and what Java is to know: see `known_cell`."""
+
+_ENDED = struct.Struct("<q?")
+
+
+def known_cell(decided: "Decided", lessons: bytes = b"") -> bytes:
+    """What Java is to know of an Arrow batch, as `KnownRecords.java` reads it."""
+    return _ENDED.pack(decided.end, decided.stopped) + lessons
 
 
 class Decided(msgspec.Struct, array_like=True, frozen=True):

@@ -45,7 +45,7 @@ class PartitionResult(msgspec.Struct, array_like=True, frozen=True):
 
     `offset`: that is committed, as far as the executor knows. `attempt`: the number of its transaction, which is open
     after an evaluation whose status is OK. `millis`: of an evaluation, until its producer was there and until all was
-    sent; of a commit, how long it took.
+    sent; of a commit, how long it took. `counted`: the side output, in JSON, of what was decided by known answers.
     """
 
     topic: str
@@ -57,6 +57,7 @@ class PartitionResult(msgspec.Struct, array_like=True, frozen=True):
     error: str
     millis: list[int]
     side_outputs: list[SideOutput]
+    counted: str = ""
 
     @property
     def partition(self) -> Partition:
@@ -72,13 +73,18 @@ class Evaluated(NamedTuple):
     @property
     def side_outputs(self) -> list[SideOutput]:
         """Of all partitions, in the order of each one's Arrow batches."""
-        return [side for result in self.results for side in result.side_outputs]
+        return [
+            side
+            for result in self.results
+            for side in (*result.side_outputs, *([_decode_counted(result.counted)] if result.counted else ()))
+        ]
 
     def of(self, status: int) -> list[PartitionResult]:
         """The results with this status."""
         return [result for result in self.results if result.status == status]
 
 
+_decode_counted = msgspec.json.Decoder(SideOutput).decode
 _decode_results = msgspec.msgpack.Decoder(list[PartitionResult]).decode
 
 
@@ -125,21 +131,27 @@ class PartitionTransactions:
         """Raise WorkersFailed where workers could not be started: no batch may come that would show it."""
         self._evaluation.check_workers()
 
-    def evaluate(self, records: DataFrame, worker: Evaluate, committed: Mapping[Partition, int | None]) -> Evaluated:
+    def evaluate(
+        self,
+        records: DataFrame,
+        worker: Evaluate,
+        committed: Mapping[Partition, int | None],
+        known: bytes | None = None,
+    ) -> Evaluated:
         """Run the records of these partitions through the workers, and send what they make of them.
 
         `committed`: the offset from which each is to be decided, None where nothing is committed. Of a partition of
-        which something else is committed, nothing is evaluated.
+        which something else is committed, nothing is evaluated. `known`: how records are decided by answers that are
+        known, without a worker; None: none is.
 
         Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
         """
         if not committed:
             return Evaluated([])
         lines = "\n".join(f"{topic}\t{number}\t{_number(offset)}" for (topic, number), offset in committed.items())
-        plan = self._evaluation.plan(records, worker)
         try:
             with self._during("evaluate the records in the workers, and send the decisions to Kafka"):
-                results = self._evaluation.decide(plan, self._settings, lines)
+                results = self._evaluation.decide(records, worker, self._settings, lines, known)
         except Exception as error:
             if self._is_unavailable(error):
                 raise

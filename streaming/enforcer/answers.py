@@ -15,7 +15,7 @@ PROPERTY_IS_ID = b"\1"  # in contents
 Pieces = tuple[bytes, ...]
 """A text that was encoded once, around the resource's id as JSON has it between quotes."""
 
-_encode = msgspec.json.encode
+_encode = encoded_text = msgspec.json.encode
 
 
 class ResourcePart(msgspec.Struct, gc=False):

@@ -34,6 +34,7 @@ from streaming.enforcer.answers import (
     may_be_kept,
     may_share,
 )
+from streaming.enforcer.lessons import NOTHING, Lessons
 from streaming.enforcer.ranges import UNLIMITED, Usage
 from streaming.enforcer.rendering import DecisionEnvelope, echo, evaluations, render, to_json
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
@@ -177,8 +178,21 @@ class RecordEvaluator:
         raise NotImplementedError
 
 
+def envelope_of(source: Source, context: EvaluationContext) -> DecisionEnvelope:
+    """What the decisions on a partition's records begin and end with."""
+    fields = {
+        "policy_version": context.policy_version,
+        "policy_offsets": context.policy_offsets,
+        "facts_offset": context.facts_offset,
+        **({} if context.enforced else {"enforced": False}),
+        "source": {"topic": source.topic, "partition": source.partition, "offset": 0},
+    }
+    head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
+    return DecisionEnvelope(head, b"," + _encode(fields)[1:].removesuffix(b"0}}"))
+
+
 class PartitionEvaluator(RecordEvaluator):
-    """Decides the records of one partition in one batch."""
+    """Decides the records of one partition in one batch. `lessons`: what of it Java is to know."""
 
     def __init__(
         self, evaluator: Evaluator, answers: Answers, source: Source, context: EvaluationContext, reader: Reader
@@ -188,16 +202,7 @@ class PartitionEvaluator(RecordEvaluator):
         self._clock, self._context = Clock(), context
         self._trusts_time = "time" in source.trust
         self._has_failed = False
-        place = {"topic": source.topic, "partition": source.partition, "offset": 0}
-        fields = {
-            "policy_version": context.policy_version,
-            "policy_offsets": context.policy_offsets,
-            "facts_offset": context.facts_offset,
-            **({} if context.enforced else {"enforced": False}),
-            "source": place,
-        }
-        head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
-        self._envelope = DecisionEnvelope(head, b"," + _encode(fields)[1:].removesuffix(b"0}}"))
+        self._envelope, self.lessons = envelope_of(source, context), Lessons(answers)
 
     def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
         """The records to write for these as far as the budget goes. Never raises."""
@@ -205,13 +210,13 @@ class PartitionEvaluator(RecordEvaluator):
         room = min(COLUMN_BYTES, self._limits.record_out - records.longest_key)
         most = self._limits.record_in - records.longest_key
         values, sizes, decided = records.texts, records.sizes.tolist(), len(records)
-        for number, (value, offset, at) in enumerate(
-            zip(values, records.offsets.tolist(), records.times.tolist(), strict=True)
-        ):
+        fields = values, records.offsets.tolist(), records.times.tolist(), records.missing.tolist()
+        for number, (value, offset, at, missing) in enumerate(zip(*fields, strict=True)):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
-            quick = self._decide_quickly(value, offset, at, room) if value is not None and len(value) <= most else None
+            is_short = value is not None and len(value) <= most
+            quick = self._decide_quickly(value or b"", offset, at, room, missing) if is_short else None
             if quick is not None:
                 column[number] = quick
                 usage.bytes += sizes[number]
@@ -229,9 +234,9 @@ class PartitionEvaluator(RecordEvaluator):
         rows, headers = np.fromiter(decisions, np.int32, len(decisions)), records.header_texts()
         carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in decisions])
         values = pa.array(decisions.values(), pa.binary())
-        return ColumnarBatch(records.keys.take(rows), carried.cast(pa.binary()), (values,), rows)
+        return ColumnarBatch(records.keys.take(rows), carried.cast(pa.binary()), values, rows)
 
-    def _decide_quickly(self, value: bytes, offset: int, at: int, room: int) -> bytes | None:
+    def _decide_quickly(self, value: bytes, offset: int, at: int, room: int, missing: int) -> bytes | None:
         """The decision by an answer that is kept; None: there is none, or it has more bytes than there is room for."""
         try:
             parts = _parts(value)
@@ -239,7 +244,7 @@ class PartitionEvaluator(RecordEvaluator):
                 claimed = moment(parts.time)
                 at = claimed if self._trusts_time else at
             late = parts.deadline is not None and self._context.now > moment(parts.deadline)
-            answer = None if late else self._answer(parts, value, at)
+            answer = None if late else self._answer(parts, value, at, missing)
         except Exception as failure:
             self._note(failure)
             return None
@@ -252,8 +257,11 @@ class PartitionEvaluator(RecordEvaluator):
         self.counts[answer.label] += 1
         return made
 
-    def _answer(self, parts: QueryParts, value: bytes, at: int) -> RenderedDecision | None:
-        """The answer that is kept for a request; None: it is none that is kept. Raises where it is malformed."""
+    def _answer(self, parts: QueryParts, value: bytes, at: int, missing: int = NOTHING) -> RenderedDecision | None:
+        """The answer that is kept for a request; None: it is none that is kept. Raises where it is malformed.
+
+        `missing`: what Java does not know of it.
+        """
         if not may_be_kept(parts):
             return None
         content, repeats = content_of(parts)
@@ -262,10 +270,13 @@ class PartitionEvaluator(RecordEvaluator):
             request = None if may_name_offsets(parts.context) else self._request(value, at)
             if request is None:
                 return None
-            return self._answers.add(content, request, repeats, may_share(content)).rendered  # read whole: it is sound
-        if not value.isascii():
-            value.decode()  # no decoder checks that undecoded fields are UTF-8
-        check_members(value, parts, content, repeats)
+            answer = self._answers.add(content, request, repeats, may_share(content))  # read whole: it is sound
+        else:
+            if not value.isascii():
+                value.decode()  # no decoder checks that undecoded fields are UTF-8
+            check_members(value, parts, content, repeats)
+        if missing:
+            self.lessons.add(content, parts.resource.id, missing)
         return answer.rendered
 
     def _request(self, value: bytes, at: int) -> Request | None:

@@ -29,6 +29,7 @@ from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
 from streaming.commit.transaction import Outage, Output, is_unavailable
+from streaming.enforcer.known_task import Versions, encode_task
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of
 from streaming.enforcer.source import read_range, start_query
@@ -140,6 +141,7 @@ class Enforcer:
             Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
+        self._versions = Versions()
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._named = self._open_named(spark)
         self._candidate = self._open_candidate()
@@ -405,7 +407,8 @@ class Enforcer:
             self._on_step("policies-read", batch)
             range_ = range_.left(self._tracker.committed)
             worker, task = self._worker(snapshots, range_, pending)
-            evaluated = self._partitions.evaluate(records, worker, self._committed(range_.undecided))
+            committed = self._committed(range_.undecided)
+            evaluated = self._partitions.evaluate(records, worker, committed, self._known(task, snapshots, committed))
             if self._move(evaluated.of(MOVED)):
                 continue
             self._check_results([result for result in evaluated.results if result.status != OK])
@@ -436,6 +439,13 @@ class Enforcer:
         rebuilt = self._named.broadcasts() if self._named is not None else []
         worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes, rebuilt)
         return worker, task
+
+    def _known(
+        self, task: Task, snapshots: Sequence[PublishedSnapshot], partitions: Iterable[Partition]
+    ) -> bytes | None:
+        """How tasks decide by what is known; None: they do not."""
+        self._versions.follow(self._policies.snapshot, self._policies.changed_lookups)
+        return encode_task(task, snapshots[-1].version, self._versions, partitions)
 
     def _resolve(self, evaluated: Evaluated) -> bool:
         """Look for the snapshots that answers name and that are not held; whether any was found."""

@@ -206,9 +206,12 @@ def start_query(
 
 Int64Array = npt.NDArray[np.int64]
 
-_HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4")])
+_HEAD = np.dtype(
+    [("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4"), ("missing", ">i4")]
+)
 
-# The same in SQL, and what follows it. The last two numbers are how long these texts are; -1: there are none. Headers
+# The same in SQL, and what follows it. Two numbers are how long these texts are; -1: there are none. The last one is
+# what Java does not know of a request, see `KnownRecords.java`, which writes it there. Headers
 # come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together. One that is
 # alone, such as a trace, comes as the length of its name, name and value; JSON begins with another byte.
 _SINGLE_HEADER = (
@@ -219,7 +222,7 @@ _HEADERS = (
     "ELSE CAST(to_json(headers) AS BINARY) END"
 )
 _LENGTHS = (f"coalesce(octet_length({text}), -1)" for text in ("key", _HEADERS))
-_NUMBERS = ("offset", "unix_millis(timestamp)", "partition", *_LENGTHS)
+_NUMBERS = ("offset", "unix_millis(timestamp)", "partition", *_LENGTHS, "0")
 _TEXTS = ("key", _HEADERS, "topic")
 _BESIDE = (*map("CAST({} AS BINARY)".format, _NUMBERS), *map("coalesce(CAST({} AS BINARY), X'')".format, _TEXTS))
 COLUMNS = ("value", f"concat({', '.join(_BESIDE)}) AS beside")
@@ -265,7 +268,8 @@ def decode_headers(text: bytes) -> list[dict[str, Any]]:
 class Records:
     """Records of one `partition` of one `topic`, in order; at least one.
 
-    Columns: `keys`, `values`, `offsets`, and `times` in ms. Raises RuntimeError where they are of several partitions.
+    Columns: `keys`, `values`, `offsets`, `times` in ms, and what Java does not know, `missing`. Raises RuntimeError
+    where they are of several partitions.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -275,6 +279,7 @@ class Records:
         head, self._beside = _split(beside)
         self.offsets: Int64Array = head["offset"].astype(np.int64)
         self.times: Int64Array = head["time"].astype(np.int64)
+        self.missing: npt.NDArray[np.int32] = head["missing"].astype(np.int32)
         self.longest_key = max(int(head["key"].max()), 0)
         self._key_is_null, self._has_headers = head["key"] < 0, head["headers"] >= 0
         self.topic, self.partition = _partition_of(self._piece(_TOPIC), head["partition"])

@@ -16,7 +16,7 @@ from pyspark.core.broadcast import Broadcast
 
 from policy import FactChange, FactOverlay, Snapshot, all_systems, together
 from policy.evaluation import BUDGET, Lookup
-from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
+from streaming.commit.evaluation import SCHEMA, Decided, SideOutput, known_cell
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
@@ -115,6 +115,7 @@ class Worker:
         self._task, self._candidate, self._rebuilt = task, candidate, tuple(rebuilt)
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
         self._changes = tuple(changes)
+        self._lessons = b""  # of an Arrow batch, for Java
         self._moments: set[int] = set()  # of which no snapshot is held
         self._unknown: collections.Counter[bytes] = collections.Counter()  # offsets of which none is held
         self._since = [since for since, _, _ in task.snapshots]
@@ -136,9 +137,13 @@ class Worker:
                 usage = usage or self._begin(records)
                 usage.resume()
                 packed, side_output = self._evaluate(records, usage)
+                known = known_cell(side_output.decided, self._lessons)
                 usage.pause()
-                beside = [*itertools.repeat(None, len(packed) - 1), _encode(side_output)]
-                columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
+                nothing = [None] * (len(packed) - 1)
+                columns = (
+                    pa.array(cells, pa.binary())
+                    for cells in (packed, [*nothing, _encode(side_output)], [*nothing, known])
+                )
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
                 if side_output.decided.stopped:
                     _drain(batches)
@@ -166,6 +171,7 @@ class Worker:
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
         self._unknown.clear()
+        self._lessons = b""
         facts = None if self._pending is None else FactReads(self._pending)
         made, counts = self._make(records, reader, usage, facts)
         count = made.decided or 0
@@ -175,7 +181,7 @@ class Worker:
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
-        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.batches()]
+        packed: list[bytes | None] = [self._pack(number, batch, records) for number, batch in made.batches()]
         usage.records += count
         usage.bytes += sum(len(one or b"") for one in packed[: len(made.columnar)])
         decided = _decided(records, count, usage)
@@ -197,14 +203,16 @@ class Worker:
             return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
         return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage, facts)
 
-    def _pack(self, number: int, batch: ColumnarBatch) -> bytes:
-        decisions = [content_type(self._task.formats.output)]
-        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_HEADERS, batch)
+    def _pack(self, number: int, batch: ColumnarBatch, records: Records) -> bytes:
+        usual = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
+        return pack(self._task.topics[number], usual, batch, records.offsets)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, evaluator = self._task, self._for_partition(self._newest_evaluator(), source, reader)
         if task.formats.output == "json":
-            return evaluator.decide_all(records, usage), evaluator.counts
+            made = evaluator.decide_all(records, usage)
+            self._lessons = evaluator.lessons.encode()
+            return made, evaluator.counts
         encoded = EncodedEvaluator(evaluator, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records, evaluator.counts, usage), evaluator.counts
 

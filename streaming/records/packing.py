@@ -1,14 +1,14 @@
-"""Records on their way out: packed where they are made, unpacked by `Sender.java` as they are handed to Kafka.
+"""Records on their way out: packed where they are made, unpacked by `ColumnarBatch.java` as they are handed to Kafka.
 
-A decision has some nine hundred bytes, of which a hundred are its own. So records travel in columnar batches, which
-hold once what many of them share. Each record has its position among the records of its Arrow batch. The sender sorts
-by it: decisions with one key come in the order of their requests, also from different columnar batches.
+Each record has its position among the records of its Arrow batch, and so the offset of the input record that it comes
+from. Java sends in the order of these: decisions with one key come in the order of their requests, also from different
+columnar batches.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +17,10 @@ import pyarrow.compute as pc
 
 from streaming.records.formats import Headers
 
-Codes = npt.NDArray[np.int32]
-"""Places in a list of what records share."""
-
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
 COLUMNAR_BATCH_BYTES = 64 << 20  # of records whose values are copied whole; at least one record, however large
 SIZE_BYTES = 8  # in front of what is compressed: its size before
-EACH, ONE = -1, -2  # in place of indices: each record has its own text; all have the only one
-NO_TEXT = -1  # among indices
 
 Topic = TypeVar("Topic", str, int)
 """Its name, or its number among a batch's outputs."""
@@ -34,59 +29,16 @@ Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
 """Number of the topic, key, value, headers. Headers None: the content type alone."""
 
 
-class DictionaryColumn(NamedTuple):
-    """Texts that records share. `indices`: of each record's text; NO_TEXT: none."""
-
-    texts: pa.BinaryArray
-    indices: Codes
-
-
-Part: TypeAlias = "bytes | pa.BinaryArray | DictionaryColumn"
-"""A piece of all values of a columnar batch: the same for all, each its own, or a shared one."""
-
-
 class ColumnarBatch(NamedTuple):
     """Records for one topic, as columns. `headers`: as `encode_headers` has them; null: the usual ones.
 
-    A value is what its parts say one after the other, nulls left out; it is null where the first part is.
     `positions`: of the records in their Arrow batch, ascending; None: 0 and up.
     """
 
     keys: pa.BinaryArray
     headers: pa.BinaryArray
-    parts: Sequence[Part]
-    positions: Codes | None = None
-
-    def before(self, position: int) -> "ColumnarBatch":
-        """Those of the records whose positions are below this one."""
-        positions = np.arange(len(self.keys), dtype=np.int32) if self.positions is None else self.positions
-        count = int(np.searchsorted(positions, position))
-        if count == len(self.keys):
-            return self
-        heads = {id(part): _head(part, count) for part in self.parts}  # what stands in many values is packed once
-        parts = [heads[id(part)] for part in self.parts]
-        return ColumnarBatch(self.keys[:count], self.headers[:count], parts, positions[:count])
-
-    def values(self) -> Iterator[bytes | None]:
-        """The values one by one, as `Sender.java` puts them together, only slower."""
-        rows = zip(*(_texts(part, len(self.keys)) for part in self.parts), strict=True)
-        return (None if texts[0] is None else b"".join(filter(None, texts)) for texts in rows)
-
-
-def _head(part: Part, count: int) -> Part:
-    if isinstance(part, bytes):
-        return part
-    return DictionaryColumn(part.texts, part.indices[:count]) if isinstance(part, DictionaryColumn) else part[:count]
-
-
-def _texts(part: Part, records: int) -> Iterable[bytes | None]:
-    if isinstance(part, bytes):
-        return itertools.repeat(part, records)
-    if isinstance(part, DictionaryColumn):
-        texts = [*part.texts.to_pylist(), None]
-        return [texts[number] for number in part.indices.tolist()]
-    encoded: list[bytes | None] = part.to_pylist()
-    return encoded
+    values: pa.BinaryArray
+    positions: npt.NDArray[np.int32] | None = None
 
 
 def columnar_batches(
@@ -108,7 +60,7 @@ def columnar_batches(
 def _columnar_batch(records: list[Any]) -> ColumnarBatch:
     *columns, positions = zip(*records, strict=True)
     keys, values, headers = (pa.array(column, pa.binary()) for column in columns)
-    return ColumnarBatch(keys, headers, (values,), np.array(positions, np.int32))
+    return ColumnarBatch(keys, headers, values, np.array(positions, np.int32))
 
 
 class Packed(NamedTuple):
@@ -131,57 +83,27 @@ class Packed(NamedTuple):
 
     def decisions(self) -> Iterator[bytes]:
         """All decision records."""
-        values = (batch.values() for number, batch in self.batches() if number == DECISIONS)
+        values = (batch.values.to_pylist() for number, batch in self.batches() if number == DECISIONS)
         return (value for value in itertools.chain.from_iterable(values) if value is not None)
 
 
 _codec = pa.Codec("lz4_raw")
 
 
-def pack(topic: str, usual: Headers, batch: ColumnarBatch) -> bytes:
-    """A columnar batch as `Sender.java` reads it, compressed, since records are much alike.
+def pack(topic: str, usual: Headers, batch: ColumnarBatch, offsets: npt.NDArray[np.int64] | None = None) -> bytes:
+    """A columnar batch as Java reads it, compressed, since records are much alike.
 
-    Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers, positions;
-    then how many columns of texts there are and they themselves; the same of indices, which have a number for each
-    record; and of parts, which are two numbers: of the column, and of the indices, or EACH or ONE.
+    `offsets`: of the Arrow batch's records.
+
+    Numbers are little-endian and have 4 bytes, offsets 8. First comes the topic, then the usual headers, keys, headers,
+    values, and of each record the offset of the input record, or its position.
     """
-    columns: list[pa.BinaryArray] = []
-    indices: list[Codes] = []
-    parts: list[int] = []
-    for part in _merged(batch.parts):
-        if isinstance(part, bytes):
-            parts += _place(pa.array([part], pa.binary()), columns), ONE
-        elif isinstance(part, DictionaryColumn):
-            parts += _place(part.texts, columns), _place(part.indices, indices)
-        else:
-            parts += _place(part, columns), EACH
-    before = (encode_text(topic.encode()), encode_headers(usual), *_column(batch.keys), *_column(batch.headers))
-    encoded = itertools.chain.from_iterable(map(_column, columns))
-    indexed = (column.astype("<i4").tobytes() for column in indices)
-    chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
     positions = np.arange(len(batch.keys)) if batch.positions is None else batch.positions
-    first = (*before, positions.astype("<i4").tobytes(), _number(len(columns)))
-    plain = b"".join((*first, *encoded, _number(len(indices)), *indexed, *chain))
+    numbers = positions if offsets is None else offsets[positions]
+    columns = itertools.chain.from_iterable(map(_column, (batch.keys, batch.headers, batch.values)))
+    plain = b"".join((encode_text(topic.encode()), encode_headers(usual), *columns, numbers.astype("<i8").tobytes()))
     compressed: bytes = _codec.compress(plain, asbytes=True)
     return len(plain).to_bytes(SIZE_BYTES, "little") + compressed
-
-
-def _merged(parts: Sequence[Part]) -> Iterator[Part]:
-    """The same with what all share in as few parts as can be."""
-    for same, run in itertools.groupby(parts, lambda part: isinstance(part, bytes)):
-        if same:
-            yield b"".join(part for part in run if isinstance(part, bytes))
-        else:
-            yield from run
-
-
-def _place(thing: Any, held: list[Any]) -> int:
-    """Where a thing, which may be part of many values, is held once."""
-    for number, other in enumerate(held):
-        if other is thing:
-            return number
-    held.append(thing)
-    return len(held) - 1
 
 
 def encode_headers(headers: Headers) -> bytes:

@@ -110,7 +110,7 @@ def described_by_workers() -> Describe:
             pass
         from streaming.runtime.workers import description
 
-        yield pyarrow.RecordBatch.from_pydict({"packed": [b""], "side": [description()]})
+        yield pyarrow.RecordBatch.from_pydict({"packed": [b""], "side": [description()], "known": [b""]})
 
     return describe
 

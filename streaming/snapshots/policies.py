@@ -22,6 +22,7 @@ from policy import (
     all_systems,
     changes_of,
 )
+from policy.evaluation import Lookup
 from streaming.commit.offsets import Committed
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.authorship import Authorship, authorship_of
@@ -77,7 +78,9 @@ class Policies:
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
     `stop`: ends waiting for the history topic; raises Stopping then.
     `replaced`: committed offsets of deleted topics; see `OffsetTracker`.
-    `recent_facts`: so many of the newest changes of facts are kept apart at first; see `take_older_facts`.
+    `changed_lookups`: of facts, by system, that may have other answers by the changes that were taken last, but for
+    those of the first reading. `recent_facts`: so many of the newest changes of facts are kept apart at first; see
+    `take_older_facts`.
     `open_reader`: of the topics, for one that reads them in parts.
     """
 
@@ -128,6 +131,7 @@ class Policies:
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
         self.overlay, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
+        self.changed_lookups, self._changed_lookups = list[tuple[str, Lookup]](), list[tuple[str, Lookup]]()
         self._recent_facts = recent_facts
         self._older_facts: tuple[FactOverlay, int] | None = None
         first_held = retention.get(topics.facts, Retention()).start
@@ -237,8 +241,10 @@ class Policies:
         for number, change in enumerate(changes):
             if number == older:
                 self._keep_older_facts(changes[number - 1].order if number else NOTHING)
-            self.overlay.apply(change)
+            lookups = self.overlay.apply(change)
             self._fact_changes.append(change)
+            if self._complete:
+                self._changed_lookups += ((change.key.system, lookup) for lookup in lookups)
         self._facts_read.clear()
         if not self._complete:
             self.overlay.sees_all_from_now(self._deleted_before)
@@ -268,6 +274,7 @@ class Policies:
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""
         taken, self._fact_changes = self._fact_changes, []
+        self.changed_lookups, self._changed_lookups = self._changed_lookups, []
         return taken
 
     def _compile(self) -> None:

@@ -162,7 +162,7 @@ class InWorker:
         source = Source("requests", 0, "topic-id", CLAIMS, 1)
         partition = evaluator.for_partition(source, EvaluationContext("v", {}, 7, {}, at))
         made = partition.decide_all(Records(records_batch([(b"k", value, None)], at)))
-        return [(topic, *batch.values()) for topic, batch in made.batches()]
+        return [(topic, *batch.values.to_pylist()) for topic, batch in made.batches()]
 
 
 def _fields() -> None:

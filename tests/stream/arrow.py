@@ -31,7 +31,7 @@ def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition
     encoded = _encode(headers) if headers else None
     lengths = (-1 if text is None else len(text) for text in (key, encoded))
     return b"".join(
-        (struct.pack(">qq", offset, at), partition, struct.pack(">ii", *lengths), key or b"", encoded or b"", topic)
+        (struct.pack(">qq", offset, at), partition, struct.pack(">iii", *lengths, 0), key or b"", encoded or b"", topic)
     )
 
 

@@ -15,17 +15,11 @@ def read_packed(packed: bytes) -> Read:
     (size,) = struct.unpack_from("<q", packed)
     data = io.BytesIO(pa.decompress(packed[8:], decompressed_size=size, codec="lz4_raw", asbytes=True))
     topic, usual, keys, headers = _text(data).decode(), _headers(data), _column(data), _column(data)
-    _numbers(data, len(keys))  # positions
-    columns = [_column(data) for _ in range(_number(data))]
-    indices = [_numbers(data, len(keys)) for _ in range(_number(data))]
-    parts = [_numbers(data, 2) for _ in range(_number(data))]
+    values = _column(data)
+    data.read(8 * len(keys))  # offsets
     assert not data.read()
-    records = []
-    for number, (key, own) in enumerate(zip(keys, headers, strict=True)):
-        entries = [(column, {-1: number, -2: 0}[pick] if pick < 0 else indices[pick][number]) for column, pick in parts]
-        texts = [columns[column][entry] if entry >= 0 else None for column, entry in entries]
-        value = None if texts[0] is None else b"".join(text for text in texts if text is not None)
-        records.append((key, value, None if own is None else read_headers(own)))
+    own = (None if one is None else read_headers(one) for one in headers)
+    records = list(zip(keys, values, own, strict=True))
     return topic, usual, records
 
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from streaming.commit.evaluation import SCHEMA, Evaluate
+from streaming.commit.evaluation import SCHEMA, Decided, Evaluate, known_cell
 from streaming.commit.partitions import (
     ABSENT,
     FENCED,
@@ -41,6 +41,7 @@ pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
 SIDE = (("requests", [], 1, [], [], []), [], ([], []), [], [])
+DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +56,14 @@ def _cell(topic: str, values: Iterable[bytes], positions: Iterable[int] | None =
     texts = pa.array(values, pa.binary())
     keys, headers = pa.array([b"k"] * len(texts), pa.binary()), pa.array([None] * len(texts), pa.binary())
     numbered = None if positions is None else np.array(list(positions), np.int32)
-    return pack(topic, JSON_HEADERS, ColumnarBatch(keys, headers, (texts,), numbered))
+    return pack(topic, JSON_HEADERS, ColumnarBatch(keys, headers, texts, numbered))
 
 
 def _batch(cells: list[bytes | None], side_output: Any = SIDE) -> pa.RecordBatch:
     """What a worker makes of an Arrow batch."""
-    beside = [*[None] * (len(cells) - 1), msgspec.msgpack.encode(side_output)]
-    columns = [pa.array(column, pa.binary()) for column in (cells, beside)]
+    nothing, known = [None] * (len(cells) - 1), known_cell(DECIDED)
+    beside = [*nothing, msgspec.msgpack.encode(side_output)], [*nothing, known]
+    columns = [pa.array(column, pa.binary()) for column in (cells, *beside)]
     return pa.RecordBatch.from_arrays(columns, SCHEMA.fieldNames())
 
 

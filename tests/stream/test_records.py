@@ -41,7 +41,7 @@ def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) ->
 def test_headers_are_read_as_spark_writes_them() -> None:
     encoded = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
     [beside] = records_batch([(b"key", b"value", None)])["beside"].to_pylist()
-    beside = beside[:24] + len(encoded).to_bytes(4) + b"key" + encoded.encode() + b"requests"
+    beside = beside[:24] + len(encoded).to_bytes(4) + bytes(4) + b"key" + encoded.encode() + b"requests"
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"value"]), "beside": pa.array([beside])})
     [(key, value, headers, _, _)] = Records(batch).rows()
     assert (key, value) == (b"key", b"value")

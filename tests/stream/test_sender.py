@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -25,7 +24,7 @@ from streaming.commit.transaction import (
 )
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.formats import JSON_HEADERS
-from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
+from streaming.records.packing import ColumnarBatch, encode_headers, pack
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
 from tests.brokers import TestBroker
@@ -107,16 +106,14 @@ def _texts(*texts: bytes | None) -> Any:
 
 
 def _columns(*values: bytes | None) -> ColumnarBatch:
-    return ColumnarBatch(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), (_texts(*values),))
+    return ColumnarBatch(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), _texts(*values))
 
 
 def _manifold() -> ColumnarBatch:
     """All that a columns may have."""
     keys = _texts(None, b"", b"k", "→".encode(), b"k")
     headers = _texts(None, encode_headers(TRACE), encode_headers([]), None, None)
-    few = DictionaryColumn(_texts(b"x" * 50_000, None, b"", b"y"), np.array([0, 1, 2, 3, NO_TEXT], np.int32))
-    own = _texts(b"1", b"", None, "ü".encode(), b"\0")
-    return ColumnarBatch(keys, headers, (own, b"{", few, own, b"", few, b"}"))
+    return ColumnarBatch(keys, headers, _texts(b"x" * 50_000, b"", None, "ü".encode(), b"\0"))
 
 
 def _offsets(place: Place, offset: int) -> list[TopicPartition]:
@@ -366,17 +363,17 @@ def test_the_workers_of_the_enforcer_are_its_own(spark: SparkSession) -> None:
 
     def process(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
-            cells = [b"%d" % os.getpid()], [os.environ.get(POOL, "").encode()]
+            cells = [b"%d" % os.getpid()], [os.environ.get(POOL, "").encode()], [None]
             yield pa.RecordBatch.from_arrays([pa.array(cell, pa.binary()) for cell in cells], SCHEMA.fieldNames())
 
     records, evaluation = spark.range(0, 1, 1, 1), Evaluation(spark)
     evaluation.warm_up()
-    [(own, pool)] = evaluation.collect(evaluation.plan(records, process))
-    [(other, no_pool)] = records.mapInArrow(process, SCHEMA).collect()
+    [(own, pool, _)] = evaluation.collect(evaluation.plan(records, process))
+    [(other, no_pool, _)] = records.mapInArrow(process, SCHEMA).collect()
     evaluation.close()
     assert (bytes(pool), bytes(no_pool)) == (b"enforcer", b"")
     assert bytes(own) != bytes(other)
-    [(again, _)] = evaluation.collect(evaluation.plan(records, process))
+    [(again, *_)] = evaluation.collect(evaluation.plan(records, process))
     assert bytes(again) == bytes(own), "it is used again"
 
 
@@ -386,12 +383,13 @@ def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: S
     def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             cells = [None if cell is None else cell + sent.value for cell in batch.column(1).to_pylist()]
-            yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(cells, pa.binary())], SCHEMA.fieldNames())
+            columns = batch.column(0), pa.array(cells, pa.binary()), batch.column(2)
+            yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
 
-    rows = [(b"%d" % number, None if number % 3 else b"x" * number) for number in range(100)]
+    rows = [(b"%d" % number, None if number % 3 else b"x" * number, None) for number in range(100)]
     handed_over = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)  # an RDD, as a micro-batch is
     evaluation = Evaluation(spark)
-    for records in (handed_over, handed_over.selectExpr("packed", "side"), handed_over.limit(0)):
+    for records in (handed_over, handed_over.selectExpr("packed", "side", "known"), handed_over.limit(0)):
         found = [tuple(row) for row in evaluation.collect(evaluation.plan(records, echo))]
         assert found == [tuple(row) for row in records.mapInArrow(echo, SCHEMA).collect()]
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -11,12 +10,9 @@ from hypothesis import strategies as st
 from streaming.records import packing
 from streaming.records.packing import (
     DECISIONS,
-    NO_TEXT,
     ColumnarBatch,
-    DictionaryColumn,
     Outgoing,
     Packed,
-    Part,
     columnar_batches,
     encode_headers,
     pack,
@@ -41,14 +37,7 @@ def batches(draw: st.DrawFn) -> ColumnarBatch:
         found = draw(st.lists(st.none() | text, min_size=size + 2, max_size=size + 2))
         return _texts(found)[1 : size + 1]
 
-    def picked() -> DictionaryColumn:
-        shared = draw(st.lists(st.none() | TEXT, min_size=1, max_size=3))
-        which = st.lists(st.integers(NO_TEXT, len(shared) - 1), min_size=size, max_size=size)
-        return DictionaryColumn(_texts(shared), np.array(draw(which), np.int32))
-
-    known = [column(TEXT), picked(), picked()]  # parts are there more than once
-    part: st.SearchStrategy[Part] = TEXT | st.sampled_from(known) | st.builds(picked)
-    return ColumnarBatch(column(TEXT), column(OWN), draw(st.lists(part, min_size=1, max_size=6)))
+    return ColumnarBatch(column(TEXT), column(OWN), column(TEXT))
 
 
 @given(batches())
@@ -57,22 +46,8 @@ def test_a_packed_batch_has_the_same_records(columns: ColumnarBatch) -> None:
     assert (topic, usual) == ("decisions", USUAL)
     keys, values, headers = map(list, zip(*records, strict=True))
     assert keys == columns.keys.to_pylist()
-    assert values == list(columns.values())
+    assert values == columns.values.to_pylist()
     assert [None if own is None else encode_headers(own) for own in headers] == columns.headers.to_pylist()
-
-
-def test_a_value_is_the_chain_of_its_parts_and_null_where_the_first_is() -> None:
-    shared = DictionaryColumn(_texts([b"x", None, b"y"]), np.array([0, 1, 2, NO_TEXT], np.int32))
-    first = _texts([b"1", b"2", None, b"4"])
-    columns = ColumnarBatch(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
-    assert list(columns.values()) == [b"1-x-1", b"2--2", None, b"4--4"]
-
-
-def test_what_records_share_is_written_once() -> None:
-    shared = DictionaryColumn(_texts([bytes(range(250)) * 4]), np.zeros(1000, np.int32))
-    nothing = pa.nulls(1000, pa.binary())
-    sizes = [len(pack("t", USUAL, ColumnarBatch(nothing, nothing, (shared,) * times))) for times in (1, 4)]
-    assert sizes[1] - sizes[0] < 100
 
 
 RECORDS = st.lists(
@@ -107,7 +82,7 @@ def test_a_batch_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytes
 
 def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None:
     others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", USUAL)]
-    packed = Packed([ColumnarBatch(_texts([None]), _texts([None]), (b"1",))], others)
+    packed = Packed([ColumnarBatch(_texts([None]), _texts([None]), _texts([b"1"]))], others)
     assert list(packed.decisions()) == [b"1", b"2"]
 
 
@@ -126,7 +101,7 @@ def test_what_lies_under_a_null_is_not_written() -> None:
     _, offsets, content = _texts([b"gone", b"there"]).buffers()
     texts = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, content])
     assert texts.to_pylist() == [None, b"there"]
-    assert read_packed(pack("t", [], ColumnarBatch(texts, _texts([None, None]), (b"v",))))[2] == [
+    assert read_packed(pack("t", [], ColumnarBatch(texts, _texts([None, None]), _texts([b"v", b"v"]))))[2] == [
         (None, b"v", None),
         (b"there", b"v", None),
     ]

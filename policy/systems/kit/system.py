@@ -59,8 +59,8 @@ class ObjectOf(msgspec.Struct, frozen=True):
     """The object of a permission check as a function of the resource's id: its ``name``, and its text.
 
     The text is the id between ``before`` and ``after``. ``has_levels``: in an id with a slash, the last part of the
-    name is what stands behind the last one, and the rest of the name is up to what stands before it. ``scope``: what
-    else ``name`` depends on.
+    name is what stands behind the last one, and the rest of the name is up to what stands before it; without levels the
+    last part is the id, and the rest the same for all. ``scope``: what else ``name`` depends on.
     """
 
     name: Callable[[str], Name]

@@ -132,7 +132,9 @@ def in_order(packed: Packed) -> list[Outgoing]:
         pack("topic", [("content-type", b"application/json")], columns)
         positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
-        outgoing = zip(itertools.repeat(topic), columns.keys.to_pylist(), columns.values(), headers, strict=False)
+        outgoing = zip(
+            itertools.repeat(topic), columns.keys.to_pylist(), columns.values.to_pylist(), headers, strict=False
+        )
         found += zip(positions, outgoing, strict=True)
     return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 

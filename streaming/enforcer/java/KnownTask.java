@@ -1,0 +1,99 @@
+package lockkeeper;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.Serializable;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * What tasks of one batch need to answer requests from the table: streaming/enforcer/known_task.py writes it as JSON. The
+ * records of a partition that is not in it are for Python.
+ */
+public final class KnownTask implements Serializable {
+    private static final int INSTANCES = 2; // of jobs in this JVM that have tables
+    private static final int TRUSTS = 2; // with a table, each of which may have an eighth of the heap
+    private static final Map TABLES = new LinkedHashMap(); // by instance, maps by trust
+
+    public Versions versions;
+    public long now; // ms, for deadlines
+    public int recordIn; // bytes, with the key
+    public int recordOut;
+    public KnownPartition[] partitions;
+    private String instance;
+
+    static KnownTask read(String instance, byte[] json) throws IOException {
+        KnownTask task = (KnownTask) new ObjectMapper().readValue(json, KnownTask.class);
+        task.instance = instance;
+        return task;
+    }
+
+    /** null: its records are for Python. */
+    KnownPartition partition(PartitionRange range) {
+        for (int number = 0; number < partitions.length; number++) {
+            if (partitions[number].number == range.partition && partitions[number].topic.equals(range.topic)) {
+                return partitions[number];
+            }
+        }
+        return null;
+    }
+
+    /** The answers by the policies and facts of this task; null: there are newer ones, or too many tables. */
+    KnownAnswers table(KnownPartition partition) {
+        KnownAnswers table;
+        synchronized (TABLES) {
+            Map byTrust = (Map) TABLES.get(instance);
+            if (byTrust == null) {
+                if (TABLES.size() >= INSTANCES) {
+                    TABLES.remove(TABLES.keySet().iterator().next());
+                }
+                byTrust = new HashMap();
+                TABLES.put(instance, byTrust);
+            }
+            table = (KnownAnswers) byTrust.get(partition.trust);
+            if (table == null && byTrust.size() < TRUSTS) {
+                table = KnownAnswers.ofThisJava();
+                byTrust.put(partition.trust, table);
+            }
+        }
+        return table != null && table.follow(versions) ? table : null;
+    }
+
+    static void forget(String instance) {
+        synchronized (TABLES) {
+            TABLES.remove(instance);
+        }
+    }
+
+    /** Of an input partition: what its producers may claim, what its decisions share, and its budget. */
+    public static final class KnownPartition implements Serializable {
+        public String topic;
+        public int number;
+        public String trust;
+        public boolean trustsTime;
+        public byte[] head;
+        public byte[] tail;
+        public String decisions; // the topic
+        public long bytes; // that may be read and written
+        public boolean exceeds; // the first record may go beyond that
+    }
+
+    /** By which policies and facts a batch is decided, and what has changed since versions before. */
+    public static final class Versions implements Serializable {
+        public long number; // rises with each change
+        public Map epochs; // by system: how often its policies have changed
+        public long first; // the number of the first of these lookups
+        public long[] lookups; // of facts, that may have other answers than before; the newest last
+
+        /** How many lookups have changed, ever. */
+        long changes() {
+            return first + lookups.length;
+        }
+
+        /** Whether all that has changed after so many is known. */
+        boolean isContinued(long changes) {
+            return first <= changes && changes <= changes();
+        }
+    }
+}

@@ -1,0 +1,245 @@
+package lockkeeper;
+
+import java.util.Arrays;
+
+/**
+ * Where the parts of a request stand in its JSON, if it is one of the usual form.
+ *
+ * Parts that an answer reads are not parsed, only delimited: they are compared, byte for byte, with what Python's decoder
+ * has accepted. That makes a request well-formed as long as everything between them is checked here: exactly the
+ * members of a request, each at most once, texts of printable ASCII without escapes, whole numbers. What else there may
+ * be, also such as is allowed, is for Python.
+ */
+final class RequestScan {
+    static final int ID = 0;
+    static final int SYSTEM = 1;
+    static final int SUBJECT = 2;
+    static final int ACTION = 3;
+    static final int CONTEXT = 4;
+    static final int RESOURCE = 8; // its id
+    static final int TYPE = 9;
+    static final int PROPERTIES = 10;
+    static final long NO_MOMENT = -1;
+
+    private static final int WHOLE_RESOURCE = 5;
+    private static final int TIME = 6;
+    private static final int DEADLINE = 7;
+    private static final int UNKNOWN = -1;
+    private static final String[] NAMES =
+        "id system subject action context resource time deadline id type properties".split(" ");
+    private static final int DIGITS = 15;
+    private static final long LAST_MOMENT = 253402300799999L; // policy.core.times
+    private static final long LIKE_SECONDS_FIRST = 1000000000L;
+    private static final long LIKE_SECONDS_LAST = 100000000000L;
+
+    byte[] text;
+    /** By part; a length of 0: it is not there. Texts are with their quotes. */
+    final int[] start = new int[NAMES.length];
+    final int[] length = new int[NAMES.length];
+    long time;
+    long deadline;
+    private int at;
+
+    /** Whether a value is such a request. */
+    boolean scan(byte[] value) {
+        text = value;
+        at = 0;
+        Arrays.fill(start, 0);
+        Arrays.fill(length, 0);
+        time = NO_MOMENT;
+        deadline = NO_MOMENT;
+        if (!members(ID, RESOURCE)) {
+            return false;
+        }
+        blanks();
+        return at == text.length && length[ID] > 0 && length[SYSTEM] > 0 && length[SUBJECT] > 0 && length[ACTION] > 0
+            && length[TYPE] > 0 && length[RESOURCE] > 0;
+    }
+
+    /** An object whose members are parts from one on up to, without it, another. */
+    private boolean members(int from, int to) {
+        if (next() != '{') {
+            return false;
+        }
+        int separator = ',';
+        while (separator == ',') {
+            int part = name(from, to);
+            if (part == UNKNOWN || length[part] > 0 || next() != ':') {
+                return false;
+            }
+            blanks();
+            int first = at;
+            if (!value(part)) {
+                return false;
+            }
+            start[part] = first;
+            length[part] = at - first;
+            separator = next();
+        }
+        return separator == '}';
+    }
+
+    private int name(int from, int to) {
+        if (next() != '"') {
+            return UNKNOWN;
+        }
+        int first = at;
+        while (at < text.length && text[at] != '"') {
+            at++;
+        }
+        int size = at++ - first;
+        for (int part = from; part < to; part++) {
+            if (NAMES[part].length() == size && first + size < text.length && isName(part, first)) {
+                return part;
+            }
+        }
+        return UNKNOWN;
+    }
+
+    private boolean isName(int part, int first) {
+        int same = 0;
+        while (same < NAMES[part].length() && NAMES[part].charAt(same) == text[first + same]) {
+            same++;
+        }
+        return same == NAMES[part].length();
+    }
+
+    private boolean value(int part) {
+        switch (part) {
+            case ID:
+                return plain(' ');
+            case RESOURCE:
+                return plain('!'); // Python looks closer at a name with a blank: it may be taken for another
+            case WHOLE_RESOURCE:
+                return members(RESOURCE, NAMES.length);
+            case TIME:
+                time = moment();
+                return time != NO_MOMENT;
+            case DEADLINE:
+                deadline = moment();
+                return deadline != NO_MOMENT;
+            default:
+                return delimited();
+        }
+    }
+
+    private void blanks() {
+        while (at < text.length && isBlank(text[at])) {
+            at++;
+        }
+    }
+
+    private static boolean isBlank(byte c) {
+        return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+    }
+
+    private int next() {
+        blanks();
+        if (at >= text.length) {
+            return UNKNOWN;
+        }
+        return text[at++];
+    }
+
+    /** A text that is not empty, of printable ASCII from a character on, without escapes: encoded again it is the same. */
+    private boolean plain(int lowest) {
+        if (at >= text.length || text[at] != '"') {
+            return false;
+        }
+        int first = ++at;
+        while (at < text.length && text[at] != '"') {
+            byte c = text[at];
+            if (c < lowest || c > '~' || c == '\\') {
+                return false;
+            }
+            at++;
+        }
+        return at++ < text.length && at - 1 > first;
+    }
+
+    /** A number that is a moment in ms by every reading. */
+    private long moment() {
+        int first = at;
+        long found = 0;
+        while (at < text.length && text[at] >= '0' && text[at] <= '9' && at - first <= DIGITS) {
+            found = 10 * found + text[at++] - '0';
+        }
+        boolean isNumber = at > first && at - first <= DIGITS && (text[first] != '0' || at == first + 1);
+        boolean isMoment = found <= LAST_MOMENT && (found < LIKE_SECONDS_FIRST || found > LIKE_SECONDS_LAST);
+        return isNumber && isMoment ? found : NO_MOMENT;
+    }
+
+    /**
+     * A text, an object or a list, up to its end: no two such values begin alike, so that one with the bytes of a value
+     * that was accepted is that. Numbers and names are for Python.
+     */
+    private boolean delimited() {
+        int depth = 0;
+        do {
+            if (at >= text.length) {
+                return false;
+            }
+            byte c = text[at];
+            if (c == '"') {
+                if (!skipText()) {
+                    return false;
+                }
+                continue;
+            }
+            if (c == '{' || c == '[') {
+                depth++;
+            } else if (c == '}' || c == ']') {
+                depth--;
+            } else if (depth == 0 || c >= 0 && c < ' ' && !isBlank(c)) {
+                return false;
+            }
+            at++;
+        } while (depth > 0);
+        return depth == 0;
+    }
+
+    private boolean skipText() {
+        at++;
+        while (at < text.length && text[at] != '"') {
+            if (text[at] == '\\') {
+                at++;
+            } else if (text[at] >= 0 && text[at] < ' ') {
+                return false; // a key has control characters between its parts
+            }
+            at++;
+        }
+        return at++ < text.length;
+    }
+
+    /**
+     * Where the properties have the resource's id as a text, or length() where they do not. -1: for Python, because the
+     * id stands there more than once, or otherwise than as a text.
+     */
+    int repeated() {
+        int first = start[PROPERTIES];
+        int end = first + length[PROPERTIES];
+        int texts = 0;
+        int found = end;
+        boolean isText = false;
+        boolean isAlways = true; // as a text
+        for (int place = first; place < end; place++) {
+            if (text[place] == '\\') {
+                return end; // Python replaces nothing either, see content_of in streaming/enforcer/answers.py
+            }
+            if (text[place] == '"') {
+                isText = !isText;
+                if (place + length[RESOURCE] <= end && isId(place)) {
+                    isAlways &= isText;
+                    texts++;
+                    found = place;
+                }
+            }
+        }
+        return texts > 1 || !isAlways ? -1 : found;
+    }
+
+    private boolean isId(int place) {
+        int id = start[RESOURCE];
+        return Arrays.equals(text, place, place + length[RESOURCE], text, id, id + length[RESOURCE]);
+    }
+}

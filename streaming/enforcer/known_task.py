@@ -1,0 +1,82 @@
+"""What tasks need to answer by what is known, as `KnownTask.java` reads it; on the driver."""
+
+import collections
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from policy import Snapshot
+from policy.evaluation import Lookup, PolicySets
+from streaming.enforcer.evaluator import EvaluationContext, Source, envelope_of
+from streaming.enforcer.lessons import number_of
+from streaming.enforcer.worker import Task
+from streaming.kafka.clients import Partition
+from streaming.records.packing import DECISIONS
+
+LOOKUPS = 2_000  # of facts, that have changed last; executors that are further behind forget all
+
+
+class Versions:
+    """Which policies and facts answers rest on, and what of these has changed."""
+
+    def __init__(self) -> None:
+        self._policy_sets: PolicySets = {}
+        self._epochs: dict[str, int] = {}
+        self._lookups: collections.deque[int] = collections.deque(maxlen=LOOKUPS)
+        self._changes = self._number = 0
+
+    def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
+        """Note the policies in force, and the lookups of facts, by system, that may have other answers than before."""
+        before, self._policy_sets = self._policy_sets, snapshot.policy_sets
+        other = [
+            name for name, one in self._policy_sets.items() if name not in before or not one.says_the_same(before[name])
+        ]
+        for name in other:
+            self._epochs[name] = self._epochs.get(name, 0) + 1
+        lookups = [number_of(system, looked_up) for system, looked_up in changed]
+        self._lookups += lookups
+        self._changes += len(lookups)
+        self._number += bool(other or lookups)
+
+    def to_java(self) -> dict[str, Any]:
+        """As Java reads them."""
+        first = self._changes - len(self._lookups)
+        return {"number": self._number, "epochs": self._epochs, "first": first, "lookups": list(self._lookups)}
+
+
+def encode_task(task: Task, version: str, versions: Versions, partitions: Iterable[Partition]) -> bytes | None:
+    """As Java reads it; None: each record is for Python. `version`: of the policies.
+
+    So it is where each decision is to be logged, or to be compared with a candidate's, and where decisions are Avro.
+    """
+    if task.logged or task.candidate or task.formats.output != "json":
+        return None
+    limits, offsets = task.limits, task.policy_offsets
+    context = EvaluationContext(version, offsets, task.facts_offset, task.read, task.now, task.enforced)
+    known = [_partition(task, context, partition) for partition in partitions if _may_be_known(task, partition)]
+    sizes = {"recordIn": limits.record_in, "recordOut": limits.record_out}
+    return msgspec.json.encode({"versions": versions.to_java(), "now": task.now, **sizes, "partitions": known})
+
+
+def _may_be_known(task: Task, partition: Partition) -> bool:
+    """Whether its records are requests, and not answered elsewhere."""
+    outputs = task.outputs[partition[0]]
+    return outputs.verdicts is None and not outputs.answered and partition in task.budgets
+
+
+def _partition(task: Task, context: EvaluationContext, partition: Partition) -> dict[str, Any]:
+    topic, place = partition
+    trust, budget, outputs = task.trust[topic], task.budgets[partition], task.outputs[topic]
+    envelope = envelope_of(Source(topic, place, task.topic_ids[topic], trust, outputs.dead_letters), context)
+    return {
+        "topic": topic,
+        "number": place,
+        "trust": " ".join(sorted(trust)),
+        "trustsTime": "time" in trust,
+        "head": envelope.head,
+        "tail": envelope.tail,
+        "decisions": task.topics[DECISIONS],
+        "bytes": budget.bytes,
+        "exceeds": budget.exceeds,
+    }

@@ -1,0 +1,480 @@
+"""What Java answers by its table is, byte for byte, what a worker that keeps nothing decides; the rest is Python's."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from policy import compile_documents
+from policy.core.request import CLAIMS
+from policy.evaluation import Lookup
+from policy.store.documents import DocumentStore
+from policy.store.overlay import FactOverlay
+from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
+from streaming.commit.java_classes import PACKAGE
+from streaming.commit.partitions import Evaluated, PartitionResult
+from streaming.enforcer.evaluator import Evaluator
+from streaming.enforcer.known_task import Versions, encode_task
+from streaming.enforcer.ranges import Budget, stops
+from streaming.enforcer.source import Records, read_range
+from streaming.enforcer.worker import Outputs, Worker
+from streaming.records.formats import Formats
+from streaming.runtime.spark import start_session
+from streaming.settings import DEFAULT_TRUST, Limits
+from tests.bench import traffic
+from tests.brokers import TestBroker
+from tests.examples import examples
+from tests.policy import test_answer_mutants as checks
+from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoiled
+from tests.policy.test_properties import WRITTEN as SYSTEMS
+from tests.policy.test_properties import dated, requests_of
+from tests.stream.arrow import AT, Sent, records_at
+from tests.stream.known import ENOUGH, PLACE, TOPIC, Made, Table, context_of, source_of, task_of, teach
+from tests.stream.test_partitions import RECORDS, Place
+from tests.stream.test_prepared_answers import REPEATING, _repeating, _request, _sent, unprepared
+from tests.stream.world import SHORT_LIVED, group, role
+
+pytestmark = pytest.mark.stream
+
+DOCUMENTS = [
+    role("open", "kafka:topic:prod/main/*"),
+    role("narrow", "kafka:topic:prod/*/orders-*", "kafka:topic:*"),
+    role("closed", "kafka:topic:prod/main/secret*", "kafka:topic:prod/main/secretary", effect="deny"),
+    group("open", "user:dana"),
+    group("narrow", "user:dana", "user:eve"),
+    group("closed", "user:eve"),
+]
+Timed = tuple[bytes | None, bytes | None, Any, int]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("known", SHORT_LIVED, "local[1]")
+    yield session
+    session.stop()
+
+
+class Ways:
+    """A worker and Java's table, and beside them a worker that keeps nothing."""
+
+    package: ClassVar = PACKAGE
+
+    def __init__(self, spark: SparkSession, snapshot: Snapshot, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.evaluator, self.table = Evaluator(snapshot, self.limits), Table(spark, self.package)
+        self.table.follow(snapshot)
+
+    def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]] = ()) -> None:
+        changed = tuple(changed)
+        self.evaluator.follow(snapshot, changed)
+        self.table.follow(snapshot, changed)
+
+    def compare(self, sent: list[Timed], trust: frozenset[str] = DEFAULT_TRUST, now: int = AT, times: int = 3) -> int:
+        """How many Java has decided, the last time."""
+        batch, source = records_at(sent, TOPIC, PLACE), source_of(trust)
+        task = self.table.task(trust=trust, now=now, limits=self.limits)
+        with unprepared():
+            alone = Evaluator(self.evaluator.snapshot, self.limits).for_partition(source, context_of(now))
+            careful = [alone.decide(*row) for row in Records(batch).rows()]
+        for _ in range(times):
+            made, side = self.table.decide(batch, task)
+            decided = [number for number, one in enumerate(made) if one.missing is None]
+            for number in decided:
+                _check_same(made[number], careful[number])
+            assert (side is None) == (not decided)
+            self.table.learn(teach(self.evaluator, batch, made, source, now), task)
+        return len(decided)
+
+    def ask(self, *requests: Any, at: int = AT, **more: Any) -> int:
+        """The same for requests as JSON."""
+        return self.compare([(b"k", json.dumps(request).encode(), None, at) for request in requests], **more)
+
+
+def _check_same(made: Made, careful: Any) -> None:
+    number, key, value, headers = careful
+    trace = dict(headers or ()).get("traceparent")
+    assert (number, made.key, made.value, made.trace) == (0, key, value, trace)
+
+
+def _timed(sent: Iterable[Sent], at: int = AT) -> list[Timed]:
+    return [(*record, at) for record in sent]
+
+
+@pytest.fixture
+def ways(spark: SparkSession) -> Ways:
+    return Ways(spark, compile_documents(DOCUMENTS))
+
+
+def test_a_request_that_comes_again_is_decided_in_java(ways: Ways) -> None:
+    trace = [("traceparent", b"00-1")]
+    sent: list[Timed] = [(b"k", json.dumps(_request(f"r-{n}")).encode(), trace, AT + n) for n in range(3)]
+    assert ways.compare(sent) == 3
+    assert ways.compare([(None, *record[1:]) for record in sent], times=1) == 3
+
+
+def test_ids_that_were_never_seen_are_known_where_they_lead_to_a_known_state(ways: Ways) -> None:
+    known = ("orders-1", "other", "secret-1")
+    assert (
+        ways.ask(*(_request(user=user, topic=f"prod/main/{name}") for user in ("dana", "eve") for name in known)) == 6
+    )
+    new = ("orders-2", "another", "secret-2", "secrets")
+    asked = [_request(user=user, topic=f"prod/main/{name}") for user in ("dana", "eve") for name in new]
+    assert ways.ask(*asked, times=1) == 8
+    assert ways.ask(_request(user="eve", topic="prod/main/secretary"), times=1) == 0, "a pattern names it"
+
+
+def test_the_mix_of_all_systems_is_decided_alike(spark: SparkSession) -> None:
+    documents, requests = traffic.policies_and_requests(300, 2_000)
+    ways = Ways(spark, compile_documents(documents))
+    assert ways.ask(*requests) > 1_900, "nearly all that comes again is known"
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(st.lists(_sent(), min_size=1, max_size=12))
+def test_whatever_a_record_is_java_decides_it_as_python_or_not_at_all(spark: SparkSession, sent: list[Sent]) -> None:
+    ways = Ways(spark, compile_documents(DOCUMENTS))
+    ways.ask(
+        *(_request("t", user, topic) for user in ("dana", "eve") for topic in ("prod/main/orders-1", "prod/main/x"))
+    )
+    ways.compare(_timed(sent))
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
+def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkSession, order: int) -> None:
+    namespace = {"connection": "kafka", "type": "Kafka", "datasets": ["orders", "bill*", "a/*"]}
+    lenses5 = {"namespaces": [{**namespace, "permissions": ["Show Topic"]}], "members": ["dana"]}
+    ways = Ways(spark, compile_documents([{"system": "lenses5", "kind": "Group", "name": "g", "spec": lenses5}]))
+    show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
+    hostile = ((":", '{"connection":"kafka"}'), (",", '{"connection","kafka"}'), ("a", '{"a":"a","b":"x'))
+    asked = [*REPEATING, *hostile, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
+    sent: list[Timed] = [(None, _repeating(n, *one, show), None, AT) for n, one in enumerate(asked)]
+    assert ways.compare(sent) > 10
+    assert ways.compare(sent[::-1], times=1) > 10
+
+
+HOSTILE = (
+    # what is replaced in a request that is known
+    (b'"id":"r-1"', b'"id":""'),
+    (b'"id":"r-1"', b'"id":"\\u0072-1"'),
+    (b'"id":"r-1"', b'"id":"\xc3\xa9"'),
+    (b'"id":"r-1"', b'"id":"\xff"'),
+    (b'"id":"r-1"', b'"id":"r-1","id":"r-2"'),
+    (b'"id":"r-1"', b'"id":"r-1","deadline":0,"deadline":%d' % (2 * AT)),
+    (b'"id":"r-1"', b'"id":"r-1","unknown":1'),
+    (b'"id":"r-1"', b'"id":"r-1","evaluations":[]'),
+    (b'"id":"r-1"', b'"id":"r-1","deadline":00%d' % (2 * AT)),
+    (b'"id":"r-1"', b'"id":"r-1","deadline":%d.5' % (2 * AT)),
+    (b'"id":"kafka:', b'"id":"x","id":"kafka:'),
+    (b'orders-1"', b'orders -1"'),
+    (b'orders-1"', b'orders-1 "'),
+    (b'orders-1"', b'orders-1\xc3\xa9"'),
+    (b'orders-1"', b'orders-1\\u0041"'),
+    (b'orders-1"', b'orders-1\x7f"'),
+    (b"}}", b"}}}"),
+    (b"}}", b"}} x"),
+    (b"}}", b"}"),
+    (b'{"id"', b'[{"id"'),
+    (b'{"id"', b' {"id"'),
+    (b'"subject":{', b'"subject":{"x":1,'),
+    (b'"subject":{', b'"subject":{\0'),
+)
+
+
+def test_what_is_no_request_is_left_to_python(ways: Ways) -> None:
+    value = msgspec.json.encode(_request())
+    assert ways.compare([(None, value, None, AT)]) == 1
+    for right, wrong in HOSTILE:
+        assert value.count(right) == 1
+        ways.compare([(None, value.replace(right, wrong), None, AT)])
+    for value_ in (None, b"", b"{", b"{}", b"[]", b"\xc3\x01", b'"', value[:-1], value * 2):
+        assert ways.compare([(None, value_, None, AT)]) == 0
+    for headers in ([("other", b"x")], [("traceparent", None)], [("traceparent", b"x" * 1025)], [("traceparent", b"")]):
+        ways.compare([(None, value, headers, AT)])
+
+
+def test_a_context_is_part_of_what_is_asked(spark: SparkSession) -> None:
+    ways, asked = Ways(spark, compile_documents(checks.POLICIES)), checks.CONSUMERS
+    without = {name: part for name, part in asked.items() if name != "context"}
+    for one in (without, asked, without, checks.TOPIC, {**checks.TOPIC, "context": {"a": 1}}):
+        assert ways.ask(one, trust=CLAIMS) == 1
+
+
+def test_time_and_deadline_are_those_that_python_goes_by(spark: SparkSession) -> None:
+    ending = {**role("open", "kafka:topic:prod/main/*"), "valid_from": AT - 5, "valid_until": AT + 5}
+    ways = Ways(spark, compile_documents([ending, group("open", "user:dana")]))
+    moments = (AT - 6, AT - 5, AT, AT + 4, AT + 5)
+    numbers = (0, 5, 10**9 - 1, 10**9, 10**11, 10**11 + 1, AT - 5, AT + 5, 253402300799999, 253402300800000)
+    claims = [{}, *({name: value} for name in ("time", "deadline") for value in (*numbers, AT - 1, AT, AT + 1))]
+    for trust, at, now in itertools.product((DEFAULT_TRUST, CLAIMS, frozenset({"time"})), moments, (AT, AT + 1)):
+        ways.ask(*(_request(**claim) for claim in claims), at=at, trust=trust, now=now, times=2)
+    assert ways.ask(_request(), at=AT + 4, times=2) == 1
+
+
+def test_each_trust_has_its_own_answers(spark: SparkSession) -> None:
+    ways = Ways(spark, compile_documents([role("open", "kafka:topic:*"), group("open")]))
+    asked = _request()
+    asked["subject"]["properties"] = {"groups": ["open"]}
+    for trust in (CLAIMS, CLAIMS - {"groups"}, CLAIMS):
+        assert ways.ask(asked, trust=trust) == 1
+    assert ways.ask(asked, trust=frozenset()) == 0, "two have a table, others none"
+
+
+def test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_none(ways: Ways) -> None:
+    asked = [_request(user=user, topic=f"prod/main/{name}") for user in ("dana", "eve") for name in ("x", "secret-1")]
+    assert ways.ask(*asked) == 4
+    older, batch = ways.table.task(), records_at([(None, json.dumps(one).encode(), None, AT) for one in asked])
+    changed = compile_documents(
+        [*DOCUMENTS[:2], role("closed", "kafka:topic:prod/main/x*", effect="deny"), *DOCUMENTS[3:]]
+    )
+    ways.follow(changed)
+    made, _ = ways.table.decide(batch, older)
+    assert all(one.missing is None for one in made), "no newer task has begun: all of a batch are by one version"
+    assert ways.ask(*asked, times=1) == 0
+    assert ways.ask(*asked) == 4
+    made, _ = ways.table.decide(batch, older)
+    assert {one.missing for one in made} == {0}, "nothing is known, nor to be taught"
+    lessons = teach(Evaluator(compile_documents(DOCUMENTS), Limits()), batch, [Made(1)] * 4, source_of())
+    assert lessons
+    ways.table.learn(lessons, older)
+    assert ways.ask(*asked, times=1) == 4
+
+
+def test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark: SparkSession) -> None:
+    def policies(*patterns: str) -> Snapshot:
+        return compile_documents([role("open", "kafka:topic:prod/main/q*a*z", *patterns), group("open", "user:dana")])
+
+    ways = Ways(spark, policies())
+    asked = [_request(topic=f"prod/main/{name}") for name in ("one-1", "two-1")]
+    assert ways.ask(*asked) == 2
+    assert ways.ask(_request(topic="prod/main/three-1"), times=1) == 0
+    ways.follow(policies("kafka:topic:prod/main/o*-*1"))
+    assert ways.ask(*asked) == 2
+
+
+def test_executors_that_missed_a_change_of_facts_forget_all(ways: Ways) -> None:
+    assert ways.ask(_request()) == 1
+    ways.follow(ways.evaluator.snapshot, [("streamsets", ("name", "Session", str(n))) for n in range(3_000)])
+    assert ways.ask(_request(), times=1) == 0
+    assert ways.ask(_request()) == 1
+    ways.follow(ways.evaluator.snapshot, [("streamsets", ("name", "Session", "s"))])
+    assert ways.ask(_request(), times=1) == 1
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_answers_follow_facts_and_policies_that_change(spark: SparkSession, system: str, data: st.DataObject) -> None:
+    """After each change, over edges of time, in all systems; at last of the policies."""
+    kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
+    documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
+    asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
+    plain = [{name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked]
+    policies, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
+    for document in documents:
+        document.pop("effective_at", None)
+    rules = [document for document in documents if document["kind"] not in kinds]
+    for order, document in enumerate(rules):
+        policies.put(document, order, order)
+    compiled = Snapshot(policies)
+    ways = Ways(spark, compiled.with_facts(overlay))
+    changes = [document for document in documents if document["kind"] in kinds][:2]
+    for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
+        lookups = [] if document is None else overlay.apply(change(facts, document, order))
+        ways.follow(compiled.with_facts(overlay), [(system, lookup) for lookup in lookups])
+        for at in data.draw(st.lists(st.sampled_from(MOMENTS), min_size=1, max_size=2)):
+            ways.ask(*plain, at=at, times=2)
+    for document in rules[:2]:
+        policies.put(spoiled(document), 1_000, 1_000)
+        ways.follow(Snapshot(policies).with_facts(overlay))
+        ways.ask(*plain, at=6, times=2)
+
+
+def test_records_are_counted_as_a_worker_counts_them(ways: Ways) -> None:
+    asked = [_request(f"r-{n}", user=("dana", "eve")[n % 2], topic="prod/main/secret-1") for n in range(10)]
+    trace = [("traceparent", b"00-" + b"1" * 100)]
+    sent: list[Timed] = [(b"k", json.dumps(one).encode(), trace, AT - 7 * (n % 3)) for n, one in enumerate(asked)]
+    ways.compare(sent)
+    _, side = ways.table.decide(records_at(sent), ways.table.task())
+    (topic, outcomes, dead, ages, aged, traces), *_, decided = side
+    assert (topic, dead, sorted(outcomes)) == (TOPIC, 0, [["lenses6", "allow", 5], ["lenses6", "deny", 5]])
+    assert dict(zip(ages, aged, strict=True)) == {0: 4, 7: 3, 14: 3}
+    assert traces == [("00-" + "1" * 100)[:64]] * 8
+    assert decided[:4] == [PLACE, 0, 10, False]
+
+
+@pytest.mark.parametrize(("room", "exceeds", "decided"), [(0, True, 1), (0, False, 0), (3_500, True, 3)])
+def test_no_more_is_decided_than_the_budget_allows(ways: Ways, room: int, exceeds: bool, decided: int) -> None:
+    sent: list[Timed] = [(None, json.dumps(_request(f"r-{n}")).encode(), None, AT) for n in range(10)]
+    ways.compare(sent)
+    made, side = ways.table.decide(records_at(sent), ways.table.task(budget=Budget(room, 3.0, exceeds)))
+    assert [one.missing is None for one in made] == [n < decided for n in range(10)]
+    assert side[5][:4] == [PLACE, 0, decided, True]
+
+
+def test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark: SparkSession) -> None:
+    for limits in (Limits(record_in=300), Limits(record_out=900), Limits()):
+        ways = Ways(spark, compile_documents(DOCUMENTS), limits)
+        for length in range(0, 400, 50):
+            request = _request("r" * (length + 1))
+            ways.compare([(b"k" * 60, json.dumps(request).encode(), None, AT)] * 2)
+
+
+def test_where_each_decision_is_for_python_no_task_uses_the_table() -> None:
+    versions, partitions = Versions(), [(TOPIC, PLACE)]
+    versions.follow(compile_documents(DOCUMENTS), ())
+    used = encode_task(task_of(), "v", versions, partitions)
+    assert used is not None
+    for more in ({"logged": True}, {"candidate": 1}, {"formats": Formats(output="avro-single-object")}):
+        assert encode_task(task_of(**more), "v", versions, partitions) is None
+    for outputs in (Outputs(2, verdicts=1), Outputs(2, answered=True)):
+        other = encode_task(task_of(outputs={TOPIC: outputs}), "v", versions, partitions)
+        assert other is not None
+        assert len(other) < len(used), "its partition is not in it"
+
+
+class InJava(Ways):
+    """As a worker of `tests.policy.test_answer_mutants`, whose checks also ask Java."""
+
+    spark: SparkSession
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(self.spark, snapshot)
+        follow = self.evaluator.follow
+
+        def follow_both(snapshot: Snapshot, changed: Any) -> None:
+            follow(snapshot, changed := tuple(changed))
+            self.table.follow(snapshot, changed)
+
+        self.evaluator.follow = follow_both  # type: ignore[method-assign]
+
+    def compare(self, request: Any, at: int = checks.AT) -> None:  # type: ignore[override]
+        value = request if isinstance(request, bytes) else msgspec.json.encode(request)
+        self.limits = self.evaluator.limits
+        super().compare([(b"k", value, None, at)], CLAIMS, at, 2)
+
+
+def test_java_stands_the_checks_that_find_each_bug_of_the_cache(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they ask of a worker, a worker and Java are asked."""
+    InJava.spark = spark
+    monkeypatch.setattr(checks, "InWorker", InJava)
+    checks.compare()
+
+
+class Batches:
+    """Batches of requests on a partition of a broker, decided by a worker and by what is known; to one topic."""
+
+    def __init__(self, place: Place) -> None:
+        self.place, self.versions = place, Versions()
+        self.decided = self.sent = RECORDS
+        place.transactions.commit_offsets([TopicPartition(place.input, 0, RECORDS, "")], {(place.input, 0): None})
+
+    def send(self, *values: bytes | None) -> None:
+        producer = Producer({"bootstrap.servers": self.place.settings.bootstrap_servers})
+        for value in values:
+            producer.produce(self.place.input, value, b"k", partition=0)
+        assert producer.flush(30) == 0
+        self.sent += len(values)
+
+    def decide(self, snapshot: Snapshot, budget: Budget = ENOUGH) -> PartitionResult:
+        """What became of all that was sent; committed up to where it is decided."""
+        place, partition = self.place, (self.place.input, 0)
+        self.versions.follow(snapshot, ())
+        task = msgspec.structs.replace(
+            task_of(),
+            topics=(place.output,) * 3,
+            committed={partition: self.decided},
+            budgets={partition: budget},
+            topic_ids={place.input: "topic-id"},
+            trust={place.input: DEFAULT_TRUST},
+            outputs={place.input: Outputs(2)},
+            snapshots=((0, None, self.versions.to_java()["number"]),),
+        )
+        broadcast = place.spark.sparkContext.broadcast
+        worker = Worker(task, [broadcast(snapshot)], [broadcast(FactOverlay())])
+        records = read_range(place.spark, place.settings, {partition: self.decided}, {partition: self.sent})
+        committed = {partition: self.decided}
+        known = encode_task(task, "v", self.versions, [partition])
+        evaluated = place.transactions.evaluate(records, worker, committed, known)
+        self.decided = stops(evaluated.side_outputs).get(partition, self.sent)
+        place.commit(evaluated, offset=self.decided, committed=committed[partition])
+        [result] = evaluated.results
+        return result
+
+
+@pytest.fixture
+def batches(broker: TestBroker, spark: SparkSession, fresh_name: Callable[[str], str]) -> Iterator[Batches]:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    place = Place(broker, spark, fresh_name("known"))
+    yield Batches(place)
+    place.transactions.close()
+
+
+def _counted(result: PartitionResult) -> int:
+    """The records that Java has decided."""
+    outcomes = json.loads(result.counted)[0][1] if result.counted else []
+    return sum(count for _, _, count in outcomes)
+
+
+def _numbered(numbers: Iterable[int]) -> list[bytes]:
+    """Requests of two kinds, and every seventh of them none."""
+    topics = ("prod/main/orders-1", "prod/main/secret-1")
+    return [json.dumps(_request(f"r-{n}", topic=topics[n % 2])).encode() if n % 7 else b"no request" for n in numbers]
+
+
+def test_a_partition_is_written_in_its_order_and_counted_whoever_decides_its_records(batches: Batches) -> None:
+    snapshot, place = compile_documents(DOCUMENTS), batches.place
+    batches.send(*_numbered(range(30)))
+    assert _counted(batches.decide(snapshot)) == 0
+    batches.send(*_numbered(range(30, 60)))
+    result = batches.decide(snapshot)
+    assert _counted(result) == 26
+    dead = [side.tally.dead_letters for side in Evaluated([result]).side_outputs]
+    assert dead == [4, 0]
+    batches.send(*(value for value in _numbered(range(61, 90)) if value != b"no request"))
+    assert len(batches.decide(snapshot).side_outputs) == 0, "no worker was needed"
+    written = place.written(85)
+    offsets = [json.loads(value)["context"]["source"]["offset"] for value in written if value != b"no request"]
+    assert offsets == sorted(offsets)
+    assert [value == b"no request" for value in written[:60]] == [n % 7 == 0 for n in range(60)]
+    assert len(written) == 85
+
+
+def test_a_change_of_policies_is_in_force_with_the_next_batch(batches: Batches) -> None:
+    closed = [*DOCUMENTS, role("none", "*", effect="deny"), group("none", "user:dana")]
+    for documents, allowed in (
+        (DOCUMENTS, True),
+        (DOCUMENTS, True),
+        (closed, False),
+        (closed, False),
+        (DOCUMENTS, True),
+    ):
+        batches.send(json.dumps(_request()).encode())
+        batches.decide(compile_documents(documents))
+        written = batches.place.written()
+        assert json.loads(written[-1])["decision"] is allowed
+
+
+def test_what_the_budget_leaves_follows_in_the_next_range(batches: Batches) -> None:
+    snapshot = compile_documents(DOCUMENTS)
+    batches.send(*_numbered(range(1, 30)))
+    batches.decide(snapshot)
+    batches.send(*_numbered(range(30, 60)))
+    times = 0
+    while batches.decided < batches.sent:
+        batches.decide(snapshot, Budget(6_000, 3.0))
+        times += 1
+    assert 4 < times < 15
+    offsets = [
+        json.loads(value)["context"]["source"]["offset"] for value in batches.place.written(59) if value[:1] == b"{"
+    ]
+    assert offsets == sorted(set(offsets))

@@ -1,0 +1,129 @@
+"""Each bug that Java's table may have is found by a test of `test_known_answers`."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from policy import compile_documents
+from streaming.runtime.spark import start_session
+from tests.policy import test_answer_mutants as checks
+from tests.stream import test_known_answers as tests
+from tests.stream.known import compile_mutant
+from tests.stream.test_known_answers import DOCUMENTS, InJava, Ways
+from tests.stream.world import SHORT_LIVED
+
+pytestmark = pytest.mark.stream
+_numbers = itertools.count()
+
+
+class Mutant(NamedTuple):
+    """What is replaced in which file."""
+
+    file: str
+    right: str
+    wrong: str
+
+
+def _key_without(part: str) -> Mutant:
+    return Mutant("Content.java", f"part(request, RequestScan.{part});", "add(SEPARATOR);")
+
+
+MUTANTS = {
+    **{f"a key without {part.lower()}": _key_without(part) for part in ("SYSTEM", "SUBJECT", "ACTION", "TYPE")},
+    "a key without properties": Mutant("Content.java", "add(request.text, first, repeated - first);", ""),
+    "a key without what follows the id": Mutant("Content.java", "add(request.text, behind, end - behind);", ""),
+    "a key without context": Mutant(
+        "Content.java",
+        "add(request.text, request.start[RequestScan.CONTEXT], request.length[RequestScan.CONTEXT]);",
+        "",
+    ),
+    "a key without the id": Mutant(
+        "Content.java",
+        "return add(request.text, request.start[RequestScan.RESOURCE], request.length[RequestScan.RESOURCE]).done();",
+        "return done();",
+    ),
+    "members that stand twice": Mutant("RequestScan.java", "|| length[part] > 0 ||", "||"),
+    "escapes in texts": Mutant("RequestScan.java", "|| c > '~' || c == '\\\\'", "|| c > '~'"),
+    "texts that are not ASCII": Mutant("RequestScan.java", "c < lowest ||", "c >= 0 && c < lowest ||"),
+    "a name with a blank": Mutant("RequestScan.java", "plain('!')", "plain(' ')"),
+    "an empty id": Mutant(
+        "RequestScan.java", "return at++ < text.length && at - 1 > first;", "return at++ < text.length;"
+    ),
+    "what follows a request": Mutant("RequestScan.java", "return at == text.length && length[ID]", "return length[ID]"),
+    "moments in seconds": Mutant(
+        "RequestScan.java", "(found < LIKE_SECONDS_FIRST || found > LIKE_SECONDS_LAST)", "true"
+    ),
+    "moments after all": Mutant("RequestScan.java", "found <= LAST_MOMENT", "true"),
+    "numbers with zeros before them": Mutant("RequestScan.java", "(text[first] != '0' || at == first + 1)", "true"),
+    "the edge at the end": Mutant("KnownQuery.java", "at < until", "at <= until"),
+    "the edge at the beginning": Mutant("KnownQuery.java", "since <= at &&", ""),
+    "stale after a change of facts": Mutant(
+        "KnownAnswers.java", "lookups.add(Long.valueOf(versions.lookups[(int) (change - versions.first)]));", ""
+    ),
+    "stale after a change of policies": Mutant("KnownAnswers.java", "            lookups.add(system);\n", ""),
+    "stale where changes were missed": Mutant("KnownAnswers.java", "versions.isContinued(changes) && ", ""),
+    "one table for every trust": Mutant(
+        "KnownTask.java",
+        "byTrust.get(partition.trust)",
+        "(byTrust.isEmpty() ? null : byTrust.values().iterator().next())",
+    ),
+    "every claimed time": Mutant("KnownRecords.java", "&& partition.trustsTime ? scan.time", "? scan.time"),
+    "no claimed time": Mutant(
+        "KnownRecords.java", "scan.time != RequestScan.NO_MOMENT && partition.trustsTime ?", "false ?"
+    ),
+    "deadlines that are over": Mutant("KnownRecords.java", "task.now > scan.deadline", "task.now - 1 > scan.deadline"),
+    "records that are too large": Mutant("KnownRecords.java", "value.length + keyLength > task.recordIn", "false"),
+    "decisions that are too large": Mutant(
+        "KnownRecords.java", "Math.min(DECISION_BYTES, task.recordOut - keyLength)", "DECISION_BYTES"
+    ),
+    "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
+    "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),
+    "another offset": Mutant("KnownDecision.java", "        put(number);\n        put(END);", "        put(END);"),
+}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("mutants", SHORT_LIVED, "local[1]")
+    yield session
+    session.stop()
+
+
+def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
+    """Tests of the table, the quick ones before others."""
+
+    def ways() -> Ways:
+        return Ways(spark, compile_documents(DOCUMENTS))
+
+    yield lambda: tests.test_ids_that_were_never_seen_are_known_where_they_lead_to_a_known_state(ways())
+    yield lambda: tests.test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_none(ways())
+    yield lambda: tests.test_executors_that_missed_a_change_of_facts_forget_all(ways())
+    yield lambda: tests.test_each_trust_has_its_own_answers(spark)
+    yield lambda: tests.test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark)
+    yield lambda: tests.test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark, 1)
+    yield lambda: tests.test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark)
+    yield lambda: tests.test_a_context_is_part_of_what_is_asked(spark)
+    yield lambda: tests.test_what_is_no_request_is_left_to_python(ways())
+    yield lambda: tests.test_time_and_deadline_are_those_that_python_goes_by(spark)
+    yield checks.compare
+
+
+def _run(checks: Iterator[Callable[[], Any]]) -> None:
+    for check in checks:
+        check()
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_bug_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    package = f"mutant{next(_numbers)}"
+    compile_mutant(spark, package, tmp_path, *MUTANTS[name])
+    monkeypatch.setattr(Ways, "package", package)
+    monkeypatch.setattr(checks, "InWorker", InJava)
+    InJava.spark = spark
+    with pytest.raises((AssertionError, Py4JJavaError)):
+        _run(_checks(spark))
