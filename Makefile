@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz pictures check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
+.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz fuzz-known pictures check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,6 +124,10 @@ INPUTS ?= 50000
 SEED ?=
 fuzz: $(TOOLS)-test ## Give INPUTS hostile inputs to every decoder and parser (1000000: all of it)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+ENVELOPES ?= 1000000
+fuzz-known: $(TOOLS)-test ## Give ENVELOPES requests, changed a little, to the answers that Java knows
+	$(BIN)/python -m tests.fuzz.envelopes --envelopes $(ENVELOPES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 docs: $(TOOLS)-docs ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)

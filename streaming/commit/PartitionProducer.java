@@ -35,6 +35,7 @@ final class PartitionProducer {
     private final WriterSettings settings;
     private long committed;
     private long attempt = NONE;
+    private boolean isGivenUp;
     private long used = System.nanoTime();
 
     PartitionProducer(WriterSettings settings, PartitionRange range) throws Exception {
@@ -85,8 +86,14 @@ final class PartitionProducer {
         return this;
     }
 
-    /** Begins a transaction, and aborts one of an earlier attempt. Returns the number of this attempt. */
+    /**
+     * Begins a transaction, and aborts one of an earlier attempt. Returns the number of this attempt; NONE: the producer is
+     * given up.
+     */
     synchronized long begin() {
+        if (isGivenUp) {
+            return NONE;
+        }
         if (attempt != NONE) {
             attempt = NONE;
             producer.abortTransaction();
@@ -124,6 +131,15 @@ final class PartitionProducer {
         committed = offset.offset();
         used = System.nanoTime();
         return TimeUnit.NANOSECONDS.toMillis(used - began);
+    }
+
+    /**
+     * Whether a task that failed may close it: not where another attempt has begun. A task of a stage that has failed may
+     * end after the next stage has begun, with the same producer.
+     */
+    synchronized boolean giveUp(long by) {
+        isGivenUp |= by == attempt;
+        return isGivenUp;
     }
 
     /** What is open is aborted by the next producer with this id, or by its timeout. */

@@ -34,18 +34,21 @@ final class PartitionTask {
 
     byte[] run(UndecidedRows rows, RDD workers, TaskContext context) {
         PartitionProducer producer = null;
+        long attempt = PartitionProducer.NONE;
         try {
-            producer = PartitionProducers.of(settings, range);
-            millis[0] = since();
-            if (producer.committed() != range.committed) {
-                return result(PartitionResult.MOVED, producer.committed(), PartitionProducer.NONE, "");
+            while (attempt == PartitionProducer.NONE) { // again where a task that failed has just given the producer up
+                producer = PartitionProducers.of(settings, range);
+                millis[0] = since();
+                if (producer.committed() != range.committed) {
+                    return result(PartitionResult.MOVED, producer.committed(), PartitionProducer.NONE, "");
+                }
+                attempt = producer.begin();
             }
-            long attempt = producer.begin();
             sendAll(producer, attempt, rows, workers, context);
             millis[1] = since();
             return result(PartitionResult.OK, range.committed, attempt, "");
         } catch (Exception error) {
-            if (producer != null) {
+            if (producer != null && producer.giveUp(attempt)) {
                 PartitionProducers.discard(settings, range, producer);
             }
             int status = Failures.statusOf(error);

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from policy import compile_documents
@@ -17,7 +18,7 @@ from tests.stream.known import compile_mutant
 from tests.stream.test_known_answers import DOCUMENTS, InJava, Ways
 from tests.stream.world import SHORT_LIVED
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 _numbers = itertools.count()
 
 
@@ -125,5 +126,5 @@ def test_each_bug_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Ways, "package", package)
     monkeypatch.setattr(checks, "InWorker", InJava)
     InJava.spark = spark
-    with pytest.raises((AssertionError, Py4JJavaError)):
+    with pytest.raises((AssertionError, Py4JJavaError, CapturedException)):
         _run(_checks(spark))
