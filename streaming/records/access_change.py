@@ -13,8 +13,7 @@ from policy import to_text
 from policy.analysis import Answer, Turned
 from streaming.records.audit import ActionName, Entity
 from streaming.records.formats import JSON_HEADERS, Result, shorten, shorten_id
-from streaming.records.size_gate import fits, record_size
-from streaming.topics import ALWAYS_FITS
+from streaming.records.size_gate import ALWAYS_FITS, fits, record_size
 
 ID_BYTES = 16
 MOST_STATEMENTS = 20  # of an answer; the first by which it is determined
