@@ -125,14 +125,19 @@ def check_letter_case(value: Any, names: frozenset[str]) -> None:
     """
     if not isinstance(value, dict):
         value = dict(value) if isinstance(value, Mapping) else {}
+    _check_parts(value, names)
+    if isinstance(items := value.get("evaluations"), list):
+        for item in items:  # which have no evaluations of their own: however deep a text nests them, nobody reads them
+            if isinstance(item, dict):
+                _check_parts(item, _ITEM_NAMES)
+
+
+def _check_parts(value: dict[str, Any], names: frozenset[str]) -> None:
     if not names.issuperset(value):
         _check_case_of(value, names)
     for part, part_names in _PART_NAMES:
         if part in value and isinstance(members := value[part], dict) and not part_names.issuperset(members):
             _check_case_of(members, part_names, f"{part}.")
-    if isinstance(items := value.get("evaluations"), list):
-        for item in items:
-            check_letter_case(item, _ITEM_NAMES)
 
 
 def _check_case_of(members: Mapping[Any, Any], names: frozenset[str], path: str = "") -> None:

@@ -130,7 +130,7 @@ class RecordConsumer(Generic[T]):
         raise StopIteration
 
     def _replace_stalled_consumer(self) -> None:
-        """Join the group anew where there are records and none comes; from where items are handled, so none is lost."""
+        """Join the group again where records wait and none comes; from where items are handled, so none is lost."""
         if not self._progress.is_due():
             return
         with contextlib.suppress(KafkaException, TimeoutError):  # then the next look says so

@@ -5,10 +5,11 @@ Nor where a name differs from one that counts in case alone: Go's encoding/json 
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from policy import MalformedRequest, decode_request
+from policy import REQUEST_NAMES, MalformedRequest, check_letter_case, decode_request
 from streaming.enforcer.answered import AnsweredEvaluator
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
@@ -187,6 +188,14 @@ def test_an_answered_request_with_a_name_in_another_case_is_a_dead_letter(name: 
     number, _, _, headers = evaluator.decide(None, text.encode(), None, 0, AT)
     assert number != DECISIONS
     assert _is_named(headers)
+
+
+def test_evaluations_within_evaluations_are_gone_through_once_however_deep_they_are() -> None:
+    """They are no request's: the check of names must not end in a RecursionError, which no caller expects."""
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [{"evaluations": deep}]
+    check_letter_case({"evaluations": deep}, REQUEST_NAMES)
 
 
 def test_other_names_and_those_in_properties_and_context_stand() -> None:
