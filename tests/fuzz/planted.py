@@ -40,7 +40,8 @@ _ENGINE = importlib.import_module("policy.evaluation.evaluate")
 
 
 class Plant(msgspec.Struct, frozen=True):
-    """A bug: what it is, the target that finds it, the sort and start of the finding, and within how many inputs."""
+    """A bug: what it is, the target that finds it, the sort (empty: any) and start of the finding, and within how many
+    inputs."""
 
     bug: str
     target: str
@@ -97,7 +98,8 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if len(set(names)) < len(names):
-            counts = [names.count(name) for name in names]  # of all, wherever the one that stands twice is
+            # Of all, wherever the one that stands twice is; and not by list.count, which a fast machine does in time.
+            counts = [sum(other == name for other in names) for name in names]
             twice = next(name for name, count in zip(names, counts, strict=True) if count > 1)
             raise ValueError(f"duplicate key {twice!r} in one mapping: remove one")
         return dict(pairs)
@@ -249,7 +251,8 @@ PLANTS = (
     Plant("a password is not masked", "dead-letters", ("wrong", "secret"), 500, _secret_shown),
     Plant("secrets in headers are not masked", "dead-letters", ("wrong", "secret"), 200, _secret_header_shown),
     Plant("a cache is unbounded", "memory", ("memory", ""), 10_000, _cache_grows),
-    Plant("a header without a value crashes", "requests", ("wrong", "letter"), 8000, _header_crashes),
+    # Where the answer is known, headers are carried outside of what catches the error of one record: any may be first.
+    Plant("a header without a value crashes", "requests", ("", ""), 8000, _header_crashes),
     Plant("claims count though they are not trusted", "requests", ("wrong", ""), 8000, _claims_trusted),
     Plant("claims of a login count on every topic", "derived-facts", ("wrong", "fact"), 300, _claims_of_logins_trusted),
     Plant("every login becomes a fact", "derived-facts", ("wrong", "fact"), 300, _untrusted_events_become_facts),

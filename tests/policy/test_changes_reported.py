@@ -194,9 +194,14 @@ class Turned:
         except Unanswerable:
             return None
 
-    def principals(self, query: AuthorizationQuery) -> frozenset[str]:
-        """Whom it is about, on either side: the subject, and those whose permissions are asked for beside it."""
-        starts = {query.principals, *(leaf.principals for leaf in _checks(query) if leaf.principals)}
+    def principals(self) -> frozenset[str]:
+        """Whom it is about, on either side: the subject, and those whose permissions are asked for beside it.
+
+        By the query before as well: a host that no entry names after the change is no principal after it (KA-HOST).
+        """
+        queries = [query for one in (self.change.before, self.change.after) if (query := self.query(one)) is not None]
+        starts = {query.principals for query in queries}
+        starts |= {leaf.principals for query in queries for leaf in _checks(query) if leaf.principals}
         found: set[str] = set()
         for snapshot in (self.change.before, self.change.after):
             policy_set = snapshot.policy_sets[self.change.system.name]
@@ -232,7 +237,7 @@ def check(one: Turned) -> None:
     query = one.query(change.after)
     assert query is not None, "it is allowed"
     if engine_of(change.system) is None:
-        who = one.principals(query) | {"*"}
+        who = one.principals() | {"*"}
         assert any(widening.who in who for widening in found), (one.request, found, change.documents)
         check_escalation(one, query, who)
 
