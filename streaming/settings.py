@@ -128,6 +128,13 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {self.record, *self.record_systems.values()} != {"none"}
 
 
+class AccessChangesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`lockkeeper access-changes`. `hours`: for how long a question is remembered; `questions`: how many are."""
+
+    hours: Seconds = 24.0
+    questions: Positive = 100_000
+
+
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `policy apply`, `delete` and `rollback` require a change to say of itself; it stays a claim."""
 
@@ -238,6 +245,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
     console: ConsoleSettings = ConsoleSettings()
+    access_changes: AccessChangesSettings = AccessChangesSettings()
     policy: PolicySettings = PolicySettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
@@ -533,6 +541,11 @@ def monitor_settings(settings: Settings) -> Settings:
     place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
     monitor = msgspec.structs.replace(settings.monitor, systems=_monitored(settings))
     return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place, monitor=monitor)
+
+
+def access_changes_settings(settings: Settings) -> Settings:
+    """The settings of the job under the own name of `lockkeeper access-changes`: its group and transactional id."""
+    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-access-changes")
 
 
 def check_separate_monitor(settings: Settings) -> None:

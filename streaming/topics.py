@@ -36,6 +36,7 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verdicts: str = "authz.verdicts.v1"
     alerts: str = "authz.alerts.v1"
     changes: str = "authz.changes.v1"
+    access_changes: str = "authz.access-changes.v1"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
 
     @property
@@ -177,7 +178,7 @@ def _documents(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
 
 def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
     rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
-    for topic in (names.decisions, names.verdicts):
+    for topic in (names.decisions, names.verdicts, names.access_changes):
         yield TopicSpec(topic, rules)
     for topic in (names.alerts, *map(dead_letters_of, names.inputs)):
         yield TopicSpec(topic, rules, partitions=1)

@@ -1,6 +1,6 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
-from policy.analysis.affected import Affected, affected_by
+from policy.analysis.affected import Affected, FactDocuments, affected_by, affects_everyone
 from policy.analysis.concerned import Concerned, concerned, effects
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
@@ -38,6 +38,7 @@ __all__ = [
     "Edit",
     "EffectivePermission",
     "Escalation",
+    "FactDocuments",
     "Finding",
     "KnownNames",
     "MayWiden",
@@ -54,6 +55,7 @@ __all__ = [
     "Widening",
     "Widenings",
     "affected_by",
+    "affects_everyone",
     "analyse",
     "compare",
     "concerned",

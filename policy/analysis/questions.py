@@ -5,12 +5,17 @@ effective principals of its subject and what it has read of the facts. So a chan
 it may concern alone: those of a principal that a grant, a membership or a refusal that differs names, those that have
 read a fact that differs, and those for which something begins or ends by itself.
 
+Each change is a *state* of its own, with a number. A decision may be read after the states that came next: so the last
+states are held too, and what a late question would have reported is reported then, at the state where it turned.
+
 The memory is bounded: of too many questions those go that were asked the longest time ago (``forgotten``).
 """
 
+import bisect
 import heapq
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -26,6 +31,8 @@ from policy.store.snapshot import PolicySet, Snapshot
 
 MOST = 100_000
 KEPT_MS = 24 * 3600 * 1000
+STATES, FEWEST_STATES = 256, 8  # that are held for decisions which are read late …
+STATE_PRINCIPALS = 2_000_000  # … and the principals with grants in all of them, beyond which they are fewer
 TIME = frozenset({"time"})  # a question is asked again at a moment that is no claim
 
 Key = bytes
@@ -74,22 +81,45 @@ def answer_of(decision: Decision) -> Answer:
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A question whose outcome is another one now."""
+    """A question whose outcome is another one from a moment (``at``, ms) in a state on."""
 
     question: Question
     before: Answer
     after: Answer
+    state: int = 0
+    at: int = 0
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What was followed from a moment (ms) on, and whom it may concern that it differs from the state before."""
+
+    number: int
+    snapshot: Snapshot
+    at: int
+    affected: tuple[Affected, ...] = ()
 
 
 class _Remembered(msgspec.Struct):
-    """``principals`` None: they could not be determined. ``until``: when a fact begins or ends to count, ms."""
+    """``principals`` None: they could not be determined. ``until``: when a fact begins or ends to count, ms.
+
+    ``since``: the number of the state from which on it is reported when it turns.
+    """
 
     question: Question
     answer: Answer
     asked_at: int
+    since: int
     principals: frozenset[str] | None = None
     lookups: frozenset[Lookup] = frozenset()
     until: int | None = None
+
+    def is_concerned(self, change: Affected) -> bool:
+        """Whether its answer may rest on what a change concerns."""
+        if change.system != self.question.request.system or not (change.principals or change.lookups):
+            return False
+        if self.principals is None:
+            return True
+        return not (self.principals.isdisjoint(change.principals) and self.lookups.isdisjoint(change.lookups))
 
 
 class _Index:
@@ -151,72 +181,150 @@ class Questions:
     """
 
     def __init__(self, snapshot: Snapshot, at: int, most: int = MOST, kept_ms: int = KEPT_MS) -> None:
-        self._snapshot, self._at, self._most, self._kept_ms = snapshot, at, most, kept_ms
+        self._most, self._kept_ms = most, kept_ms
         self._known: OrderedDict[Key, _Remembered] = OrderedDict()  # that which was asked the longest time ago first
         self._indexes: dict[str, _Index] = {}
         self._ends: list[tuple[int, Key]] = []
         self._dated = _Dated(snapshot)
+        self._states = deque([_State(0, snapshot, at)])
         self.forgotten = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def remember(self, question: Question, at: int, decided: Answer | None = None) -> Turned | None:
-        """Note that a question was decided at a moment (ms). Returns what has turned since by then, if anything has.
+    @property
+    def state(self) -> int:
+        """The number of the newest state."""
+        return self._states[-1].number
 
-        ``decided``: the answer that was given; None: that of the snapshot which is followed.
-        """
-        key = question.key
+    @property
+    def oldest_state(self) -> int:
+        """The number of the oldest state that is held."""
+        return self._states[0].number
+
+    @property
+    def at(self) -> int:
+        """Up to when time was followed, ms."""
+        return self._states[-1].at
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        return self._states[-1].snapshot
+
+    def next_edge(self) -> int | None:
+        """The next moment (ms) at which something begins or ends by itself: `follow` is to be called with each."""
+        while self._ends and self._is_over(*self._ends[0]):
+            heapq.heappop(self._ends)
+        ends = (self._ends[0][0] if self._ends else None, self._dated.next_after(self.at))
+        return min((end for end in ends if end is not None), default=None)
+
+    def _is_over(self, until: int, key: Key) -> bool:
+        """Whether an end is of a question that is forgotten, or that was evaluated again since."""
         remembered = self._known.get(key)
+        return remembered is None or remembered.until != until
+
+    def remember(
+        self, question: Question, at: int, state: int | None = None, decided: Answer | None = None
+    ) -> list[Turned]:
+        """Note that a question was decided at a moment (ms). Returns how it has turned since, if that is not reported.
+
+        ``state``: the newest state that the decision has seen; None: the present one. ``decided``: the answer that was
+        given, where the decision has not seen all of what came up to that state; None: it is what the state answers.
+        """
+        key, newest = question.key, self.state
+        first = newest if state is None else min(max(state, self.oldest_state), newest)
+        remembered, turned = self._known.get(key), list[Turned]()
         if remembered is None:
-            remembered = self._known[key] = self._evaluated(question, max(at, self._at), at)
+            remembered, turned = self._walk(question, at, (first, newest), decided)
+            self._known[key] = remembered
             self._add(key, remembered)
             while len(self._known) > self._most:
                 self._forget(next(iter(self._known)))
                 self.forgotten += 1
-        self._known.move_to_end(key)
+        elif first < remembered.since:
+            _, turned = self._walk(question, at, (first, remembered.since), decided)
+            remembered.since = first
+        if key in self._known:
+            self._known.move_to_end(key)
         remembered.asked_at = max(remembered.asked_at, at)
-        if decided is None or decided.outcome == remembered.answer.outcome:
-            return None
-        return Turned(question, decided, remembered.answer)
+        return turned
 
-    def follow(self, snapshot: Snapshot, affected: Sequence[Affected], at: int) -> list[Turned]:
-        """Go on with another snapshot, or to a later moment (ms): the questions whose outcome is another one now."""
+    def _walk(
+        self, question: Question, at: int, numbers: tuple[int, int], decided: Answer | None
+    ) -> tuple[_Remembered, list[Turned]]:
+        """What a question is answered in the last of some states, and how it has turned on the way there."""
+        first, last = (number - self.oldest_state for number in numbers)
+        before, *states = itertools.islice(self._states, first, last + 1)
+        moment, turned = max(before.at, at), list[Turned]()
+        current = self._evaluated(question, before.snapshot, moment, at, before.number)
+
+        def turn(after: _Remembered, was: Answer, state: _State, since: int) -> _Remembered:
+            if was.outcome != after.answer.outcome:
+                turned.append(Turned(question, was, after.answer, state.number, since))
+            return after
+
+        turn(current, decided or current.answer, before, before.at)
+        for state in states:
+            while current.until is not None and current.until <= state.at:
+                moment = current.until
+                after = self._evaluated(question, before.snapshot, moment, at, current.since)
+                current = turn(after, current.answer, before, moment)
+            moment = max(moment, state.at)
+            if any(map(current.is_concerned, state.affected)):
+                after = self._evaluated(question, state.snapshot, moment, at, current.since)
+                current = turn(after, current.answer, state, state.at)
+            before = state
+        return current, turned
+
+    def follow(self, snapshot: Snapshot, affected: Iterable[Affected], at: int) -> list[Turned]:
+        """Go on with another snapshot, or to a later moment (ms): the questions whose outcome is another one now.
+
+        It is a new state. What begins or ends by itself on the way there is reported for the last moment.
+        """
+        after, at = self._dated.of(snapshot), max(at, self.at)
+        dated = [*self._dated.between(self.at, at), *(after.between(self.at, at) if after is not self._dated else ())]
+        concerned = (*affected, *dated)
         keys: set[Key] = set()
-        for change in (*affected, *self._dated.between(self._at, at), *_Dated(snapshot).between(self._at, at)):
+        for change in concerned:
             index = self._indexes.get(change.system)
             keys |= index.find(change) if index is not None else set()
         keys |= self._ended(at)
         self._forget_before(at - self._kept_ms)
-        if snapshot is not self._snapshot:
-            self._dated = _Dated(snapshot)
-        self._snapshot, self._at = snapshot, max(at, self._at)
+        self._dated = after
+        self._hold(_State(self.state + 1, snapshot, at, concerned))
         return [turned for key in sorted(keys) if (turned := self._again(key)) is not None]
+
+    def _hold(self, state: _State) -> None:
+        self._states.append(state)
+        principals = sum(len(policy_set.grants) for policy_set in state.snapshot.policy_sets.values())
+        most = min(STATES, max(FEWEST_STATES, STATE_PRINCIPALS // max(principals, 1)))
+        while len(self._states) > most:
+            self._states.popleft()
 
     def _again(self, key: Key) -> Turned | None:
         before = self._known.get(key)
         if before is None:
             return None
-        after = self._evaluated(before.question, self._at, before.asked_at)
+        after = self._evaluated(before.question, self._snapshot, self.at, before.asked_at, before.since)
         self._index(before).discard(key, before)
         self._known[key] = after
         self._add(key, after)
         if before.answer.outcome == after.answer.outcome:
             return None
-        return Turned(before.question, before.answer, after.answer)
+        return Turned(before.question, before.answer, after.answer, self.state, self.at)
 
-    def _evaluated(self, question: Question, at: int, asked_at: int) -> _Remembered:
+    def _evaluated(self, question: Question, snapshot: Snapshot, at: int, asked_at: int, since: int) -> _Remembered:
         reads, request, trust = Reads(), question.at(at), question.trust | TIME
         principals: frozenset[str] | None = None
         try:
-            resolved = resolve(self._snapshot.policy_sets, request, trust, reads)
+            resolved = resolve(snapshot.policy_sets, request, trust, reads)
             principals = _principals(resolved, at)
             decision = conclude(resolved.evaluate())
         except Exception as failure:
             decision = failed(failure)
         until = min((edge for edge in reads.edges if edge > at), default=None)
         lookups = frozenset(reads.lookups) - {BOUND}
-        return _Remembered(question, answer_of(decision), asked_at, principals, lookups, until)
+        return _Remembered(question, answer_of(decision), asked_at, since, principals, lookups, until)
 
     def _add(self, key: Key, remembered: _Remembered) -> None:
         self._index(remembered).add(key, remembered)
@@ -255,20 +363,40 @@ def _principals(resolved: ResolvedQuery, at: int) -> frozenset[str]:
 
 
 class _Dated:
-    """The principals for whom something begins or ends by itself, by system, each with that moment."""
+    """The principals for whom something begins or ends by itself, by system, each with that moment, rising."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._edges = {name: sorted(set(_edges(policy_set))) for name, policy_set in snapshot.policy_sets.items()}
+    def __init__(self, snapshot: Snapshot, before: "_Dated | None" = None) -> None:
+        known = before._parts if before is not None else {}
+        self._parts: dict[str, tuple[PolicySet, list[tuple[int, str]]]] = {}
+        for system, policy_set in snapshot.policy_sets.items():
+            part = known.get(system)
+            same = part is not None and part[0].says_the_same(policy_set)
+            edges = part[1] if part is not None and same else sorted(set(_edges(policy_set)))
+            self._parts[system] = policy_set, edges
+
+    def of(self, snapshot: Snapshot) -> "_Dated":
+        """The same of another snapshot: where its policies are the same, nothing is looked through again."""
+        same = all(
+            self._parts[system][0].says_the_same(policy_set) for system, policy_set in snapshot.policy_sets.items()
+        )
+        return self if same else _Dated(snapshot, self)
+
+    def next_after(self, moment: int) -> int | None:
+        """The first of the moments (ms) after one."""
+        found = (edges[bisect.bisect_left(edges, (moment + 1, "")) :][:1] for _, edges in self._parts.values())
+        return min((edge for first in found for edge, _ in first), default=None)
 
     def between(self, after: int, upto: int) -> Iterator[Affected]:
         """Whom what begins or ends after a moment (ms), up to another one, concerns."""
-        for system, edges in self._edges.items():
-            principals = frozenset(principal for edge, principal in edges if after < edge <= upto)
-            if principals:
-                yield Affected(system, principals)
+        for system, (_, edges) in self._parts.items():
+            first, last = (bisect.bisect_left(edges, (moment + 1, "")) for moment in (after, upto))
+            if first < last:
+                yield Affected(system, frozenset(principal for _, principal in edges[first:last]))
 
 
 def _edges(policy_set: PolicySet) -> Iterator[tuple[int, str]]:
+    if policy_set.interval(-1)[1] is None:
+        return  # nothing ever begins or ends
     for grants in policy_set.grants.values():
         yield from ((edge, grant.principal) for grant in grants for edge in grant.window.edges)
     for ways in policy_set.memberships.values():

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection
-from streaming.client.consumers import AlertConsumer, DeadLetter, DecisionConsumer
+from streaming.client.consumers import (
+    AccessChange,
+    AccessChangeConsumer,
+    AlertConsumer,
+    DeadLetter,
+    DecisionConsumer,
+)
 from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Place, Unreadable
 from streaming.client.guarding import acting_as
 from streaming.client.publisher import PolicyPublisher
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
     from streaming.client.local import AsyncLocalClient, LocalClient
 
 __all__ = [
+    "AccessChange",
+    "AccessChangeConsumer",
     "AccessDenied",
     "Alert",
     "AlertConsumer",

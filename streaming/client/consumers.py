@@ -5,7 +5,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -229,6 +229,53 @@ def _read_alert(value: bytes) -> Alert:
         return read_alert(value)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not an alert: {error}") from error
+
+
+class _State(msgspec.Struct, frozen=True):
+    outcome: str
+    statements: list[Any] = []
+
+
+class AccessChange(msgspec.Struct, frozen=True):
+    """Whose access a change turns (contracts, "Access change"). `change`: of policies, None for facts and ends."""
+
+    id: str
+    time: str
+    system: str
+    subject: dict[str, Any]
+    action: dict[str, Any]
+    resource: dict[str, Any]
+    before: _State
+    after: _State
+    policy_offsets: dict[str, dict[str, int]]
+    facts_offset: int
+    context: dict[str, Any] = {}
+    change: dict[str, Any] | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what was allowed no longer is."""
+        return self.before.outcome == "allow" != self.after.outcome
+
+
+class AccessChangeConsumer(RecordConsumer[AccessChange]):
+    """Iterates the access changes, of each subject in order."""
+
+    def __init__(self, connection: Connection | str, group: str) -> None:
+        super().__init__(connection, group, [connection_to(connection).topics.access_changes])
+
+    def _read(self, message: Message) -> AccessChange:
+        return self._decoded("access-change", message, _read_access_change)
+
+
+_decode_access_change = msgspec.json.Decoder(AccessChange).decode
+
+
+def _read_access_change(value: bytes) -> AccessChange:
+    try:
+        return _decode_access_change(value)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not an access change: {error}") from error
 
 
 def _place(message: Message) -> Place:

@@ -11,7 +11,7 @@ import msgspec
 
 from streaming.kafka.permissions import CLIENT_GROUP, Permission
 from streaming.kafka.publish import transactional_id
-from streaming.settings import Settings, monitor_settings
+from streaming.settings import Settings, access_changes_settings, monitor_settings
 from streaming.topics import Sizes, TopicSpec, dead_letters_of, topic_specs
 
 API = "kafka.strimzi.io/v1"
@@ -72,7 +72,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
     """
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.asking))
-    outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
+    outputs = (topics.alerts, topics.changes, topics.access_changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = AclResource("group", job), DESCRIBE
@@ -83,7 +83,12 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
         f"{job}-client": [*requesting, (_groups(f"{job}-client"), READ)],
-        f"{job}-service": [*requesting, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
+        f"{job}-service": [
+            *requesting,
+            (_groups(f"{job}-service"), READ),
+            *_on(topics.audit, WRITE),
+            *_on([topics.access_changes], READ),
+        ],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
             *_on((*outputs, *topics.asking, *documents), READ),
@@ -93,6 +98,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
         ],
         f"{job}-analyst": [*_of_an_analyst(settings, documents), seeing],
         f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
+        access_changes_settings(settings).job_name: _of_access_changes(settings, documents),
         f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
@@ -133,8 +139,8 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
 def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
     """What decisions rest on, and by which policies they were made; of audit events no more than how many wait."""
     topics = settings.topics
-    read = (topics.decisions, topics.changes, *topics.requests, *map(dead_letters_of, topics.requests))
-    yield from _on(read, READ)
+    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
+    yield from _on((*topics.requests, *answers, topics.changes, topics.access_changes), READ)
     yield from _on(documents, READ, CHECK)
     yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
     yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE
@@ -167,6 +173,16 @@ def _of_the_monitor(settings: Settings) -> Iterator[Right]:
     yield from _under(monitor_settings(settings).job_name)
     yield from _on(read, READ)
     yield from _on((topics.facts, topics.alerts), WRITE)
+
+
+def _of_access_changes(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
+    """What `lockkeeper access-changes` joins and follows. It reads under its own name, and commits offsets for it."""
+    topics, name = settings.topics, access_changes_settings(settings).job_name
+    yield _transactions(name), WRITE
+    yield AclResource("group", name), READ
+    yield from _on((topics.decisions, *topics.asking), READ)
+    yield from _on(documents, READ, CHECK)
+    yield from _on([topics.access_changes], WRITE)
 
 
 def _under(name: str) -> list[Right]:

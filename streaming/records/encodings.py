@@ -48,7 +48,11 @@ class Encodings:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
         self._output, topics = settings.encoding, settings.topics
         self._input_topics = settings.topics.inputs
-        beside: dict[Kind, str] = {"alert": topics.alerts, "change": topics.changes}
+        beside: dict[Kind, str] = {
+            "alert": topics.alerts,
+            "change": topics.changes,
+            "access-change": topics.access_changes,
+        }
         self._ids = self._our_ids({"decision": topics.decisions, **beside})
         self._writers = {
             topic: Writer(kind, self._output, self._ids.get(kind, 0))

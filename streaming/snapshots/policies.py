@@ -5,10 +5,11 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
 from policy import (
     Compiler,
@@ -49,6 +50,21 @@ FUTURE = 1 << 62
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
+class Reader(Protocol):
+    """What is needed of a `TopicReader`."""
+
+    positions: dict[Partition, int]
+
+    def read_to_end(self, seconds: float) -> Iterator[Message]:
+        """See `TopicReader`."""
+
+    def close(self) -> None:
+        """Leave Kafka."""
+
+
+OpenReader = Callable[[Settings, Iterable[str], Mapping[str, TopicLog]], Reader]
+
+
 class Policies:
     """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
 
@@ -65,6 +81,7 @@ class Policies:
     `changed_lookups`: of facts, by system, that may have other answers by the changes that were taken last, but for
     those of the first reading. `recent_facts`: so many of the newest changes of facts are kept apart at first; see
     `take_older_facts`.
+    `open_reader`: of the topics, for one that reads them in parts.
     """
 
     def __init__(
@@ -78,6 +95,7 @@ class Policies:
         stop: threading.Event | None = None,
         replaced: Mapping[Partition, Committed] | None = None,
         recent_facts: int = 0,
+        open_reader: OpenReader = TopicReader,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -105,7 +123,7 @@ class Policies:
         if logs is not None:
             self._check_logs()
             self._recreated = self._alerts_of_recreated(replaced or {})
-        self._reader = TopicReader(settings, self._loaders, self._logs)
+        self._reader = open_reader(settings, self._loaders, self._logs)
         self._complete = False
         self._compiler = Compiler(self._policies)
         self.snapshot = self._compiler.snapshot

@@ -32,7 +32,8 @@ def names(fresh_name: Callable[[str], str]) -> TopicNames:
     prefix = fresh_name("topics")
     policies = {system: f"{prefix}.policies.{system}" for system in all_systems()}
     single = {
-        field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+        field: f"{prefix}.{field}"
+        for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes", "access_changes")
     }
     return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies=policies, **single)
 

@@ -54,6 +54,7 @@ OWN = {  # commands that print nothing that others wrote
     ),
     *("console", "playground"),  # their pages: tests/console
     *("demo", "monitor", "run", "serve"),  # their lines: tests/demo, tests/observability/test_logs.py, tests/serve
+    "access-changes",  # its lines: tests/access_changes/test_process.py
     "replay",  # needs Spark: its lines are printed in tests/cli/test_replay.py
 }
 

@@ -37,7 +37,10 @@ GOOD_POLICY_TOPIC = {
 def test_the_default_names_are_those_of_the_contract() -> None:
     names = {spec.name for spec in topic_specs(TopicNames())}
     policies = {f"authz.policies.{system}.v1" for system in DEFAULT_SYSTEMS}
-    events = {f"authz.{name}.v1" for name in ("requests", "audit", "decisions", "verdicts", "alerts", "changes")}
+    events = {
+        f"authz.{name}.v1"
+        for name in ("requests", "audit", "decisions", "verdicts", "alerts", "changes", "access-changes")
+    }
     dead_letters = {"authz.requests.v1.dlq", "authz.audit.v1.dlq"}
     assert names == {*policies, *events, *dead_letters, "authz.facts.v1", "authz.history.v1"}
 
@@ -203,7 +206,7 @@ def test_topics_are_as_large_as_the_configured_limits(admin: AdminClient, names:
     create_topics(admin, names)
     larger = {problem.topic for problem in check_topics(admin, names, Sizes(record_out=8 << 20, document=2 << 20))}
     dead_letters = {dead_letters_of(topic) for topic in (*names.requests, *names.audit)}
-    outputs = {names.decisions, names.verdicts, names.alerts, names.changes}
+    outputs = {names.decisions, names.verdicts, names.alerts, names.changes, names.access_changes}
     assert larger == {*outputs, names.history, *dead_letters}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from policy.analysis import Widening
+from policy.analysis import Answer, Turned, Widening, question_of
+from policy.core.model import StatementId
 from policy.core.request import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.core.times import to_ms, to_text
 from policy.store.documents import DocumentStore, Rejected
@@ -21,6 +22,7 @@ from streaming.monitor import AccessEvent, CountedEvent, DecisionEvent, Input, K
 from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import MonitorSettings
+from streaming.records.access_change import Cause, Moment, access_change, access_change_record
 from streaming.records.alert import encode_alert
 from streaming.records.change import (
     ChangeWidens,
@@ -137,6 +139,29 @@ def changes() -> list[bytes]:
     ]
     records = [*(change_record("t", one, 1 << 20) for one in made), *(widens_record("t", w, 1 << 20) for w in found)]
     return [value for _, _, value, _ in records if value]
+
+
+def access_changes() -> list[bytes]:
+    """Records of the access changes topic as the code makes them: with all that there may be, and with as little."""
+    asked = {"id": "1", "system": "lenses6", "subject": {"type": "user", "id": "user:dana"}, "action": {"name": "a:B"}}
+    resource = {"type": "lrn", "id": "kafka:topic:a/b/c"}
+    lost = Answer("allow", (StatementId("lenses6/Role/x", 3), StatementId("lenses6/Role/y"))), Answer("deny")
+    found = [
+        ({**asked, "resource": resource}, Moment(NOW, "sha256:9f86d0", OFFSETS, -1)),
+        (
+            {**asked, "resource": {**resource, "properties": {"a": [1]}}, "context": {"b": None}},
+            Moment(NOW, "sha256:9f86d0", OFFSETS, 7, Cause("c-1", "dana")),
+        ),
+    ]
+    made = (access_change(Turned(question_of(_single(value), frozenset()), *lost), since) for value, since in found)
+    records = (access_change_record("t", one, 1 << 20) for one in made)
+    return [value for _, _, value, _ in records if value]
+
+
+def _single(value: dict[str, Any]) -> Request:
+    parsed = parse_request(value)
+    assert isinstance(parsed, Request)
+    return parsed
 
 
 def _raised() -> list[Raised]:

@@ -120,6 +120,8 @@ def test_every_decision_alert_and_change_is_the_same_after_avro() -> None:
         assert _through("alert", record) == json.loads(record)
     for record in examples.changes():
         assert _through("change", record) == json.loads(record)
+    for record in examples.access_changes():
+        assert _through("access-change", record) == json.loads(record)
 
 
 def test_every_accepted_document_is_the_same_after_avro() -> None:

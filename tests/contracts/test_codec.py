@@ -315,7 +315,9 @@ def test_a_number_in_seconds_is_refused_in_avro_too() -> None:
         _read(_written(avro_schema("request"), _datum(time=1_798_711_200)), avro_schema("request"))
 
 
-@pytest.mark.parametrize("kind", ["request", "audit-event", "decision", "alert", "change", "policy-document"])
+@pytest.mark.parametrize(
+    "kind", ["request", "audit-event", "decision", "alert", "change", "access-change", "policy-document"]
+)
 def test_no_named_type_with_a_moment_is_used_twice(kind: Any) -> None:
     """Else the unit of its first use would be that of all."""
 

@@ -132,6 +132,14 @@ def test_every_alert_is_valid_and_has_no_field_that_the_schema_does_not_name() -
     assert json.loads(read("json/alert.json"))["properties"]["kind"]["enum"] == [*AlertKind]
 
 
+def test_every_access_change_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:
+    for record in examples.access_changes():
+        assert faults("access-change.json", json.loads(record), closed=True) == []
+        assert faults("access-change.json", {**json.loads(record), "before": {"outcome": "perhaps", "statements": []}})
+    fields = {name for record in examples.access_changes() for name in json.loads(record)}
+    assert fields == set(json.loads(read("json/access-change.json"))["properties"]), "the examples have every field"
+
+
 @pytest.mark.parametrize("changes", [{"kind": "policy-odd"}, {"severity": "HIGH"}, {"evidence": {}}, {"subject": 7}])
 def test_what_no_alert_can_be_is_not_valid(changes: dict[str, Any]) -> None:
     assert faults("alert.json", {**json.loads(examples.alerts()[0]), **changes})

@@ -37,7 +37,12 @@ AT = 1_795_000_000_000
 def settings(registry: Apicurio, fresh_name: Callable[[str], str]) -> Settings:
     """Settings with the registry, and topics that nobody else registers schemas for."""
     name = fresh_name("contracts")
-    topics = TopicNames(decisions=f"{name}.decisions", alerts=f"{name}.alerts", changes=f"{name}.changes")
+    topics = TopicNames(
+        decisions=f"{name}.decisions",
+        alerts=f"{name}.alerts",
+        changes=f"{name}.changes",
+        access_changes=f"{name}.access-changes",
+    )
     return Settings(encoding="avro-confluent", schema_registry=SchemaRegistry(url=registry.url), topics=topics)
 
 
@@ -162,7 +167,7 @@ def test_schemas_are_registered_once_and_not_at_all_when_the_job_may_not(setting
     with pytest.raises(CannotStart, match="encoding avro-confluent: the schema registry says"):
         open_encodings(may(False))
     first = Encodings(may(True)).formats().ids
-    assert first.keys() == {"decision", "alert", "change"}
+    assert first.keys() == {"decision", "alert", "change", "access-change"}
     assert Encodings(may(True)).formats().ids == first
     assert Encodings(may(False)).formats().ids == first
 

@@ -19,7 +19,9 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from streaming.access_changes.running import run as run_access_changes
 from streaming.application import check_permissions, run
+from streaming.cli.access_changes import check_access as check_access_changes
 from streaming.cli.app import Failure
 from streaming.cli.serve import check_access
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
@@ -245,6 +247,18 @@ def _serve(session: Session) -> str:
     return ""
 
 
+def _access_changes(session: Session) -> str:
+    """It is ready once it has its transactional id and its first commit."""
+    session.ran.add(parse_command(["access-changes"]))
+    stop = threading.Event()
+    try:
+        check_access_changes(session.settings)
+        run_access_changes(session.settings, stop, stop.set)
+    except (Failure, KafkaException) as error:
+        return str(error)
+    return "" if stop.is_set() else "it is not ready"
+
+
 def _start(session: Session) -> str:
     """What a job says of its permissions before it starts anything. Without the enforcer's it does not start."""
     admin = AdminClient({**session.settings.kafka, "bootstrap.servers": session.settings.bootstrap_servers})
@@ -274,6 +288,7 @@ STEPS: dict[str, list[Step]] = {
     ],
     f"{JOB}-analyst": ANALYST,
     f"{JOB}-serve": [_serve],
+    f"{JOB}-access-changes": [_access_changes],
     f"{JOB}-verify": [_verify],
 }
 

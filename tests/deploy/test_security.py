@@ -18,6 +18,7 @@ USERS = rights_by_user(SETTINGS)
 WRITERS = {
     **{topic: {f"{JOB}-policies-{system}"} for system, topic in NAMES.policy_topics().items()},
     NAMES.facts: {JOB, f"{JOB}-facts"},
+    NAMES.access_changes: {f"{JOB}-access-changes"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
     **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
@@ -44,7 +45,7 @@ def _may(operation: str, type_: str, name: str) -> set[str]:
 def test_the_writers_of_each_topic_are_those_of_the_table() -> None:
     assert {topic: _may("Write", "topic", topic) for topic in WRITERS} == WRITERS
     assert WRITERS.keys() == {spec.name for spec in topic_specs(NAMES)}
-    rows = dict(re.findall(r"^\| `([\w.<>]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.<>-]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
     documented = {
         topic.replace("<system>", system): {
             user.replace("<system>", system) for user in re.findall(r"`([^`]+)`", users)
@@ -60,6 +61,8 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
         assert _may("Read", "group", name) == {JOB}
         assert _may("Write", "transactionalId", name) == {JOB}
     assert _may("Write", "transactionalId", f"{JOB}/authz.requests.v1/0") == {JOB}
+    watcher = f"{JOB}-access-changes"
+    assert _may("Read", "group", watcher) == _may("Write", "transactionalId", watcher) == {watcher}
     for system in SETTINGS.systems:
         owner = f"{JOB}-policies-{system}"
         assert _may("Write", "transactionalId", owner) == {owner}
@@ -111,7 +114,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     """That they can run them is tested in test_access."""
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
-    asks = {"run", "request", "serve", "tail", "report", "verify", "topics check"}
+    asks = {"access-changes", "run", "request", "serve", "tail", "report", "verify", "topics check"}
     asks |= {"decisions", "explain", "who-can", "what-can", "doctor", "status"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in VERBS}
 

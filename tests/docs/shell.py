@@ -24,6 +24,7 @@ ELSEWHERE = {
     r"lockkeeper replay": "needs Spark; tests/cli/test_replay.py runs it",
     r"lockkeeper policy review origin/": "needs a pull request; tests/cli/test_pull_requests.py runs it",
     r"lockkeeper (console|playground)": "they answer until they are ended; tests/console runs them, in a browser",
+    r"lockkeeper access-changes": "it runs until it is ended; tests/access_changes runs it",
     r"lockkeeper verify": "tests/stream runs it, over all that a job's tests have sent",
     r"lockkeeper broker": "the tests have a broker that runs already; tests/cli starts one",
     r"curl .*localhost:9464/": "the port is the machine's; tests/observability asks what is behind it",

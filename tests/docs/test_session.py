@@ -54,7 +54,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
         **{
             ("topics", name): f"{prefix}.{name}"
-            for name in ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+            for name in ("facts", "history", "decisions", "verdicts", "alerts", "changes", "access_changes")
         },
     }
     return environment_of(**{variable(path): value for path, value in values.items()})

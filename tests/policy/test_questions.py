@@ -52,7 +52,7 @@ def check(change: Change, requests: list[dict[str, Any]], seen: Counter[str]) ->
     name = change.system.name
     memory = Questions(change.before, MOMENT)
     for one in requests:
-        assert memory.remember(question(one), MOMENT) is None
+        assert memory.remember(question(one), MOMENT) == []
     before = outcomes(change.before, requests, MOMENT)
     for snapshot, affected, at in (
         (change.after, [affected_by(name, change.edits)], MOMENT),
@@ -133,10 +133,45 @@ def test_what_was_decided_before_a_change_and_is_remembered_after_it_is_reported
     change = changed([ROLE, MEMBER], [group("g", ["r"])])
     memory = Questions(change.before, 0)
     memory.follow(change.after, [affected_by("lenses6", change.edits)], 1)
-    found = memory.remember(ASKED, 0, Answer("allow"))
-    assert found is not None
-    assert (found.before.outcome, found.after.outcome) == ("allow", "deny")
-    assert memory.remember(ASKED, 2, Answer("deny")) is None
+    [found] = memory.remember(ASKED, 0, 0)
+    assert (found.before.outcome, found.after.outcome, found.state, found.at) == ("allow", "deny", 1, 1)
+    assert memory.remember(ASKED, 0, 0) == []
+    assert memory.remember(ASKED, 2) == []
+
+
+def test_what_was_asked_earlier_than_is_known_is_reported_for_the_states_in_between_alone() -> None:
+    change = changed([ROLE, MEMBER], [group("g", ["r"])])
+    gone = [affected_by("lenses6", change.edits)]
+    memory = Questions(change.before, 0)
+    memory.follow(change.after, gone, 1)
+    memory.follow(change.before, gone, 2)
+    assert memory.remember(ASKED, 2, 2) == []
+    memory.follow(change.after, gone, 3)
+    found = memory.remember(ASKED, 0, 0)
+    assert [(one.before.outcome, one.after.outcome, one.at) for one in found] == [
+        ("allow", "deny", 1),
+        ("deny", "allow", 2),
+    ]
+    assert memory.remember(ASKED, 0, 0) == []
+
+
+def test_a_decision_that_has_not_seen_all_before_its_state_is_compared_with_it() -> None:
+    change = changed([ROLE, MEMBER], [group("g", ["r"])])
+    memory = Questions(change.before, 0)
+    memory.follow(change.after, [affected_by("lenses6", change.edits)], 1)
+    [found] = memory.remember(ASKED, 1, 1, Answer("allow"))
+    assert (found.before.outcome, found.after.outcome, found.at) == ("allow", "deny", 1)
+    assert memory.remember(ASKED, 1, 1, Answer("allow")) == []
+
+
+def test_the_moments_at_which_something_begins_or_ends_are_known_beforehand() -> None:
+    snapshot = compile_documents([ROLE, {**MEMBER, "valid_from": 500, "valid_until": 1000}])
+    memory = Questions(snapshot, 0)
+    assert memory.next_edge() == 500
+    memory.follow(snapshot, [], 500)
+    assert memory.next_edge() == 1000
+    memory.follow(snapshot, [], 1000)
+    assert memory.next_edge() is None
 
 
 def test_of_too_many_questions_the_oldest_are_forgotten_and_counted() -> None:

@@ -51,7 +51,7 @@ def request(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
     }
 
 
-SINGLE = ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+SINGLE = ("facts", "history", "decisions", "verdicts", "alerts", "changes", "access_changes")
 
 
 def topic_names(name: str) -> TopicNames:

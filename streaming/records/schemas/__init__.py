@@ -7,7 +7,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Literal, get_args
 
-Kind = Literal["request", "audit-event", "decision", "alert", "policy-document", "change"]
+Kind = Literal["request", "audit-event", "decision", "alert", "policy-document", "change", "access-change"]
 """The records that have contracts; their files are called so."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -107,12 +107,12 @@ def windows() -> st.SearchStrategy[dict[str, int]]:
 def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Groups and inventories with each name once; some bound in time, few of them broken."""
     found = []
-    for name in draw(st.sets(one(GROUPS), min_size=1)):
+    for name in sorted(draw(st.sets(one(GROUPS), min_size=1))):
         spec = draw(groups)
         if draw(st.integers(0, 19)) == 0:
             spec["application"] = ["Topology / Vue"]
         found.append({"system": "lenses5", "kind": "Group", "name": name, "spec": spec, **draw(windows())})
-    for kind in draw(st.sets(st.sampled_from(sorted(KINDS)))):
+    for kind in sorted(draw(st.sets(st.sampled_from(sorted(KINDS))))):
         spec = draw(fields(KINDS[kind]))
         if draw(st.integers(0, 19)) == 0:
             spec["conection"] = "main"

@@ -50,13 +50,13 @@ def windows() -> st.SearchStrategy[dict[str, int]]:
 def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Roles and groups with each name once; some with a validity window, few of them broken."""
     found = []
-    for name in draw(st.sets(st.sampled_from(ROLES), min_size=1)):
+    for name in sorted(draw(st.sets(st.sampled_from(ROLES), min_size=1))):
         content = draw(st.lists(statements, max_size=3))
         if draw(st.integers(0, 19)) == 0:
             content.append(draw(broken_statements))
         role = {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": content}}
         found.append({**role, **draw(windows())})
-    for name in draw(st.sets(st.sampled_from(GROUPS[:2]), min_size=1)):
+    for name in sorted(draw(st.sets(st.sampled_from(GROUPS[:2]), min_size=1))):
         spec: dict[str, Any] = {
             "roles": draw(st.lists(st.sampled_from(ROLES), max_size=3, unique=True)),
             "members": draw(st.lists(st.sampled_from(SUBJECTS), max_size=2, unique=True)),

@@ -76,7 +76,7 @@ def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     found = [version for name in known for version in draw(versions(name))]
     if draw(st.integers(0, 19)):
         found.append(_document("Organization", "o", draw(organizations)))
-    found += [_document("Session", user, draw(sessions)) for user in draw(st.sets(users))]
+    found += [_document("Session", user, draw(sessions)) for user in sorted(draw(st.sets(users)))]
     if draw(st.booleans()):
         found.append(_document("ActiveJob", "job:j", {"started_at": draw(moments)}))
     return found

@@ -44,7 +44,7 @@ windows = st.one_of(st.just({}), st.just({}), st.builds(lambda end: {"valid_unti
 def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Assignments, mostly settings and reserved kinds; some bound in time, few of them broken."""
     found = []
-    for name in draw(st.sets(st.sampled_from(("one", "two")), min_size=1)):
+    for name in sorted(draw(st.sets(st.sampled_from(("one", "two")), min_size=1))):
         assigned = draw(entries)
         assigned += assigned[: draw(st.integers(0, 1))]
         if draw(st.integers(0, 19)) == 0:
@@ -52,7 +52,7 @@ def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
         found.append(_document("InitialAccess", name, {"initialAccess": assigned}, draw(windows)))
     setups = draw(st.lists(st.one_of(settings, settings, st.just({"ldap": {}})), max_size=2))
     found += [_document("Authentication", f"a{number}", spec) for number, spec in enumerate(setups)]
-    for name in draw(st.sets(st.sampled_from(("one", "two")))):
+    for name in sorted(draw(st.sets(st.sampled_from(("one", "two"))))):
         kinds = draw(st.lists(st.sampled_from(KINDS), max_size=2))
         found.append(_document("ReservedKinds", name, {"kinds": kinds} if draw(st.integers(0, 9)) else {"kind": kinds}))
     return found

@@ -1,0 +1,159 @@
+"""Decisions joined with their requests: a decision lacks what the subject claims, and the context."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import structlog
+from confluent_kafka.admin import AdminClient
+
+from policy import (
+    NO_LONGER_KNOWN,
+    MalformedRequest,
+    Outcome,
+    Request,
+    StatementId,
+    decode_request,
+    to_ms,
+)
+from policy.analysis import Answer, question_of
+from streaming.access_changes.following import Decided, Offsets
+from streaming.history.ranges import Range, Topics
+from streaming.history.records import ConsumerRecord
+from streaming.kafka.clients import Partition
+from streaming.records.answered import read_answer
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.settings import Settings
+
+log = structlog.get_logger()
+
+UNDETERMINED = frozenset({"deadline-exceeded", "policies-behind", "answer-too-large", NO_LONGER_KNOWN})
+"""Reasons of an error that say nothing of what the policies answer."""
+NO_REQUEST = (MalformedRequest, Undecodable, ValueError, RecursionError)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where a request is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class _Reason(msgspec.Struct):
+    code: str
+    document: str | None = None
+    statement: int | None = None
+
+
+class _Answered(msgspec.Struct):
+    verified: bool = False
+
+
+class _Result(msgspec.Struct):
+    outcome: Outcome
+    reasons: tuple[_Reason, ...] = ()
+
+
+class _Context(_Result, kw_only=True):
+    policy_offsets: Offsets
+    facts_offset: int
+    source: _Place
+
+
+class _Item(msgspec.Struct):
+    context: _Result
+
+
+class _Decision(msgspec.Struct):
+    time: str
+    context: _Context
+    evaluations: tuple[_Item, ...] = ()
+    answered: _Answered | None = None
+
+
+_decode = msgspec.json.Decoder(_Decision).decode
+
+
+class Joined(msgspec.Struct):
+    """Decisions, and how many could not be used. `lost`: their requests are gone; `dated`: they are about a time of
+    their own, which topics that are trusted with `time` may name; `unreadable`: no decision, or no request.
+    """
+
+    decided: list[Decided]
+    lost: int = 0
+    dated: int = 0
+    unreadable: int = 0
+
+
+class DecisionReader:
+    """Reads decisions in ranges of offsets, and the requests that they are about."""
+
+    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+        self._settings, self._topics = settings, Topics(settings, admin)
+        self._deserializer = Deserializer(settings.schema_registry)
+
+    def read(self, ranges: Mapping[Partition, Range]) -> Joined:
+        """The decisions at these offsets. Raises KafkaException, TimeoutError, RegistryDown."""
+        joined = Joined([])
+        decisions = list(self._decisions(ranges, joined))
+        requests = self._requests([place for place, _ in decisions])
+        for place, decision in decisions:
+            record = requests.get(place)
+            if record is None:
+                joined.lost += 1
+                continue
+            try:
+                joined.decided += self._join(decision, record, joined)
+            except NO_REQUEST as error:
+                joined.unreadable += 1
+                log.debug("a decided request cannot be read", place=str(place), error=str(error))
+        return joined
+
+    def _decisions(self, ranges: Mapping[Partition, Range], joined: Joined) -> Iterator[tuple[_Place, _Decision]]:
+        for record in self._topics.at(ranges):
+            try:
+                decision = _decode(self._deserializer.json("decision", record.value))
+            except (Undecodable, ValueError, RecursionError):
+                joined.unreadable += 1
+                continue
+            if decision.answered is None or decision.answered.verified:
+                yield decision.context.source, decision
+
+    def _requests(self, places: list[_Place]) -> dict[_Place, ConsumerRecord]:
+        """They lie side by side, as a rule: of each partition all between the first and the last are read."""
+        wanted, ranges = set(places), dict[Partition, Range]()
+        for place in wanted:
+            if place.topic in self._settings.topics.asking:
+                partition, first, end = (place.topic, place.partition), place.offset, place.offset + 1
+                known = ranges.get(partition, Range(first, end))
+                ranges[partition] = Range(min(known.first, first), max(known.end, end))
+        found = ((_Place(record.topic, record.partition, record.offset), record) for record in self._topics.at(ranges))
+        return {place: record for place, record in found if place in wanted}
+
+    def _join(self, decision: _Decision, record: ConsumerRecord, joined: Joined) -> list[Decided]:
+        trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)
+        parsed = decode_request(value, self._settings.limits.claimed_groups)
+        if record.topic in self._settings.topics.answered:
+            answer = read_answer(value)
+            trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        elif "time" in trust and parsed.time is not None:
+            joined.dated += 1
+            return []
+        context, at = decision.context, to_ms(decision.time)
+        if isinstance(parsed, Request):
+            answers = [(parsed, _answer(context))]
+        else:
+            items = zip(parsed.items, decision.evaluations, strict=False)
+            answers = [(item, _answer(given.context)) for item, given in items if isinstance(item, Request)]
+        return [
+            Decided(question_of(request, trust), at, context.policy_offsets, context.facts_offset, answer)
+            for request, answer in answers
+        ]
+
+
+def _answer(result: _Result) -> Answer | None:
+    if any(reason.code in UNDETERMINED for reason in result.reasons):
+        return None
+    places = (StatementId(reason.document, reason.statement) for reason in result.reasons if reason.document)
+    return Answer(result.outcome, tuple(dict.fromkeys(places)))

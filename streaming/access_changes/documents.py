@@ -1,0 +1,251 @@
+"""Policies and facts, change by change, by the job's own reader of their topics.
+
+A *step* is what came into force together: records of one topic with adjacent offsets and one change id. The marker that
+ends a transaction takes an offset, so that of a transaction no half is a step. What a producer without transactions
+writes at once may be one step or several, as it is read.
+"""
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaException, Message
+
+from policy import CompiledDocument, DocumentStore, Key
+from policy.analysis import Affected, Edit, FactDocuments, affected_by, affects_everyone, refused, said
+from streaming.access_changes.following import NOTHING_READ, Change, InForce
+from streaming.errors import Stopping
+from streaming.kafka.authorship import Authorship, authorship_of
+from streaming.kafka.clients import Partition, admin_client
+from streaming.kafka.reader import TopicLog, TopicReader, document_topics, find_logs
+from streaming.records.access_change import Cause
+from streaming.records.change import is_job_id, job_id
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import read_retention
+from streaming.snapshots.documents import NO_KIND, decode_key, key_of
+from streaming.snapshots.policies import Policies
+from streaming.topics import DAY_MS
+
+log = structlog.get_logger()
+
+READ_SECONDS = 2.0
+PAUSE_SECONDS = 0.5
+RECENT, RECENT_MS = 64, 600_000  # steps before the committed positions that decisions may be older than
+PAST_MS = 6 * DAY_MS  # what is older is taken together: compaction may have removed some of it
+
+Followed = tuple[Change, list[Affected], InForce]
+"""What `Following.change` takes."""
+
+
+class Step(msgspec.Struct):
+    """Records of one topic. `at`: the broker's time of the last one, or of an earlier one if that is later; ms."""
+
+    topic: str
+    at: int
+    authorship: Authorship
+    messages: list[Message]
+
+    @property
+    def offset(self) -> int:
+        """Of the last record."""
+        return self.messages[-1].offset() or 0
+
+    def is_continued_by(self, message: Message, authorship: Authorship) -> bool:
+        """Whether the next record of the topic is of it."""
+        return message.offset() == self.offset + 1 and authorship.change == self.authorship.change
+
+
+def steps_of(messages: Iterable[Message]) -> list[Step]:
+    """The records of some topics as steps, by their times; those of one topic stay in the order of its log."""
+    steps: dict[str, list[Step]] = {}
+    for message in messages:
+        of_topic, authorship = steps.setdefault(message.topic() or "", []), authorship_of(message.headers())
+        at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
+        if of_topic and of_topic[-1].is_continued_by(message, authorship):
+            of_topic[-1].messages.append(message)
+            of_topic[-1].at = at
+        else:
+            of_topic.append(Step(message.topic() or "", at, authorship, [message]))
+    return sorted((step for of_topic in steps.values() for step in of_topic), key=lambda step: (step.at, step.topic))
+
+
+class SteppedReader:
+    """Reads topics to their ends with `fetch`, and gives out one step after the other: `next_step` chooses it.
+
+    `positions`: behind the newest record given out, by partition. `ends`: up to where was fetched.
+    """
+
+    def __init__(self, settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog]) -> None:
+        self._reader = TopicReader(settings, topics, logs)
+        self.positions = dict(self._reader.positions)
+        self._fetched: list[Message] = []
+        self._given: list[Message] = []
+
+    @property
+    def ends(self) -> dict[Partition, int]:
+        """The ends of the last complete reading: what is beyond was not fetched."""
+        return dict(self._reader.positions)
+
+    def fetch(self, seconds: float) -> list[Message]:
+        """What was published since. Raises as `TopicReader.read_to_end`: what was read by then is in the next one."""
+        self._fetched.extend(self._reader.read_to_end(seconds))
+        fetched, self._fetched = self._fetched, []
+        return fetched
+
+    def give(self, messages: Iterable[Message]) -> None:
+        """What the next `read_to_end` is to yield."""
+        self._given.extend(messages)
+
+    def read_to_end(self, seconds: float) -> Iterator[Message]:
+        """The records that were given."""
+        given, self._given = self._given, []
+        for message in given:
+            yield message
+            self.positions[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._reader.close()
+
+
+class Documents:
+    """Policies and facts. `in_force`: those that were given out last.
+
+    `committed`: up to where they were followed before; empty: up to their ends. What lies below it is in force at
+    first, but for the steps of `recent`, which are to be followed without writing any record. Raises Stopping.
+    """
+
+    def __init__(self, settings: Settings, committed: Mapping[Partition, int], stop: threading.Event) -> None:
+        self._settings, self._stop = settings, stop
+        self._systems = {topic: system for system, topic in settings.topics.policy_topics().items()}
+        self._fact_documents = FactDocuments()
+        self._policies, self._reader = self._open()
+        self._waiting = deque(steps_of(self._fetch()))
+        self._start(committed)
+
+    def _open(self) -> tuple[Policies, SteppedReader]:
+        """The job's reader, with all alerts and changes noted as written: only the job writes them."""
+        settings, readers = self._settings, list[SteppedReader]()
+
+        def opened(settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog]) -> SteppedReader:
+            readers.append(SteppedReader(settings, topics, logs))
+            return readers[-1]
+
+        documents = document_topics(settings.topics)
+        published = {(topic, 0): sys.maxsize for topic in documents}
+        logs = find_logs(admin_client(settings), (*documents, settings.topics.history))
+        retention = read_retention(settings)
+        policies = Policies(settings, published, logs=logs, retention=retention, stop=self._stop, open_reader=opened)
+        return policies, readers[-1]
+
+    def _fetch(self) -> list[Message]:
+        """All that the topics hold, however long it takes."""
+        while True:
+            try:
+                return self._reader.fetch(READ_SECONDS)
+            except (KafkaException, TimeoutError) as error:
+                log.info("policies are not read to their ends yet", error=str(error))
+                if self._stop.wait(PAUSE_SECONDS):
+                    raise Stopping("asked to stop while policies were read") from error
+
+    def _start(self, committed: Mapping[Partition, int]) -> None:
+        committed = committed or self._reader.ends
+        steps, known = list(self._waiting), list[Step]()
+        self._waiting.clear()
+        for step in steps:
+            (known if step.offset < committed.get((step.topic, 0), 0) else self._waiting).append(step)
+        late = max(known[-1].at - RECENT_MS, time.time_ns() // 1_000_000 - PAST_MS) if known else 0
+        recent = [step for step in known[-RECENT:] if step.at > late]
+        for step in known[: len(known) - len(recent)]:
+            self._reader.give(step.messages)
+        self._catch_up()
+        self.in_force, self._recent = self._now(), deque(recent)
+
+    @property
+    def begins_at(self) -> int | None:
+        """A moment (ms) before the steps of `recent`; None: there are none."""
+        return self._recent[0].at - 1 if self._recent else None
+
+    def recent(self) -> Iterator[Followed]:
+        """The steps below the committed positions that are to be followed one by one."""
+        while self._recent:
+            yield self._take(self._recent.popleft())
+
+    def read(self, seconds: float = READ_SECONDS) -> Iterator[Followed]:
+        """What was published since, up to the ends fetched now. Raises KafkaException, TimeoutError, TopicChanged."""
+        self._waiting.extend(steps_of(self._reader.fetch(seconds)))
+        while self._waiting:
+            yield self._take(self._waiting.popleft())
+
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """Up to where policies and facts were followed, once all of `read` was."""
+        return self._reader.ends
+
+    def _catch_up(self) -> None:
+        self._policies.catch_up(READ_SECONDS)
+        self._policies.pending()  # is the job's to write; what was returned is forgotten
+        self._policies.published()
+        self._affected_by_facts = self._fact_documents.affected_by(self._policies.take_fact_changes())
+
+    def _take(self, step: Step) -> Followed:
+        policies, system = self._policies.store, self._systems.get(step.topic)
+        keys = {self._key(message, system) for message in step.messages} if system is not None else set[Key]()
+        before = {key: _said(policies, key) for key in keys}
+        nameless = dict(policies.nameless)
+        self._reader.give(step.messages)
+        self._catch_up()
+        affected = list(self._affected_by_facts)
+        affected += [affected_by(key.system, [_edit(key, before[key], _said(policies, key))]) for key in keys]
+        affected += [self._fact_documents.below(key) for key in keys]
+        if policies.nameless != nameless:
+            affected += map(affects_everyone, self._settings.systems)
+        self.in_force = self._now()
+        systems = frozenset(one.system for one in affected)
+        return Change(step.topic, step.offset, step.at, systems, self._cause(step)), affected, self.in_force
+
+    def _cause(self, step: Step) -> Cause | None:
+        """The change as the changes topic names it; facts are not on it."""
+        if step.topic not in self._systems:
+            return None
+        id_, author = step.authorship.change, step.authorship.author
+        if not id_ or is_job_id(id_, self._systems):
+            id_ = job_id(step.topic, step.messages[0].offset() or 0)
+        return Cause(id_, author)
+
+    @staticmethod
+    def _key(message: Message, system: str) -> Key:
+        raw = message.key() or b""
+        record_key = raw if isinstance(raw, bytes) else raw.encode()
+        return key_of(record_key, system) or Key(system, NO_KIND, decode_key(record_key))
+
+    def _now(self) -> InForce:
+        policies = self._policies
+        snapshot = policies.snapshot.with_facts(policies.overlay)
+        offsets = policies.policy_offsets()
+        return InForce(snapshot, offsets, max(policies.facts_offset(), NOTHING_READ))
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._policies.close()
+
+
+class _Said(NamedTuple):
+    """A document: what it says, and whom it affects as a refused one."""
+
+    compiled: CompiledDocument
+    refused: frozenset[str] | None
+
+
+def _said(store: DocumentStore, key: Key) -> _Said:
+    history = store.histories.get(key)
+    return _Said(said(history), refused(history))
+
+
+def _edit(key: Key, before: _Said, after: _Said) -> Edit:
+    return Edit(str(key), before.compiled, after.compiled, before.refused, after.refused)

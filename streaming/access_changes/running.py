@@ -1,0 +1,238 @@
+"""`lockkeeper access-changes` as a process: reads, remembers, writes, until it is asked to stop.
+
+A thread of its own is not needed: policies and facts are looked at many times a second, and decisions are read in small
+portions in between, so that none of them waits for long.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+from confluent_kafka import KafkaException
+
+from policy import to_ms
+from streaming.access_changes.decisions import DecisionReader, Joined
+from streaming.access_changes.documents import Documents
+from streaming.access_changes.following import Following
+from streaming.access_changes.metrics import AccessChangesMetrics
+from streaming.access_changes.output import Output
+from streaming.commit.offsets import Committed, check_commit_metadata, without_replaced
+from streaming.errors import Stopping
+from streaming.history.ranges import Range
+from streaming.history.span import HOUR
+from streaming.kafka.clients import (
+    Partition,
+    admin_client,
+    first_offsets,
+    last_stable_offsets,
+    offsets_since,
+    partitions_of,
+    topic_ids,
+)
+from streaming.kafka.reader import document_topics
+from streaming.ops.health import serving
+from streaming.records.access_change import AccessChange, access_change_record
+from streaming.records.encodings import Encodings, open_encodings
+from streaming.records.registry import RegistryDown
+from streaming.settings import Settings, access_changes_settings
+
+log = structlog.get_logger()
+
+POLL_SECONDS = 0.02  # between two looks at policies and facts
+DECISIONS_SECONDS = 0.2  # between two looks at decisions
+COMMIT_SECONDS = 1.0  # between two commits that have no record
+PORTION, LARGE_PORTION = 4000, 40_000  # decisions read at once: while changes wait for it, and at the start
+MOST_READ_AGAIN = 2_000_000  # decisions, at the start
+PAUSE_SECONDS = 0.5
+UNAVAILABLE = (KafkaException, TimeoutError, RegistryDown)
+
+
+def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Run until `stop` is set. `on_ready`: called once, when what was decided before is remembered.
+
+    Raises Fenced when another instance took over; JobStopped for topics that were re-created; CannotStart.
+    """
+    metrics = AccessChangesMetrics(settings.policy_stale_seconds)
+    with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):
+        while not stop.is_set():
+            with contextlib.closing(_Process(settings, stop, metrics)) as process:
+                try:
+                    process.start()
+                except UNAVAILABLE as error:
+                    log.warning("it cannot start while Kafka does not answer; trying again", error=str(error))
+                    stop.wait(PAUSE_SECONDS)
+                    continue
+                on_ready()
+                process.follow()
+
+
+class _Process:
+    """From its start to its end. `settings`: the job's."""
+
+    def __init__(self, settings: Settings, stop: threading.Event, metrics: AccessChangesMetrics) -> None:
+        self._settings, self._stop, self._metrics = settings, stop, metrics
+        self._own = access_changes_settings(settings)
+        self._kept_ms = round(settings.access_changes.hours * HOUR)
+        self._admin = admin_client(self._own)
+        self._decisions = DecisionReader(self._own, self._admin)
+        self._output = Output(self._own, stop, self._waits)
+        self._encodings: Encodings | None = None
+        self._documents: Documents | None = None
+        self._joined: Joined | None = None
+        self._pending: list[AccessChange] = []
+        self._moments: list[int] = []
+        self._unread = 0  # decisions that the start left out
+        self._look_at = self._commit_at = self._renew_at = 0.0
+
+    def _waits(self, since: float | None) -> None:
+        self._metrics.health.waits_since = since
+
+    # Starting
+
+    def start(self) -> None:
+        """Fence another instance, and remember what was decided before. Raises one of `UNAVAILABLE`, to be repeated."""
+        names = self._own.topics
+        self._encodings = open_encodings(self._own)
+        documents = [(topic, 0) for topic in document_topics(names)]
+        decisions = partitions_of(self._admin, [names.decisions])
+        ids = topic_ids(self._admin, (names.decisions, *document_topics(names)))
+        self._topic_ids = ids
+        found = self._output.open([*documents, *decisions])
+        committed = without_replaced(found, ids, self._own.accepted_topic_ids)
+        check_commit_metadata(committed, ids, None, -1)
+        at = _moment_of(committed)
+        offsets = {partition: one.offset for partition, one in committed.items()}
+        self._documents = Documents(self._own, {p: offsets[p] for p in documents if p in offsets}, self._stop)
+        self._positions = self._first_positions(decisions, offsets)
+        self._begin(self._documents, at)
+        self._commit()
+
+    def _first_positions(self, decisions: list[Partition], committed: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Behind what was read before; at the first start the ends, and of new partitions the beginning."""
+        known = {partition: committed[partition] for partition in decisions if partition in committed}
+        others = [partition for partition in decisions if partition not in known]
+        new = first_offsets(self._admin, others) if known else last_stable_offsets(self._admin, others)
+        return {**known, **new}
+
+    def _begin(self, documents: Documents, at: int) -> None:
+        settings, began = self._settings.access_changes, time.monotonic()
+        first = min(at, at if documents.begins_at is None else documents.begins_at)
+        self._following = Following(self._own.topics, documents.in_force, first, settings.questions, self._kept_ms)
+        for followed in documents.recent():
+            self._following.change(*followed)
+        self._following.pass_time(at)
+        for portion in self._read_again(at):
+            for decided in self._decisions.read(portion).decided:
+                self._following.remember(decided)
+        questions, seconds = len(self._following.questions), round(time.monotonic() - began, 1)
+        log.info("decided questions are remembered", questions=questions, seconds=seconds, unread=self._unread)
+
+    def _read_again(self, at: int) -> Iterator[dict[Partition, Range]]:
+        """The decisions that were read before and are still to be remembered, in portions."""
+        ends = self._positions
+        starts = offsets_since(self._admin, ends, max(at - self._kept_ms, 0))
+        most = MOST_READ_AGAIN // max(len(ends), 1)
+        self._unread = sum(max(end - starts[partition] - most, 0) for partition, end in ends.items())
+        if self._unread:
+            log.warning("not all decisions of the time are read again; their questions are forgotten", n=self._unread)
+        at_offsets = {partition: max(start, ends[partition] - most) for partition, start in starts.items()}
+        while any(at_offsets[partition] < end for partition, end in ends.items()) and not self._stop.is_set():
+            portion = _portion(at_offsets, ends, LARGE_PORTION)
+            yield portion
+            at_offsets.update({partition: found.end for partition, found in portion.items()})
+
+    # Following
+
+    def follow(self) -> None:
+        """Follow policies, facts and decisions until it is asked to stop."""
+        unread_since: float | None = None
+        while not self._stop.is_set():
+            try:
+                self._look()
+                unread_since = None
+                self._metrics.health.policies_read()
+            except UNAVAILABLE as error:
+                if unread_since is None:
+                    log.warning("Kafka does not answer; waiting for it", error=str(error))
+                unread_since = unread_since or time.time()
+                self._metrics.health.policies_unread(unread_since)
+                self._stop.wait(PAUSE_SECONDS)
+                continue
+            if self._pending or self._is_commit_due():
+                self._commit()
+            self._stop.wait(POLL_SECONDS)
+
+    def _look(self) -> None:
+        """Decisions are remembered after policies and facts were read up to ends that are asked for later."""
+        assert self._documents is not None, "it has started"
+        if self._joined is None and time.monotonic() >= self._look_at:
+            self._joined = self._new_decisions()
+        for followed in self._documents.read():
+            self._turned(self._following.change(*followed))
+        self._turned(self._following.pass_time(time.time_ns() // 1_000_000))
+        if self._joined is not None:
+            joined, self._joined = self._joined, None
+            for decided in joined.decided:
+                self._pending += self._following.remember(decided)
+            self._positions = self._read_to
+            self._metrics.joined(joined)
+            self._metrics.remembered(self._following.questions, self._unread)
+
+    def _new_decisions(self) -> Joined | None:
+        """The next portion; None: there is none."""
+        ends = last_stable_offsets(self._admin, partitions_of(self._admin, [self._own.topics.decisions]))
+        starts = {partition: self._positions.get(partition, 0) for partition in ends}
+        portion = _portion(starts, ends, PORTION)
+        if not portion:
+            self._look_at = time.monotonic() + DECISIONS_SECONDS
+            return None
+        self._read_to = {**starts, **{partition: found.end for partition, found in portion.items()}}
+        return self._decisions.read(portion)
+
+    def _turned(self, found: list[AccessChange]) -> None:
+        self._pending += found
+        self._moments += {to_ms(one.time) for one in found}
+
+    def _is_commit_due(self) -> bool:
+        now = time.monotonic()
+        return now >= self._commit_at and (self._offsets() != self._committed or now >= self._renew_at)
+
+    def _offsets(self) -> dict[Partition, int]:
+        assert self._documents is not None, "it has started"
+        return {**self._positions, **self._documents.positions}
+
+    def _commit(self) -> None:
+        assert self._encodings is not None, "it has started"
+        topic, most = self._own.topics.access_changes, self._own.limits.record_out
+        records = [access_change_record(topic, one, most) for one in self._pending]
+        offsets = self._offsets()
+        self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.at)
+        self._metrics.committed(self._pending, self._moments)
+        self._pending, self._moments, self._committed = [], [], offsets
+        self._commit_at = time.monotonic() + COMMIT_SECONDS
+        self._renew_at = time.monotonic() + self._own.idle_commit_seconds
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        if self._documents is not None:
+            self._documents.close()
+        if self._encodings is not None:
+            self._encodings.close()
+        self._output.close()
+
+
+def _portion(starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int) -> dict[Partition, Range]:
+    """Of each partition that has any, as many offsets as make about so many together."""
+    waiting = [partition for partition, end in ends.items() if starts[partition] < end]
+    share = max(most // max(len(waiting), 1), 1)
+    return {
+        partition: Range(starts[partition], min(ends[partition], starts[partition] + share)) for partition in waiting
+    }
+
+
+def _moment_of(committed: Mapping[Partition, Committed]) -> int:
+    """Up to when time was followed (ms); at the first start now."""
+    moments = (one.metadata.read_until for one in committed.values() if one.metadata is not None)
+    return max((moment for moment in moments if moment is not None), default=time.time_ns() // 1_000_000)

@@ -1,0 +1,69 @@
+"""`lockkeeper access-changes`: whose access changes, until it is asked to stop."""
+
+import sys
+from typing import TYPE_CHECKING
+
+from streaming.cli.app import (
+    DEADLINE_SECONDS,
+    Bootstrap,
+    Config,
+    app,
+    echo_err,
+    end_at_once,
+    reach,
+    settings_of,
+    stop_on_signals,
+)
+
+if TYPE_CHECKING:
+    from streaming.settings import Settings
+
+
+@app.command("access-changes")
+def access_changes(config: Config = None, bootstrap: Bootstrap = None) -> None:
+    """Report whose access a change of policies or facts turns, until SIGTERM or Ctrl-C.
+
+    It remembers what was decided within the last access_changes.hours, at most access_changes.questions, and writes a
+    record to the topic of access changes when one of these would now be decided otherwise: by a change, or because
+    something that is bound in time begins or ends. Sessions can be ended and caches refreshed by it.
+
+    It needs neither Spark nor Java, and no decision waits for it. Its consumer group and transactional id are the job's
+    name with the suffix -access-changes: a second one fences the first, which exits with 3. What it writes is written
+    once, also when it is killed. The first start begins with changes from then on. metrics.port serves /metrics,
+    /healthz and /readyz, as for `run`.
+
+    \b
+    Examples:
+      lockkeeper access-changes --config lockkeeper.yaml
+      LOCKKEEPER_METRICS_PORT=9466 lockkeeper access-changes --bootstrap kafka:9092
+    """
+    from streaming.access_changes.running import run
+    from streaming.ops.telemetry import configure_logs
+
+    settings = settings_of(config, bootstrap)
+    check_access(settings)
+    configure_logs(settings, sys.stderr)
+    topic = settings.topics.access_changes
+    with stop_on_signals(_give_up) as stop:
+        echo_err(f"reading policies and decisions from {settings.bootstrap_servers}")
+        run(settings, stop, lambda: echo_err(f"ready: access changes go to {topic}"))
+    echo_err("stopped")
+
+
+def check_access(settings: "Settings") -> None:
+    """Raise Failure where the topics that it follows cannot be read, or its own cannot be written."""
+    from streaming.kafka.permissions import Permission
+    from streaming.kafka.reader import document_topics
+    from streaming.settings import access_changes_settings
+
+    topics, own = settings.topics, access_changes_settings(settings)
+    documents = (*document_topics(topics), topics.history)
+    needed = [Permission("topic", topic, "DescribeConfigs") for topic in documents]
+    needed += [Permission("group", own.job_name, "Read"), Permission("transactionalId", own.job_name, "Write")]
+    read = (*documents, topics.decisions, *topics.asking)
+    reach(own, *read, written=(topics.access_changes,), permissions=needed)
+
+
+def _give_up() -> None:
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
+    end_at_once(0)

@@ -1,0 +1,91 @@
+"""A decision and its request become questions, each with its answer; what policies did not determine has none."""
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from policy.analysis import Answer
+from streaming.access_changes.decisions import UNDETERMINED, DecisionReader, Joined, _decode
+from streaming.access_changes.following import Decided
+from streaming.history.records import ConsumerRecord
+from streaming.settings import Settings
+from streaming.topics import TopicNames
+from tests.cli.documents import request
+
+ANSWERED, TRUSTED = "answered", "trusted"
+SETTINGS = Settings(
+    topics=TopicNames(requests=("requests", TRUSTED), answered=(ANSWERED,)),
+    trust={TRUSTED: frozenset({"groups", "time"}), ANSWERED: frozenset({"groups", "facts"})},
+)
+READER = DecisionReader(SETTINGS, AdminClient({"bootstrap.servers": "127.0.0.1:1"}))  # which it does not ask here
+OFFSETS = {"authz.policies.lenses6.v1": {"0": 4}}
+
+
+def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, Any]:
+    """A decision record."""
+    reasons = [{"code": code, "document": "lenses6/Role/r", "statement": 0} for code in codes]
+    source = {"topic": "requests", "partition": 0, "offset": 7}
+    context = {
+        "outcome": outcome,
+        "reasons": reasons,
+        "policy_offsets": OFFSETS,
+        "facts_offset": 3,
+        "source": source,
+    }
+    return {"id": "d", "time": "2026-11-26T10:00:00.000Z", "context": context, **fields}
+
+
+def joined(made: dict[str, Any], asked: dict[str, Any], topic: str = "requests") -> tuple[list[Decided], Joined]:
+    """What becomes of a decision and its request."""
+    record, counts = ConsumerRecord(topic, 0, 7, 0, b"", json.dumps(asked).encode()), Joined([])
+    return READER._join(_decode(json.dumps(made).encode()), record, counts), counts
+
+
+def test_a_decision_has_its_offsets_its_time_and_its_statements() -> None:
+    [one], _ = joined(decision("allow", "granted"), request())
+    assert (one.policy_offsets, one.facts_offset, one.at) == (OFFSETS, 3, 1795687200000)
+    assert one.answer is not None
+    assert (one.answer.outcome, [str(each) for each in one.answer.statements]) == (
+        "allow",
+        ["lenses6/Role/r statement 0"],
+    )
+
+
+@pytest.mark.parametrize("code", sorted(UNDETERMINED))
+def test_an_error_that_policies_did_not_determine_is_no_answer(code: str) -> None:
+    [one], _ = joined(decision("error", code), request())
+    assert one.answer is None
+
+
+def test_each_request_of_a_batch_that_was_answered_is_a_question() -> None:
+    items = [{"resource": {"type": "lrn", "id": f"kafka:topic:prod/main/{topic}"}} for topic in ("a", "b", "c")]
+    answers = [{"context": {"outcome": outcome}} for outcome in ("allow", "deny")]
+    found, _ = joined(decision("deny", evaluations=answers), request(evaluations=items))
+    assert [one.question.request.resource.id[-1] for one in found] == ["a", "b"]
+    assert [one.answer for one in found] == [Answer("allow"), Answer("deny")]
+
+
+def test_a_question_about_a_time_of_its_own_is_left_out_and_counted() -> None:
+    found, counts = joined(decision(), request(time=5), TRUSTED)
+    assert (found, counts.dated) == ([], 1)
+    [one], counts = joined(decision(), request(time=5))  # which this topic may not claim
+    assert counts.dated == 0
+    assert one.question.request.time is None
+
+
+def test_an_answered_request_has_the_trust_of_its_caller() -> None:
+    answered = {
+        "by": "s",
+        "time": 5,
+        "decision": True,
+        "outcome": "allow",
+        "policy_version": "v",
+        "policy_offsets": OFFSETS,
+        "facts_offset": 3,
+        "freshness": {"kind": "bounded", "age_ms": 1, "max_ms": 2},
+        "trust": ["groups"],
+    }
+    [one], _ = joined(decision(answered={"verified": True}), request(answered=answered), ANSWERED)
+    assert one.question.trust == {"groups"}
