@@ -330,6 +330,9 @@ class Questions:
         self._index(remembered).add(key, remembered)
         if remembered.until is not None:
             heapq.heappush(self._ends, (remembered.until, key))
+        if len(self._ends) > 2 * len(self._known):  # each change of an answer leaves one behind
+            ends = ((known.until, key) for key, known in self._known.items() if known.until is not None)
+            self._ends = sorted(ends)
 
     def _index(self, remembered: _Remembered) -> _Index:
         return self._indexes.setdefault(remembered.question.request.system, _Index())

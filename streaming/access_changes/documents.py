@@ -51,6 +51,11 @@ class Step(msgspec.Struct):
     messages: list[Message]
 
     @property
+    def first(self) -> int:
+        """The offset of the first record."""
+        return self.messages[0].offset() or 0
+
+    @property
     def offset(self) -> int:
         """Of the last record."""
         return self.messages[-1].offset() or 0
@@ -60,17 +65,22 @@ class Step(msgspec.Struct):
         return message.offset() == self.offset + 1 and authorship.change == self.authorship.change
 
 
-def steps_of(messages: Iterable[Message]) -> list[Step]:
-    """The records of some topics as steps, by their times; those of one topic stay in the order of its log."""
+def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {}) -> list[Step]:
+    """The records of some topics as steps, by their times; those of one topic stay in the order of its log.
+
+    A step begins at each of the `committed` offsets: what lies below was followed before.
+    """
     steps: dict[str, list[Step]] = {}
     for message in messages:
-        of_topic, authorship = steps.setdefault(message.topic() or "", []), authorship_of(message.headers())
+        topic, authorship = message.topic() or "", authorship_of(message.headers())
+        of_topic = steps.setdefault(topic, [])
         at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
-        if of_topic and of_topic[-1].is_continued_by(message, authorship):
+        is_new = message.offset() == committed.get((topic, 0))
+        if of_topic and not is_new and of_topic[-1].is_continued_by(message, authorship):
             of_topic[-1].messages.append(message)
             of_topic[-1].at = at
         else:
-            of_topic.append(Step(message.topic() or "", at, authorship, [message]))
+            of_topic.append(Step(topic, at, authorship, [message]))
     return sorted((step for of_topic in steps.values() for step in of_topic), key=lambda step: (step.at, step.topic))
 
 
@@ -124,24 +134,17 @@ class Documents:
         self._settings, self._stop = settings, stop
         self._systems = {topic: system for system, topic in settings.topics.policy_topics().items()}
         self._fact_documents = FactDocuments()
-        self._policies, self._reader = self._open()
-        self._waiting = deque(steps_of(self._fetch()))
-        self._start(committed)
-
-    def _open(self) -> tuple[Policies, SteppedReader]:
-        """The job's reader, with all alerts and changes noted as written: only the job writes them."""
-        settings, readers = self._settings, list[SteppedReader]()
-
-        def opened(settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog]) -> SteppedReader:
-            readers.append(SteppedReader(settings, topics, logs))
-            return readers[-1]
-
         documents = document_topics(settings.topics)
-        published = {(topic, 0): sys.maxsize for topic in documents}
         logs = find_logs(admin_client(settings), (*documents, settings.topics.history))
-        retention = read_retention(settings)
-        policies = Policies(settings, published, logs=logs, retention=retention, stop=self._stop, open_reader=opened)
-        return policies, readers[-1]
+        self._reader = SteppedReader(settings, documents, logs)
+        steps = steps_of(self._fetch(), committed)
+        followed, self._waiting = _split(steps, committed or self._reader.ends)
+        first, self._recent = _recent(followed)
+        self._policies = self._open(logs)
+        for step in first:
+            self._reader.give(step.messages)
+        self._catch_up()
+        self.in_force = self._now()
 
     def _fetch(self) -> list[Message]:
         """All that the topics hold, however long it takes."""
@@ -153,18 +156,26 @@ class Documents:
                 if self._stop.wait(PAUSE_SECONDS):
                     raise Stopping("asked to stop while policies were read") from error
 
-    def _start(self, committed: Mapping[Partition, int]) -> None:
-        committed = committed or self._reader.ends
-        steps, known = list(self._waiting), list[Step]()
-        self._waiting.clear()
-        for step in steps:
-            (known if step.offset < committed.get((step.topic, 0), 0) else self._waiting).append(step)
-        late = max(known[-1].at - RECENT_MS, time.time_ns() // 1_000_000 - PAST_MS) if known else 0
-        recent = [step for step in known[-RECENT:] if step.at > late]
-        for step in known[: len(known) - len(recent)]:
-            self._reader.give(step.messages)
-        self._catch_up()
-        self.in_force, self._recent = self._now(), deque(recent)
+    def _open(self, logs: Mapping[str, TopicLog]) -> Policies:
+        """The job's reader, with all alerts and changes noted as written: only the job writes them."""
+        settings, reader, ends = self._settings, self._reader, self._reader.ends
+        published = {(topic, 0): sys.maxsize for topic in document_topics(settings.topics)}
+        coming = {
+            (step.topic, message.offset()) for step in (*self._recent, *self._waiting) for message in step.messages
+        }
+
+        def is_to_come(topic: str, offset: int) -> bool:
+            return (topic, offset) in coming or offset >= ends[topic, 0]
+
+        return Policies(
+            settings,
+            published,
+            logs=logs,
+            retention=read_retention(settings),
+            stop=self._stop,
+            open_reader=lambda *_: reader,
+            is_to_come=is_to_come,
+        )
 
     @property
     def begins_at(self) -> int | None:
@@ -184,8 +195,9 @@ class Documents:
 
     @property
     def positions(self) -> dict[Partition, int]:
-        """Up to where policies and facts were followed, once all of `read` was."""
-        return self._reader.ends
+        """Up to where policies and facts were followed: steps that wait lie beyond it."""
+        waiting = {(step.topic, 0): step.first for step in reversed(self._waiting)}
+        return {**self._reader.ends, **waiting}
 
     def _catch_up(self) -> None:
         self._policies.catch_up(READ_SECONDS)
@@ -233,6 +245,21 @@ class Documents:
     def close(self) -> None:
         """Leave Kafka."""
         self._policies.close()
+
+
+def _split(steps: Iterable[Step], committed: Mapping[Partition, int]) -> tuple[list[Step], deque[Step]]:
+    """The steps that were followed before, and those that were not."""
+    followed, waiting = list[Step](), deque[Step]()
+    for step in steps:
+        (followed if step.offset < committed.get((step.topic, 0), 0) else waiting).append(step)
+    return followed, waiting
+
+
+def _recent(followed: list[Step]) -> tuple[list[Step], deque[Step]]:
+    """What is taken together, and the newest steps, which are followed once more: late decisions have not seen them."""
+    late = max(followed[-1].at - RECENT_MS, time.time_ns() // 1_000_000 - PAST_MS) if followed else 0
+    recent = [step for step in followed[-RECENT:] if step.at > late]
+    return followed[: len(followed) - len(recent)], deque(recent)
 
 
 class _Said(NamedTuple):

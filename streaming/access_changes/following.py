@@ -93,6 +93,15 @@ class Following:
             found += self._follow(None, (), self._in_force, edge)
         return found
 
+    def resume_at(self, moment: int) -> None:
+        """Go on to a moment (ms) up to which all was reported before, as a state of its own.
+
+        Of what had ended by then, no question is known yet: with it, the end is not reported again.
+        """
+        self.pass_time(moment)
+        if self.at < moment:
+            self._follow(None, (), self._in_force, moment)
+
     def _follow(
         self, change: Change | None, affected: Iterable[Affected], in_force: InForce, at: int
     ) -> list[AccessChange]:

@@ -122,7 +122,7 @@ class _Process:
         self._following = Following(self._own.topics, documents.in_force, first, settings.questions, self._kept_ms)
         for followed in documents.recent():
             self._following.change(*followed)
-        self._following.pass_time(at)
+        self._following.resume_at(at)
         for portion in self._read_again(at):
             for decided in self._decisions.read(portion).decided:
                 self._following.remember(decided)

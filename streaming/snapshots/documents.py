@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -200,15 +200,17 @@ class History:
         with contextlib.suppress(ValueError):
             self.known_logs[key.removeprefix(LOG).decode()] = parse_log((value or b"").decode())
 
-    def close_gaps(self, store: DocumentStore, now: int) -> None:
+    def close_gaps(
+        self, store: DocumentStore, now: int, is_to_come: Callable[[str, int], bool] = lambda _topic, _offset: False
+    ) -> None:
         """Once all topics are read: end kept versions whose successor is lost, and say from when all is known.
 
-        `now`: ms.
+        `now`: ms. `is_to_come`: of a topic and offset, whether that record is there and will yet be read.
         """
         for (key, offset), successor in self._successors.items():
             document_history = store.histories.get(key)
             at = {version.order: version.at for version in document_history.versions} if document_history else {}
-            if offset in at and successor not in at:
+            if offset in at and successor not in at and not is_to_come(self._names[key.system], successor):
                 store.delete(key, at[offset], successor)
                 self._changed.add(key)
                 following = min((order for order in at if order > successor), default=offset)

@@ -81,7 +81,9 @@ class Policies:
     `changed_lookups`: of facts, by system, that may have other answers by the changes that were taken last, but for
     those of the first reading. `recent_facts`: so many of the newest changes of facts are kept apart at first; see
     `take_older_facts`.
-    `open_reader`: of the topics, for one that reads them in parts.
+    `open_reader`: of the topics, for one that reads them in parts. `is_to_come`: of a topic and offset, whether that
+    one will yield the record after the first reading. What the history topic keeps of it is left out: a version is in
+    force from its place in its log on, and ends the one before it there.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Policies:
         replaced: Mapping[Partition, Committed] | None = None,
         recent_facts: int = 0,
         open_reader: OpenReader = TopicReader,
+        is_to_come: Callable[[str, int], bool] = lambda _topic, _offset: False,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -109,7 +112,7 @@ class Policies:
         systems = {topic: system for system, topic in by_system.items()}
         self._changes = Changes(settings, systems, published, unanalysed)
         self._refused: Mapping[str, Sequence[str]] = {}
-        self._published, self._unpublished = published, list[Refused]()
+        self._published, self._unpublished, self._is_to_come = published, list[Refused](), is_to_come
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         opened_at = time.time_ns() // 1_000_000
@@ -118,7 +121,10 @@ class Policies:
         self._policies_read, self._facts_read = False, Counter[Key]()
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
-        self._read_history(self._logs if logs is None else {topic for topic, _ in published}, stop or threading.Event())
+        trusted = self._logs if logs is None else {topic for topic, _ in published}
+        for record in self._read_history(trusted, stop or threading.Event()):
+            if not is_to_come(record.topic, record.offset):
+                self._load(record)
         self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
@@ -160,16 +166,14 @@ class Policies:
             if topic != self._settings.topics.history and before.get(topic, log.id) != log.id
         ]
 
-    def _read_history(self, trusted: Container[str], stop: threading.Event) -> None:
+    def _read_history(self, trusted: Container[str], stop: threading.Event) -> list[DocumentRecord]:
         """However long it takes: a reading that is cut short goes on where it was."""
         kept: dict[bytes, DocumentRecord | None] = {}
         with contextlib.closing(TopicReader(self._settings, [self._settings.topics.history])) as reader:
             while not self._take_history(reader, kept, trusted):
                 if stop.wait(HISTORY_PAUSE_SECONDS):
                     raise Stopping("asked to stop while reading the history topic")
-        for record in kept.values():
-            if record is not None:
-                self._load(record)
+        return [record for record in kept.values() if record is not None]
 
     def _take_history(
         self, reader: TopicReader, kept: dict[bytes, DocumentRecord | None], trusted: Container[str]
@@ -202,7 +206,7 @@ class Policies:
                 self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
         if not self._complete:
-            self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
+            self._history.close_gaps(self._policies, time.time_ns() // 1_000_000, self._is_to_come)
         self._apply_facts()
         if self._policies_read or not self._complete:
             self._compile()

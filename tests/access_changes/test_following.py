@@ -5,11 +5,13 @@ from collections import Counter
 
 import pytest
 
-from policy import compile_documents, to_ms
-from policy.analysis import Answer, affected_by
+from policy import CLAIMS, Request, compile_documents, parse_request, to_ms
+from policy.analysis import Answer, affected_by, question_of
 from streaming.access_changes.following import Change, Decided, Following, InForce
 from streaming.records.access_change import AccessChange
 from tests.access_changes.simulated import END, MOMENT, TOPICS, Log, seen_steps, shown
+from tests.access_changes.traffic import document
+from tests.access_changes.traffic import request as asked_of
 from tests.examples import examples
 from tests.policy.test_questions import ASKED, MEMBER, ROLE, changed
 
@@ -66,7 +68,7 @@ class Reader:
         self.following = Following(TOPICS, self._log.first, MOMENT, 1_000_000, DAY_MS)
         for step in self._log.steps[: self._steps]:
             self.following.change(*step)
-        self.following.pass_time(at)
+        self.following.resume_at(at)
         for asked in self._log.asked[: self._asked]:
             self.following.remember(asked.decided)
         assert self.following.at == at
@@ -107,6 +109,23 @@ def test_what_had_ended_when_it_was_published_is_compared_with_the_answer_of_an_
     following.change(Change(topic, 1, 11, frozenset({"lenses6"})), [affected_by("lenses6", change.edits)], new)
     [found] = following.remember(Decided(ASKED, 6, new.policy_offsets, -1, Answer("allow")))
     assert (found.before.outcome, found.after.outcome, to_ms(found.time)) == ("allow", "deny", 11)
+
+
+def test_what_had_ended_before_a_restart_is_not_reported_again() -> None:
+    """Only the question says that a fact ends, and at first it is not known."""
+    topic, consumers = TOPICS.policy_topics()["lenses5"], {"system": "lenses5", "kind": "ConsumerGroup", "name": "c1"}
+    of_topics = [{**consumers, "spec": {"connection": "kafka", "topics": [name]}} for name in ("r1", "r2")]
+    dated = [{**one, "effective_at": at} for one, at in zip(of_topics, (0, 100), strict=True)]
+    in_force = InForce(compile_documents([document("lenses5", 1, ["u1"]), *dated]), {topic: {"0": 0}}, 0)
+    parsed = parse_request({**asked_of("lenses5", "u1", 1, of_consumers=True), "time": None})
+    assert isinstance(parsed, Request)
+    decided = Decided(question_of(parsed, CLAIMS), 50, in_force.policy_offsets, 0, Answer("allow"))
+    before, after = (Following(TOPICS, in_force, at, 10, DAY_MS) for at in (0, 90))
+    before.remember(decided)
+    assert [one.after.outcome for one in before.pass_time(120)] == ["deny"]
+    after.resume_at(before.at)
+    after.remember(decided)
+    assert (after.at, after.pass_time(130)) == (100, [])
 
 
 @pytest.mark.long

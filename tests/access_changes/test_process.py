@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -17,12 +18,18 @@ from typing import Any
 
 import pytest
 
-from streaming.settings import Settings
+from streaming.access_changes.metrics import AccessChangesMetrics
+from streaming.access_changes.running import _Process
+from streaming.commit.offsets import read_committed
+from streaming.kafka.clients import group_observer, last_stable_offsets, partitions_of
+from streaming.kafka.reader import document_topics
+from streaming.settings import Settings, access_changes_settings
+from streaming.topics import TopicNames
 from tests.access_changes.traffic import Arrivals, Traffic, key_of
 from tests.brokers import TestBroker, free_port
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.stream, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("grant", "revoke", "grant", "revoke", "fact", "expire")
@@ -109,7 +116,6 @@ def play(traffic: Traffic, changes: int, questions: int, between: Callable[[int]
             traffic.ask(questions // changes)
         between(number)
     traffic.write_late()
-    wait_until(lambda: time.time() > traffic.ends() + 0.5, "what is bound in time has ended")
 
 
 class Kills:
@@ -127,16 +133,36 @@ class Kills:
             self.count += 1
 
 
+def await_followed(traffic: Traffic, seconds: float = 300.0) -> None:
+    """Wait until all that was published is followed, by what the process has committed.
+
+    Records and positions are committed together, so no record comes later. Time is followed up to the last change.
+    """
+    wait_until(lambda: time.time() > traffic.ends(), "what is bound in time has ended")
+    traffic.publish_last()
+    own, names = access_changes_settings(traffic.settings), traffic.settings.topics
+    ends = last_stable_offsets(traffic.world.admin, partitions_of(traffic.world.admin, followed_topics(names)))
+
+    with contextlib.closing(group_observer(own)) as observer:
+
+        def is_followed() -> bool:
+            committed = read_committed(observer, ends, 30)
+            return all(one in committed and committed[one].offset >= end for one, end in ends.items())
+
+        wait_until(is_followed, "all is followed", seconds)
+
+
+def followed_topics(names: TopicNames) -> list[str]:
+    return [*document_topics(names), names.decisions]
+
+
 def check(traffic: Traffic, arrivals: Arrivals, part: float = 1.0) -> Counter[tuple[str, str, str, str]]:
     """What was written is what is expected: nothing is missing, invented or doubled. `part`: see there."""
     expected = traffic.expected(part)
     assert sum(expected.values()) > 0
 
-    def is_there() -> bool:
-        return len(arrivals.records) >= sum(expected.values())
-
-    with contextlib.suppress(AssertionError):  # the comparison says what is missing
-        wait_until(is_there, "the records", 60)
+    await_followed(traffic)
+    arrivals.await_end()
     found = Counter(key_of(record) for _, record in arrivals.records)
     missing, beside = expected - found, found - expected
     assert (list(missing.elements())[:3], list(beside.elements())[:3]) == ([], [])
@@ -170,7 +196,6 @@ def test_a_revocation_a_grant_and_an_end_are_each_written_once(
             traffic.change(kind)
             traffic.ask(10)
         traffic.write_late()
-        wait_until(lambda: time.time() > traffic.ends() + 0.5, "what is bound in time has ended")
         expected = check(traffic, arrivals)
         losers = {json.loads(question)[1]["id"] for question, was, now, _ in expected if was == "allow" != now}
         assert subscriptions_ended(tmp_path, fresh_name("group"), losers) == losers
@@ -191,6 +216,26 @@ def test_two_thousand_questions_and_fifty_changes_with_kills(
         expected = check(traffic, arrivals)
         print(f"{sum(expected.values())} records, {kills.count} kills")
         assert kills.count > 5
+
+
+def test_a_start_that_is_killed_at_once_loses_no_change_of_before(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
+) -> None:
+    traffic = Traffic(broker, fresh_name("starts"), seed=6, users=8, resources=8)
+    with running(traffic.settings, tmp_path) as process:
+        arrivals = arrivals_of(traffic)
+        traffic.ask(300)
+        traffic.write_late()
+        await_followed(traffic)
+        process.kill()
+        for _ in range(4):
+            traffic.change("revoke")
+        metrics = AccessChangesMetrics(traffic.settings.policy_stale_seconds)
+        with contextlib.closing(_Process(traffic.settings, threading.Event(), metrics)) as started:
+            started.start()
+        process.start()
+        process.await_ready()
+        check(traffic, arrivals)
 
 
 def test_a_second_instance_fences_the_first(

@@ -19,8 +19,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from policy import CLAIMS, DocumentStore, FactOverlay, Key, Snapshot, decide, to_text
 from policy.evaluation import reference
 from policy.store.overlay import change_of
+from streaming.kafka.clients import last_stable_offsets, partitions_of
 from tests.brokers import TestBroker
 from tests.stream.world import World
+from tests.waiting import wait_until
 
 SYSTEMS = ("cdap", "lenses5", "lenses6", "streamsets", "ververica")
 TRUST = CLAIMS - {"time"}
@@ -130,6 +132,7 @@ class Traffic:
         self.asked: list[Asked] = []
         self.snapshots: list[Snapshot] = []
         self.acknowledged: dict[str, float] = {}  # by change, Unix time
+        self._last = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -221,6 +224,12 @@ class Traffic:
         self.events.append(Event(system, at, id_, len(self.snapshots) - 1))
         if until is not None:
             self.events.append(Event(system, until, "", -1))
+
+    def publish_last(self) -> None:
+        """A change that turns nothing, dated after all others."""
+        self._last += 1
+        role = {"system": "lenses6", "kind": "Role", "name": "last", "spec": {"statements": []}}
+        self._publish([{**role, "spec": {"statements": [], "description": str(self._last)}}], f"last-{self._last}")
 
     def ask(self, count: int) -> None:
         """Requests, and their decisions: some of them are not written yet."""
@@ -350,9 +359,9 @@ class Arrivals:
                 "log_level": "2",
             }
         )
-        topic = world.names.access_changes
-        partitions = world.admin.list_topics(topic).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        self._admin, self._partitions = world.admin, partitions_of(world.admin, [world.names.access_changes])
+        self._consumer.assign([TopicPartition(*partition, 0) for partition in self._partitions])
+        self._positions = dict.fromkeys(self._partitions, 0)
         self.records: list[tuple[float, dict[str, Any]]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -365,6 +374,13 @@ class Arrivals:
                 record = json.loads(message.value())
                 assert message.key().decode() == record["subject"]["id"]
                 self.records.append((time.time(), record))
+            for tp in self._consumer.position([TopicPartition(*partition) for partition in self._partitions]):
+                self._positions[tp.topic, tp.partition] = tp.offset
+
+    def await_end(self) -> None:
+        """Wait until all is read that is committed now."""
+        ends = last_stable_offsets(self._admin, self._partitions)
+        wait_until(lambda: all(self._positions[one] >= end for one, end in ends.items()), "the records", 120)
 
     def seconds_of(self, change: str, acknowledged: dict[str, float]) -> list[float]:
         """After which of its records came since it was acknowledged; none: within two seconds none came."""

@@ -12,6 +12,8 @@ from policy import CLAIMS, Snapshot, compile_documents
 from policy.analysis import Affected, Answer, Question, Questions, Turned, affected_by, question_of
 from policy.core.request import Request, parse_request
 from policy.evaluation import reference
+from tests.access_changes.traffic import document
+from tests.access_changes.traffic import request as asked_of
 from tests.cli.documents import request
 from tests.examples import examples
 from tests.policy.changes import Change
@@ -192,6 +194,17 @@ def test_a_question_that_is_not_asked_for_long_is_forgotten_and_one_that_is_aske
     memory.remember(ASKED, 90)
     memory.follow(snapshot, [], 150)
     assert (len(memory), memory.forgotten) == (1, 0)
+
+
+def test_what_is_noted_of_ends_is_bounded_by_the_questions() -> None:
+    dated = {"system": "lenses5", "kind": "ConsumerGroup", "name": "c1", "effective_at": 10**6}
+    snapshot = compile_documents([document("lenses5", 1, ["u"]), {**dated, "spec": {"connection": "k", "topics": []}}])
+    memory = Questions(snapshot, 0)
+    memory.remember(question(asked_of("lenses5", "u1", 1, of_consumers=True)), 0)
+    reads = Affected("lenses5", lookups=frozenset({("name", "ConsumerGroup", "c1")}))
+    for at in range(1, 50):
+        memory.follow(snapshot, [reads], at)
+    assert (memory.next_edge(), len(memory._ends)) == (10**6, pytest.approx(1, abs=1))
 
 
 def test_a_change_evaluates_the_questions_of_those_whom_it_names_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -97,6 +98,16 @@ class World:
         value = document if isinstance(document, bytes) else json.dumps(document).encode()
         name = key or (f"{document['kind']}/{document['name']}" if isinstance(document, dict) else "")
         return self._acknowledged(self.policies, name.encode(), value)
+
+    def publish_together(self, *documents: dict[str, Any]) -> None:
+        """Publish documents in a transaction of their own."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for document in documents:
+            key = f"{document['kind']}/{document['name']}"
+            producer.produce(self.policies, json.dumps(document).encode(), key, partition=0)
+        producer.commit_transaction(30)
 
     def publish_to(self, topic: str, key: str, document: dict[str, Any]) -> int:
         """Publish a document of any system to a topic; returns its offset once the broker has acknowledged it."""
