@@ -30,7 +30,7 @@ from streaming.runtime.executors import await_executors, refuse_dynamic_allocati
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, check_separate_monitor, monitor_settings
-from streaming.topics import Sizes
+from streaming.topics import RUN, Sizes
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ def run(
             decided.set()
         on_step(step, batch)
 
-    _check_cluster(settings)
+    check_cluster(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
 
         def opened(step: str, context: Callable[[], AbstractContextManager[Opened]]) -> Opened:
@@ -131,12 +131,12 @@ def _check_monitor_permissions(settings: Settings) -> None:
         raise CannotStart(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing))
 
 
-def _check_cluster(settings: Settings) -> None:
+def check_cluster(settings: Settings) -> None:
     """Check what can be checked before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
     check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
-    refuse_or_warn(check_topics(admin, settings.topics, sizes))
+    refuse_or_warn(check_topics(admin, settings.topics, sizes, RUN))
     read = (*settings.topics.inputs, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
 

@@ -68,8 +68,8 @@ def _uses(names: TopicNames) -> Iterator[tuple[str, str]]:
     for field in ("requests", "audit", "answered"):
         yield from ((f"topics.{field}", topic) for topic in getattr(names, field))
     yield from ((f"topics.policies.{system}", topic) for system, topic in names.policy_topics().items())
-    for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes"):
-        yield f"topics.{field}", getattr(names, field)
+    single = (field.name for field in msgspec.structs.fields(names) if field.type is str)
+    yield from ((f"topics.{field}", getattr(names, field)) for field in single)
     yield from ((f"the dead letters of {topic}", dead_letters_of(topic)) for topic in names.inputs)
 
 
@@ -93,14 +93,26 @@ class Rule(msgspec.Struct, frozen=True):
         return found.replace(" ", "") == self.value
 
 
+RUN, ACCESS_CHANGES = "run", "access-changes"
+
+
 class TopicSpec(msgspec.Struct, frozen=True):
-    """One topic. `settings`: what a new one gets beside the rules. `single`: one partition, and why."""
+    """One topic. `settings`: what a new one gets beside the rules. `single`: one partition, and why.
+
+    `used_by`: the command that reads or writes it; `run` and the monitor need no topic of another one.
+    """
 
     name: str
     rules: tuple[Rule, ...]
     settings: Mapping[str, str] = {}
     partitions: int | None = None
     single: str = ""
+    used_by: str = RUN
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether the job does not start without it."""
+        return self.used_by == RUN
 
     def new_topic(self, partitions: int, replication: int) -> NewTopic:
         """What to ask Kafka for; `partitions` counts where the topic does not say its own."""
@@ -157,7 +169,7 @@ def _holds(size: int, what: str) -> Rule:
 
 
 def topic_specs(names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[TopicSpec]:
-    """Every topic of the job, as configured."""
+    """Every topic, as configured."""
     return [*_inputs(names), *_documents(names, sizes), *_outputs(names, sizes)]
 
 
@@ -178,8 +190,9 @@ def _documents(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
 
 def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
     rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
-    for topic in (names.decisions, names.verdicts, names.access_changes):
+    for topic in (names.decisions, names.verdicts):
         yield TopicSpec(topic, rules)
+    yield TopicSpec(names.access_changes, rules, used_by=ACCESS_CHANGES)
     for topic in (names.alerts, *map(dead_letters_of, names.inputs)):
         yield TopicSpec(topic, rules, partitions=1)
     yield TopicSpec(names.changes, rules, FOR_EVER, 1)

@@ -7,6 +7,7 @@ from streaming.cli.app import (
     DEADLINE_SECONDS,
     Bootstrap,
     Config,
+    Failure,
     app,
     echo_err,
     end_at_once,
@@ -51,17 +52,22 @@ def access_changes(config: Config = None, bootstrap: Bootstrap = None) -> None:
 
 
 def check_access(settings: "Settings") -> None:
-    """Raise Failure where the topics that it follows cannot be read, or its own cannot be written."""
+    """Raise Failure where the topics that it follows cannot be read, or its own would not keep what is written."""
     from streaming.kafka.permissions import Permission
     from streaming.kafka.reader import document_topics
+    from streaming.kafka.topics import check_topics, explained_problems
     from streaming.settings import access_changes_settings
+    from streaming.topics import ACCESS_CHANGES, Sizes
 
     topics, own = settings.topics, access_changes_settings(settings)
     documents = (*document_topics(topics), topics.history)
-    needed = [Permission("topic", topic, "DescribeConfigs") for topic in documents]
+    needed = [Permission("topic", topic, "DescribeConfigs") for topic in (*documents, topics.access_changes)]
     needed += [Permission("group", own.job_name, "Read"), Permission("transactionalId", own.job_name, "Write")]
     read = (*documents, topics.decisions, *topics.asking)
-    reach(own, *read, written=(topics.access_changes,), permissions=needed)
+    admin = reach(own, *read, written=(topics.access_changes,), permissions=needed)
+    sizes = Sizes(settings.limits.record_out, settings.limits.document)
+    if refused := explained_problems(check_topics(admin, topics, sizes, ACCESS_CHANGES), refused=True):
+        raise Failure("\n".join(refused))
 
 
 def _give_up() -> None:

@@ -161,7 +161,7 @@ def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
     yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE
-    yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
+    yield from _on([spec.name for spec in topic_specs(topics) if spec.is_of_job], CHECK)
     yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)
     yield from _on(outputs, WRITE)
 
@@ -182,7 +182,7 @@ def _of_access_changes(settings: Settings, documents: Iterable[str]) -> Iterator
     yield AclResource("group", name), READ
     yield from _on((topics.decisions, *topics.asking), READ)
     yield from _on(documents, READ, CHECK)
-    yield from _on([topics.access_changes], WRITE)
+    yield from _on([topics.access_changes], WRITE, CHECK)
 
 
 def _under(name: str) -> list[Right]:

@@ -142,13 +142,16 @@ def _created(future: Any) -> bool:
     return True
 
 
-def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[Problem]:
+def check_topics(
+    admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZES, used_by: str | None = None
+) -> list[Problem]:
     """Every topic that is missing or would break a promise; none that is `refused`: the job may run.
 
-    Raises KafkaException when the cluster does not answer.
+    `used_by`: of one command's topics alone, and `refused` is about that command. Raises KafkaException when the
+    cluster does not answer.
     """
     there = _topics(admin)
-    specs = topic_specs(names, sizes)
+    specs = [spec for spec in topic_specs(names, sizes) if used_by in (None, spec.used_by)]
     settings = settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
     problems = list(_shared(specs))
     for spec in specs:
@@ -158,7 +161,8 @@ def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZ
             partitions = there[spec.name].partitions
             replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
             problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
-    return problems
+    others = {spec.name for spec in specs if used_by is None and not spec.is_of_job}
+    return [msgspec.structs.replace(one, refused=False) if one.topic in others else one for one in problems]
 
 
 def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
@@ -181,7 +185,8 @@ def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str
 
 
 def _missing(spec: TopicSpec) -> Problem:
-    return Problem(spec.name, "missing", "the job reads or writes it", "lockkeeper topics create")
+    user = "the job" if spec.is_of_job else f"lockkeeper {spec.used_by}"
+    return Problem(spec.name, "missing", f"{user} reads or writes it", "lockkeeper topics create")
 
 
 def problems_of(

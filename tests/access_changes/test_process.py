@@ -221,14 +221,14 @@ def test_two_thousand_questions_and_fifty_changes_with_kills(
 def test_a_start_that_is_killed_at_once_loses_no_change_of_before(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
 ) -> None:
-    traffic = Traffic(broker, fresh_name("starts"), seed=6, users=8, resources=8)
+    traffic = Traffic(broker, fresh_name("starts"), seed=6, users=20, resources=8)
     with running(traffic.settings, tmp_path) as process:
         arrivals = arrivals_of(traffic)
-        traffic.ask(300)
+        traffic.ask(600)
         traffic.write_late()
         await_followed(traffic)
         process.kill()
-        for _ in range(4):
+        for _ in range(8):
             traffic.change("revoke")
         metrics = AccessChangesMetrics(traffic.settings.policy_stale_seconds)
         with contextlib.closing(_Process(traffic.settings, threading.Event(), metrics)) as started:

@@ -8,7 +8,9 @@ import structlog
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from streaming.application import refuse_or_warn
+from streaming.application import check_cluster, refuse_or_warn
+from streaming.cli.access_changes import check_access
+from streaming.cli.app import Failure
 from streaming.errors import CannotStart
 from streaming.kafka.manifests import topic_manifests
 from streaming.kafka.topics import (
@@ -26,6 +28,7 @@ from streaming.kafka.topics import (
 from streaming.settings import Settings
 from streaming.topics import DEFAULT_SYSTEMS, KEEPS_NEWEST, KEEPS_VERSIONS
 from tests.brokers import TestBroker
+from tests.waiting import wait_until
 
 GOOD_POLICY_TOPIC = {
     "cleanup.policy": "compact",
@@ -136,8 +139,29 @@ def test_topics_that_do_not_exist_are_problems_that_say_how_to_make_them(admin: 
     problems = check_topics(admin, names)
     assert sorted(problem.topic for problem in problems) == sorted(spec.name for spec in topic_specs(names))
     [line] = explained_problems(problems, refused=True)
-    assert all(spec.name in line for spec in topic_specs(names))
+    assert all(spec.name in line for spec in topic_specs(names) if spec.name != names.access_changes)
     assert line.endswith("missing: the job reads or writes it. To fix it: lockkeeper topics create")
+
+
+@pytest.mark.stream
+def test_the_topic_of_access_changes_is_needed_by_the_command_that_writes_it_alone(
+    broker: TestBroker, admin: AdminClient, names: TopicNames
+) -> None:
+    create_topics(admin, names)
+    admin.delete_topics([names.access_changes])[names.access_changes].result(30)
+    wait_until(lambda: names.access_changes not in admin.list_topics(timeout=30).topics, "it is deleted")
+    settings = Settings(bootstrap_servers=broker.bootstrap_servers, topics=names, systems=names.systems)
+    check_cluster(settings)  # as `run` does before it starts
+    [warned] = check_topics(admin, names)
+    assert (warned.topic, warned.refused) == (names.access_changes, False)
+    assert str(warned).endswith("lockkeeper access-changes reads or writes it. To fix it: lockkeeper topics create")
+    with pytest.raises(Failure, match="no such topic"):
+        check_access(settings)
+    admin.create_topics([NewTopic(names.access_changes, 1, 1, config={"cleanup.policy": "compact"})])
+    wait_until(lambda: names.access_changes in admin.list_topics(timeout=30).topics, "it is there")
+    check_cluster(settings)
+    with pytest.raises(Failure, match=r"cleanup\.policy is compact instead of delete"):
+        check_access(settings)
 
 
 @pytest.mark.stream

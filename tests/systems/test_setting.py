@@ -96,6 +96,7 @@ def test_a_wrong_one_is_refused(given: dict[str, Any], why: str) -> None:
         ({"requests": ["a", "a.dlq"]}, "topics.requests and the dead letters of a"),
         ({"decisions": "authz.audit.v1.dlq"}, r"topics.decisions and the dead letters of authz\.audit\.v1"),
         ({"changes": "authz.history.v1"}, "topics.history and topics.changes"),
+        ({"access_changes": "authz.decisions.v1"}, "topics.decisions and topics.access_changes"),
     ],
 )
 def test_a_topic_has_one_use(topics: dict[str, Any], uses: str) -> None:
