@@ -167,8 +167,8 @@ class Traffic:
         self._compiler.compile()
         return self._compiler.snapshot.with_facts(self._overlay)
 
-    def _publish(self, documents: list[dict[str, Any]], change: str, number: int) -> int:
-        """In one transaction; the broker's time of the last record, ms. `number`: of the change."""
+    def _publish(self, documents: list[dict[str, Any]], change: str, number: int | None = None) -> int:
+        """In one transaction; the broker's time of the last record, ms. `number`: of the change, if it may turn any."""
         delivered: dict[str, Any] = {}  # by topic and key
         self._publisher.begin_transaction()
         names = list[str]()
@@ -187,7 +187,7 @@ class Traffic:
             )
         self._publisher.commit_transaction(60)
         self.acknowledged[change] = time.time()
-        self.published += ((number, one) for one in documents)
+        self.published += ((number, one) for one in documents if number is not None)
         for one, name in zip(documents, names, strict=True):
             self._take(one, delivered[name].topic(), delivered[name].offset(), delivered[name].timestamp()[1])
         return max(int(message.timestamp()[1]) for message in delivered.values())
@@ -235,7 +235,7 @@ class Traffic:
         self._last += 1
         role = {"system": "lenses6", "kind": "Role", "name": "last", "spec": {"statements": []}}
         spec = {"statements": [], "description": str(self._last)}
-        self._publish([{**role, "spec": spec}], f"last-{self._last}", self.changes)
+        self._publish([{**role, "spec": spec}], f"last-{self._last}")
 
     def ask(self, count: int) -> None:
         """Requests, and their decisions: some of them are not written yet."""
