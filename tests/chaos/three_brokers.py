@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, PartitionMetadata
+from confluent_kafka.admin import AdminClient
 
 from streaming.broker import HOST, JVM_OPTIONS, QUICK_START, EmbeddedBroker, stored_or_new_cluster_id
 from streaming.runtime.supervisor import Order
@@ -122,15 +122,14 @@ class ThreeBrokers:
         self.stop()
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; -1: none does."""
-        return max(-1, int(self._partition(topic, partition).leader) - 1)
+        """The broker that leads a partition; -1: none does, or it is too new for the broker that was asked."""
+        metadata = self._admin().list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+        return -1 if metadata is None else max(-1, int(metadata.leader) - 1)
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         """The brokers that are in sync with a partition's leader."""
-        return {int(id_) - 1 for id_ in self._partition(topic, partition).isrs}
-
-    def _partition(self, topic: str, partition: int) -> PartitionMetadata:
-        return self._admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        metadata = self._admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        return {int(id_) - 1 for id_ in metadata.isrs}
 
     def controller(self) -> int:
         """The controller that leads the quorum."""
