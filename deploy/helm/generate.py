@@ -254,6 +254,19 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         SCRAPERS,
         whole(".Values.serve.enabled"),
     ),
+    "access-changes.yaml": (
+        IMAGE,
+        SERVERS,
+        put("requests: {cpu: @,", "accessChanges.cpu"),
+        put(", memory: @}", "accessChanges.memory"),
+        put("limits: {memory: @}", "accessChanges.memoryLimit"),
+        LIBRDKAFKA,
+        *TLS,
+        more_variables("accessChanges.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
+        monitors,
+        SCRAPERS,
+        whole(".Values.accessChanges.enabled"),
+    ),
     "lockkeeper.yaml": (settings,),
 }
 

@@ -211,13 +211,14 @@ NETWORK_POLICY = resource(
     ),
 )
 AMOUNT = {"anyOf": [COUNT, {"const": 0}, {"pattern": r"^\d+%$"}]}
+ROLLING = record("rollingUpdate", rollingUpdate=record(maxUnavailable=AMOUNT, maxSurge=AMOUNT))
 DEPLOYMENT = resource(
     "apps/v1",
     spec=record(
         "selector template",
         replicas=COUNT,
         selector=SELECTOR,
-        strategy=record("rollingUpdate", rollingUpdate=record(maxUnavailable=AMOUNT, maxSurge=AMOUNT)),
+        strategy={"anyOf": [ROLLING, record("type", type=one_of("Recreate"))]},
         template=record("metadata spec", metadata=LABELLED, spec=POD),
     ),
 )

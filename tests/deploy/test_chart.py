@@ -152,18 +152,23 @@ def test_values_reach_what_they_are_of(template: Template) -> None:
     assert yaml.safe_load(settings) == {**read_yaml(KUBERNETES / "base" / "lockkeeper.yaml"), "max_records": 5000}
     assert shown["PersistentVolumeClaim", "lockkeeper-checkpoint"]["spec"]["storageClassName"] == "fast"
     assert "certificate" in json.dumps(shown["Deployment", "lockkeeper-serve"])
-    for name in ("lockkeeper", "lockkeeper-serve"):
+    for name in ("lockkeeper", "lockkeeper-serve", "lockkeeper-access-changes"):
         assert "observability" in json.dumps(shown["NetworkPolicy", name])
 
 
 def test_parts_can_be_left_out(template: Template) -> None:
     whole = template()
-    rest = template("--set", "topics.create=false,users.create=false,serve.enabled=false,monitoring.enabled=false")
+    rest = template(
+        "--set",
+        "topics.create=false,users.create=false,serve.enabled=false,monitoring.enabled=false",
+        "--set",
+        "accessChanges.enabled=false",
+    )
     kinds = {kind for kind, _ in rest}
     assert kinds == {kind for kind, _ in whole} - {
         *("KafkaTopic", "KafkaUser", "ServiceMonitor", "Deployment", "PodDisruptionBudget")
     }
-    assert not [name for _, name in rest if name == "lockkeeper-serve"]
+    assert not [name for _, name in rest if name in ("lockkeeper-serve", "lockkeeper-access-changes")]
 
 
 @pytest.mark.parametrize("other", ["settings.job_name=other", "settings.topics.requests[0]=asked"])

@@ -32,10 +32,11 @@ def _ours(services: dict[str, Any]) -> dict[str, Any]:
 
 def test_everything_is_there_that_a_first_look_needs(services: dict[str, Any]) -> None:
     assert set(services) == {
-        *("kafka", "schema-registry", "topics", "policies", "enforcer", "serve", "console"),
+        *("kafka", "schema-registry", "topics", "policies", "enforcer", "serve", "access-changes", "console"),
         *("producer", "consumer", "prometheus", "grafana"),
     }
-    assert set(_ours(services)) == {"topics", "policies", "enforcer", "serve", "console", "producer", "consumer"}
+    running = {"enforcer", "serve", "access-changes", "console", "producer", "consumer"}
+    assert set(_ours(services)) == {"topics", "policies", *running}
 
 
 def test_images_are_pinned_to_a_version_or_built_from_this_checkout(services: dict[str, Any]) -> None:
@@ -84,7 +85,7 @@ def test_services_wait_for_what_they_need(services: dict[str, Any]) -> None:
     assert waits["policies"] == {"topics"}
     assert waits["enforcer"] == {"policies", "schema-registry"}
     assert waits["producer"] == {"enforcer"}
-    assert waits["serve"] == waits["console"] == {"policies"}
+    assert waits["serve"] == waits["access-changes"] == waits["console"] == {"policies"}
 
 
 def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
@@ -94,6 +95,7 @@ def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
         "policies": "policy apply",
         "enforcer": "run",
         "serve": "serve",
+        "access-changes": "access-changes",
         "console": "console",
         "consumer": "tail",
     }
