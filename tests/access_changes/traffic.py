@@ -20,6 +20,7 @@ from policy import DocumentStore, FactOverlay, Key, Snapshot, decide, to_text
 from policy.store.compiler import Compiler
 from policy.store.overlay import change_of
 from streaming.kafka.clients import last_stable_offsets, partitions_of
+from streaming.kafka.committed import records_between
 from tests.brokers import TestBroker
 from tests.stream.world import World
 from tests.waiting import wait_until
@@ -307,9 +308,9 @@ class Arrivals:
                 "log_level": "2",
             }
         )
-        self._admin, self._partitions = world.admin, partitions_of(world.admin, [world.names.access_changes])
+        self._settings, self._admin = world.settings, world.admin
+        self._partitions = partitions_of(world.admin, [world.names.access_changes])
         self._consumer.assign([TopicPartition(*partition, 0) for partition in self._partitions])
-        self._positions = dict.fromkeys(self._partitions, 0)
         self.records: list[tuple[float, dict[str, Any]]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -322,13 +323,12 @@ class Arrivals:
                 record = json.loads(message.value())
                 assert message.key().decode() == record["subject"]["id"]
                 self.records.append((time.time(), record))
-            for tp in self._consumer.position([TopicPartition(*partition) for partition in self._partitions]):
-                self._positions[tp.topic, tp.partition] = tp.offset
 
     def await_end(self) -> None:
         """Wait until all is read that is committed now."""
-        ends = last_stable_offsets(self._admin, self._partitions)
-        wait_until(lambda: all(self._positions[one] >= end for one, end in ends.items()), "the records", 120)
+        starts, ends = dict.fromkeys(self._partitions, 0), last_stable_offsets(self._admin, self._partitions)
+        count = sum(1 for _ in records_between(self._settings, starts, ends))
+        wait_until(lambda: len(self.records) >= count, f"{count} records", 120)
 
     def seconds_after(self, acknowledged: Mapping[str, float]) -> list[float]:
         """Of each record of a change, how long after its acknowledgement it came."""
