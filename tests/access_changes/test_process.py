@@ -178,7 +178,7 @@ def subscriptions_ended(folder: Path, group: str, losers: set[str]) -> set[str]:
 def test_twenty_thousand_questions_by_two_thousand_subjects_and_two_hundred_changes_with_kills(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
 ) -> None:
-    traffic = Traffic(broker, fresh_name("many"), seed=4, users=2000, resources=150)
+    traffic = Traffic(broker, fresh_name("many"), seed=4, users=2000, resources=80)
     with running(traffic.settings, tmp_path) as process:
         arrivals = arrivals_of(traffic)
         kills = Kills(process, 4, every=20)
