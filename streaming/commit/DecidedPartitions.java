@@ -74,9 +74,8 @@ final class DecidedPartitions extends RDD {
         return sets;
     }
 
-    /** The same executor as for the last batch, which has the producer and Kafka's consumers, while there are the same. */
     public scala.collection.immutable.Seq getPreferredLocations(Partition split) {
-        return CollectionConverters.asScala(Executors.preferred(executors, ((PartitionSet) split).id)).toSeq();
+        return CollectionConverters.asScala(((PartitionSet) split).preferred(executors)).toSeq();
     }
 
     public scala.collection.Iterator compute(Partition split, TaskContext context) {

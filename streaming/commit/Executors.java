@@ -37,13 +37,6 @@ final class Executors {
         return (String[]) names.toArray(new String[names.size()]);
     }
 
-    /** Where the task of a transactional id is to run, if there are executors beside the driver. */
-    static List preferred(String[] executors, String id) {
-        return executors.length == 0
-            ? Collections.EMPTY_LIST
-            : Collections.singletonList(executors[Math.floorMod(id.hashCode(), executors.length)]);
-    }
-
     /** Of the instance of the job that asked last: another one may be of another cluster. */
     static synchronized Admin admin(WriterSettings settings) {
         if (!instance.equals(settings.instance)) {

@@ -1,6 +1,7 @@
 package lockkeeper;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -55,6 +56,21 @@ final class PartitionSet implements Partition {
             indices[number] = ((Partition) read.get(number)).index();
         }
         return indices;
+    }
+
+    /**
+     * Where the task is to run, of the executors that there are: the one of the last batch, which has the producer and
+     * Kafka's consumers. Partitions of a topic, and sets, are numbered one after the other, so that executors get as many
+     * each: a task waits for its executor (spark.locality.wait) while another one is idle.
+     */
+    List preferred(String[] executors) {
+        if (executors.length == 0) {
+            return Collections.EMPTY_LIST;
+        }
+        int slash = id.lastIndexOf('/');
+        String number = id.substring(slash + 1).split("-")[0];
+        int place = id.substring(0, slash).hashCode() + Integer.parseInt(number);
+        return Collections.singletonList(executors[Math.floorMod(place, executors.length)]);
     }
 
     public int index() {

@@ -62,10 +62,11 @@ class ThreeBrokers:
 
     `networks`: where root makes them, each broker is in a network of its own; None: all on this machine's.
     `secured`: users log in by SCRAM or with certificates, and may do what ACLs allow.
-    `small_disk`: the folder of the last one's data, where root mounts a small file system there; None: it has none.
+    `small_disk`: the folder of the last one's data, where root mounts a small file system there (`disks`); None: it has
+    none.
     """
 
-    def __init__(self, folder: Path, secured: bool = False) -> None:
+    def __init__(self, folder: Path, secured: bool = False, disks: bool = True) -> None:
         disk, self._authority = folder / f"kafka-{COUNT - 1}", Authority(folder) if secured else None
         # The certificates name the tests' usual host.
         self.networks = Networks(COUNT) if not secured and can_make_namespaces() else None
@@ -73,7 +74,7 @@ class ThreeBrokers:
         names = [*(LISTENERS if secured else ["PLAINTEXT"]), CONTROLLER]
         self._ports = [dict(zip(names, ports, strict=True)) for ports in _ports(len(names))]
         self._cluster_id = stored_or_new_cluster_id()
-        self.small_disk = disk if _mount(disk) else None
+        self.small_disk = disk if disks and _mount(disk) else None
         self.brokers = [Broker(self._embedded(number, folder / f"kafka-{number}")) for number in range(COUNT)]
 
     def secured(self) -> SecuredBroker:
