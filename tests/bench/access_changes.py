@@ -1,6 +1,6 @@
 """From the acknowledgement of a change to its access changes: `python -m tests.bench.access_changes`.
 
-The process remembers questions of five systems; then grants and revocations are published, a few a second, and a
+The process remembers questions of five systems; then grants and revocations are published, one a second, and a
 consumer notes when each record comes. The broker, the process and this run on the same machine.
 """
 
@@ -22,7 +22,7 @@ from tests.brokers import TestBroker, any_broker
 from tests.waiting import wait_until
 
 PORTION = 20_000
-A_SECOND = 2.0  # changes
+A_SECOND = 1.0  # changes
 QUESTIONS = "lockkeeper_access_changes_questions"
 
 
@@ -61,7 +61,7 @@ def measure(broker: TestBroker, folder: Path, questions: int, changes: int) -> M
 
 def main(
     questions: Annotated[int, typer.Option(help="Questions that are remembered.")] = 100_000,
-    changes: Annotated[int, typer.Option(help="Changes that are published.")] = 200,
+    changes: Annotated[int, typer.Option(help="Changes that are published.")] = 100,
 ) -> None:
     """Print what was measured as a line of JSON."""
     with any_broker() as broker, tempfile.TemporaryDirectory() as folder:
