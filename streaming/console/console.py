@@ -17,7 +17,7 @@ from starlette.routing import Route
 from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
-from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
+from streaming.console.access_pages import AccessPages
 from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
@@ -65,16 +65,16 @@ class Console:
 
     def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
         self._pages, self._records, self._read = pages, topics.records, topics.read
-        self._topics = settings.topics.policy_topics()
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        access = AccessPages(settings, topics.records, self._policies, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
             Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
-            Route("/access", self._access),
+            *access.routes,
             *changes.routes,
             *alerts.routes,
         ]
@@ -121,6 +121,7 @@ class Console:
         if explained is None:
             raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
         decision = explained.found.decision
+        asked = _asked_again(decision)
         return self._respond(
             request,
             "decision.html.j2",
@@ -128,10 +129,11 @@ class Console:
             explained=explained,
             decision=decision,
             row=_row(decision),
-            ask=address("/ask", _asked_again(decision)),
+            ask=address("/ask", asked),
             now=to_text(explained.now),
             alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
             changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
+            others=address("/access", {name: asked[name] for name in ("system", "resource")}),
         )
 
     def _ask(self, request: Request) -> Response:
@@ -154,6 +156,7 @@ class Console:
             who=who,
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
             past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
@@ -166,36 +169,6 @@ class Console:
         if read is None or not viewer_of(request).may_see(system):
             return [], []
         return completed_names(read.snapshot, system)
-
-    def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
-        used = from_kafka(lambda: uses(self._records, viewer, system=system))
-        log, topic = from_kafka(self._records.documents), self._topics[system]
-        return statements_in(self._policies(), system, used, log, topic), used
-
-    def _access(self, request: Request) -> Response:
-        fields, problem, viewer = fields_of(request, ("system", "subject", "groups")), "", viewer_of(request)
-        seen = [name for name, _ in self._systems if viewer.may_see(name) and fields["system"] in ("", name)]
-        groups: list[dict[str, Any]] = []
-        used, listed = Uses({}), None
-        if fields["subject"]:
-            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
-            try:
-                groups = [found for name in seen if (found := access_in(self._policies(), name, fields, used))]
-            except MalformedRequest as error:
-                problem = str(error)
-        elif fields["system"] and seen:
-            listed, used = self._statements(viewer, seen[0])
-        return self._respond(
-            request,
-            "access.html.j2",
-            "/access",
-            fields=fields,
-            found=groups,
-            problem=problem,
-            most=MOST_PERMISSIONS,
-            listed=listed,
-            since=used.since,
-        )
 
 
 def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
