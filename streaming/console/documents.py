@@ -62,8 +62,12 @@ def statement_in(reason: Reason, text: str) -> Statement:
 def _line_of(reason: Reason, text: str) -> int | None:
     if reason.statement is None:
         return None
-    located = read_document_text(text, FILE)
-    return Positions({FILE: text}).find(located[0], "", reason.statement).line if located else None
+    system = (reason.document or "").partition("/")[0]
+    for located in read_document_text(text, FILE)[:1]:
+        value = located.value if isinstance(located.value, dict) else {}
+        with_system = located._replace(value={"system": system, **value})
+        return Positions({FILE: text}).find(with_system, "", reason.statement).line
+    return None
 
 
 def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[DocumentDiff]:
