@@ -37,6 +37,7 @@ from policy.evaluation.authorize import answer, decide
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected, Version
+from policy.store.drafts import with_drafts
 from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
 from policy.store.snapshot import PolicySet, Snapshot, compile_documents
 from policy.systems import all_systems
@@ -132,6 +133,7 @@ __all__ = [
     "unique_members",
     "usable_time",
     "warnings_of",
+    "with_drafts",
     "worst",
 ]
 

@@ -74,16 +74,21 @@ def console(
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
     need("console")
+    settings = settings_of(config, bootstrap)
+    check_access(settings)
+    show_console(settings, browser, port)
+    echo_err("stopped")
+
+
+def check_access(settings: "Settings") -> None:
+    """Raise Failure where the console's topics are not there, or may not be read."""
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.reader import document_topics
 
-    settings = settings_of(config, bootstrap)
     documents = (*document_topics(settings.topics), settings.topics.history)
     names = settings.topics
     read = (names.decisions, names.alerts, names.changes, *names.requests, *documents)
     reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
-    show_console(settings, browser, port)
-    echo_err("stopped")
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

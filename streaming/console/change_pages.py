@@ -9,7 +9,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
-from streaming.console.changes import ChangeLog, describe, has_document, rollback_command, seen_by, turned_requests
+from streaming.console.changes import (
+    Changed,
+    ChangeLog,
+    Turned,
+    describe,
+    has_document,
+    rollback_command,
+    seen_by,
+    turned_requests,
+)
 from streaming.console.listing import listed
 from streaming.console.reading import from_kafka
 from streaming.console.records import Records
@@ -27,27 +36,19 @@ class ChangePages:
     def __init__(
         self, settings: Settings, records: Records, changes: ChangeLog, respond: Callable[..., Response]
     ) -> None:
-        self._settings, self._records, self._changes, self._respond = settings, records, changes, respond
+        self._records, self._changes, self._respond = records, changes, respond
         self._topics = settings.topics.policy_topics()
-        self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._one)]
+        self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = from_kafka(self._changes.history)
-        seen = [one for change in reversed(history.changes) if (one := seen_by(viewer, change)) is not None]
-        shown = listed("/changes", fields, seen, lambda one: _fits(one, fields))
-        return self._respond(
-            request,
-            "changes.html.j2",
-            "/changes",
-            fields=fields,
-            rows=[_row(one) for one in shown.rows],
-            shown=shown,
-            is_cut=history.is_cut,
-            is_filtered=any(fields.values()),
-        )
+        seen = [part for change in reversed(history.changes) if (part := seen_by(viewer, change)) is not None]
+        shown = listed("/changes", fields, seen, lambda change: _fits(change, fields))
+        listing = shown.values(fields, _row, history.is_cut)
+        return self._respond(request, "changes.html.j2", "/changes", **listing)
 
-    def _one(self, request: Request) -> Response:
+    def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
         history = from_kafka(self._changes.history)
         try:
@@ -67,9 +68,14 @@ class ChangePages:
             marks=MARKS,
             rollback=rollback_command(change),
             after=changed_since(change),
-            turned=from_kafka(lambda: turned_requests(self._settings, changed.sides)) if compare else None,
+            turned=self._turned(changed) if compare else None,
             compare_address=address(change_address(change.name), {"compare": "1"}),
         )
+
+    def _turned(self, changed: Changed) -> Turned:
+        systems = {side.part.system for side in changed.sides}
+        requests = from_kafka(lambda: self._records.newest_requests(systems.__contains__))
+        return turned_requests(requests, changed.sides)
 
 
 def changed_since(change: LoggedChange) -> str:
@@ -88,9 +94,9 @@ def _fits(change: LoggedChange, fields: dict[str, str]) -> bool:
 
 def _row(change: LoggedChange) -> dict[str, Any]:
     counts: dict[str, int] = {}
-    for one in change.documents:
-        counts[one.change] = counts.get(one.change, 0) + 1
-    opens = sum(one.widens_count for one in change.widens) if change.widens else None
+    for document in change.documents:
+        counts[document.change] = counts.get(document.change, 0) + 1
+    opens = sum(widens.widens_count for widens in change.widens) if change.widens else None
     return {
         "address": change_address(change.name),
         "time": change.first.time,
@@ -101,7 +107,7 @@ def _row(change: LoggedChange) -> dict[str, Any]:
         "name": change.name,
         "systems": [part.system for part in change.parts],
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
-        "documents": [one.key for one in change.documents[:3]],
+        "documents": [document.key for document in change.documents[:3]],
         "more": max(change.documents_count - 3, 0),
         "opens": opens,
     }

@@ -24,13 +24,17 @@ from streaming.console.alerts import AlertLog
 from streaming.console.change_pages import ChangePages
 from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
+from streaming.console.draft_pages import DraftPages
+from streaming.console.guard import Tokens
+from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import from_kafka
 from streaming.console.records import Records, request_of
+from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
-from streaming.decision_log.search import Query
+from streaming.decision_log.search import Found, Query
 from streaming.history.span import LENGTH, SpanError, span_of
 from streaming.serve.authzen import Read
 from streaming.settings import Settings
@@ -42,6 +46,7 @@ LINKS = (
     ("/changes", "Changes"),
     ("/ask", "Ask"),
     ("/access", "Access"),
+    ("/draft", "Draft"),
     ("/playground", "Playground"),
 )
 ROWS = 50
@@ -61,12 +66,13 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class Console:
-    """The routes."""
+    """The routes. `sandbox`: compares drafts with the policies in force."""
 
-    def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
+    def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
         self._pages, self._records, self._read = pages, topics.records, topics.read
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
         access = AccessPages(settings, topics.records, self._policies, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
@@ -75,6 +81,7 @@ class Console:
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
             *access.routes,
+            *drafts.routes,
             *changes.routes,
             *alerts.routes,
         ]
@@ -91,26 +98,19 @@ class Console:
         return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
 
     def _decisions(self, request: Request) -> Response:
-        fields, problem, shown = fields_of(request, FILTERS), "", None
+        fields = fields_of(request, FILTERS)
+        shown = self._newest(fields, viewer_of(request))
+        listing = shown.values(fields, lambda decided: _row(decided.decision))
+        return self._respond(request, "decisions.html.j2", "/decisions", **listing)
+
+    def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:
-            wanted = _wanted(fields, viewer_of(request))
-            shown = from_kafka(lambda: self._records.newest(wanted))
+            wanted = _wanted(fields, viewer)
         except SpanError as error:
-            problem = str(error).replace("--from", "since").replace("--to", "until")
-        rows = [] if shown is None else [_row(found.decision) for found in shown.found]
-        older = "" if shown is None or shown.read_from is None else to_text(shown.read_from)
-        return self._respond(
-            request,
-            "decisions.html.j2",
-            "/decisions",
-            fields=fields,
-            rows=rows,
-            older=older,
-            older_address=address("/decisions", {**fields, "until": older}),
-            problem=problem,
-            is_filtered=any(fields.values()),
-            outcomes=OUTCOMES,
-        )
+            return Listing([], problem=str(error).replace("--from", "since").replace("--to", "until"))
+        newest = from_kafka(lambda: self._records.newest(wanted))
+        older = "" if newest.read_from is None else to_text(newest.read_from)
+        return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
@@ -207,10 +207,10 @@ def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
 
 def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     """The request of a form, now. Raises CaseFileError."""
-    given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
+    texts = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
     if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    asked = full_request(short_form_of(DraftRequest(*given)), fields["system"])
+    asked = full_request(short_form_of(DraftRequest(*texts)), fields["system"])
     if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
         raise CaseFileError("more: names another language than the form; choose it there")
     return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}

@@ -49,8 +49,8 @@ def _answer_of(snapshot: Snapshot, system: str, fields: Mapping[str, str], deadl
         return ResourceAnswer(title, why=question.why or "no action of this language is on such a resource")
     rows: list[ResourceAccess] = []
     asked = -1  # the first answer is that of any principal
-    for found in question.answers():
-        rows += found
+    for of_name in question.answers():
+        rows += of_name
         asked += 1
         if time.monotonic() > deadline or len(rows) >= MOST_ROWS:
             break
