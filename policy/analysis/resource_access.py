@@ -82,6 +82,9 @@ class ResourceQuestion:
         for request in requests:
             self._take(single_request({**request, "subject": {"type": USER, "id": UNKNOWN_PRINCIPALS[0]}}))
         self._reached = frozenset(self._reaching())
+        self._types: dict[str, list[str]] = {}  # of subjects that an engine's documents name
+        for type_, name in () if self._engine is None else self._engine.subjects(self._policy_set.facts):
+            self._types.setdefault(name, []).append(type_)
         self._first, self._others = self._names(system)
 
     @property
@@ -96,7 +99,7 @@ class ResourceQuestion:
 
     @property
     def principals(self) -> int:
-        """How many names are evaluated."""
+        """How many names are evaluated, each with its spellings."""
         return len(self._first) + len(self._others)
 
     def _take(self, request: Request) -> None:
@@ -127,28 +130,37 @@ class ResourceQuestion:
                     yield principal
                     break
 
-    def _names(self, system: str) -> tuple[list[Who], list[Who]]:
+    def _names(self, system: str) -> tuple[list[str], list[str]]:
+        """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
-            subjects = self._engine.subjects(self._policy_set.facts)
-            return sorted((Who(name, "", "" if type_ == USER else type_) for type_, name in subjects), key=_order), []
+            return sorted(self._types), []
         memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
-        reached = MembershipIndex(memberships).members(self._reached)
-        others = set(document_names(self._policy_set, system)) - reached if self._requests else set[str]()
-        first = {who for name in reached - {EVERYONE} for who in spellings(name, self._trust)}
-        rest = {who for name in others - {EVERYONE} for who in spellings(name, self._trust)}
-        return sorted(first, key=_order), sorted(rest - first, key=_order)
+        reached = MembershipIndex(memberships).members(self._reached) - {EVERYONE}
+        others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
+        return sorted(reached), sorted(others - reached - {EVERYONE})
+
+    def _spellings(self, name: str) -> Iterator[Who]:
+        """A name as subjects of requests are called, and as a claim."""
+        if self._engine is None:
+            yield from spellings(name, self._trust)
+        else:
+            yield from (Who(name, "", "" if type_ == USER else type_) for type_ in self._types.get(name, ()))
 
     def answers(self) -> Iterator[tuple[ResourceAccess, ...]]:
         """What holds of any principal, then what each name has beside that. Each step evaluates one name."""
         common = self._of_everyone()
         yield tuple(_grouped(None, common))
         of_everyone = {(effect, action) for effect, action, _ in common}
-        for who in (*self._first, *self._others):
-            yield tuple(_grouped(who, [row for row in self._evaluated(who) if row[:2] not in of_everyone]))
+        seen = set[Who]()  # a name may be spelt as another one is
+        for name in itertools.chain(self._first, self._others):
+            whos = [who for who in self._spellings(name) if who not in seen]
+            seen.update(whos)
+            rows = {who: [row for row in self._evaluated(who) if row[:2] not in of_everyone] for who in whos}
+            yield tuple(access for who, of_who in rows.items() for access in _grouped(who, of_who))
 
     def _of_everyone(self) -> list[Row]:
         """What is alike for subjects that no document names, of all types that subjects have here."""
-        types = {who.type for who in self._first} if self._engine is not None and self._first else {""}
+        types = {who.type for name in self._types for who in self._spellings(name)} or {""}
         of_types = [self._of_unnamed(type_) for type_ in sorted(types)]
         common = set.intersection(*({row[:2] for row in rows} for rows in of_types))
         return [row for row in of_types[0] if row[:2] in common]
@@ -241,7 +253,3 @@ def _grouped(who: Who | None, rows: Iterable[Row]) -> Iterator[ResourceAccess]:
         actions.setdefault((effect, tuple(dict.fromkeys(paths))), []).append(action)
     for (effect, paths), names in actions.items():
         yield ResourceAccess(who, effect, tuple(names), paths)
-
-
-def _order(who: Who) -> tuple[str, str, str]:
-    return (who.claim, who.name, who.type)
