@@ -5,6 +5,7 @@ evaluated first. All others that documents name follow: a condition may count fo
 """
 
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from policy.evaluation.evaluate import conclude, evaluate_request, resolve
 from policy.evaluation.explain import route
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.memberships import MembershipIndex
-from policy.store.snapshot import Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -134,8 +135,7 @@ class ResourceQuestion:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
             return sorted(self._types), []
-        memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
-        reached = MembershipIndex(memberships).members(self._reached) - {EVERYONE}
+        reached = _members(self._policy_set).members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 
@@ -205,6 +205,18 @@ def _with_subject(request: Request, who: Who, claimed: str = "") -> Request:
     properties = {who.claim: [claimed]} if who.claim else {}
     subject = msgspec.structs.replace(request.subject, type=who.type or USER, id=who.name, properties=properties)
     return msgspec.structs.replace(request, subject=subject)
+
+
+_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
+"""Of policy sets that were asked about: it takes longer to build than most questions."""
+
+
+def _members(policy_set: PolicySet) -> MembershipIndex:
+    index = _memberships.get(policy_set)
+    if index is None:
+        index = MembershipIndex(itertools.chain.from_iterable(policy_set.memberships.values()))
+        _memberships[policy_set] = index
+    return index
 
 
 def _leaves(expression: Expression) -> Iterator[Expression]:

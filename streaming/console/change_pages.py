@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
+from streaming.console.background import Background
 from streaming.console.changes import (
     Changed,
     ChangeLog,
@@ -17,10 +18,11 @@ from streaming.console.changes import (
     has_document,
     rollback_command,
     seen_by,
+    sides_of,
     turned_requests,
 )
 from streaming.console.listing import listed
-from streaming.console.reading import from_kafka
+from streaming.console.reading import from_kafka, worked_out
 from streaming.console.records import Records
 from streaming.console.viewer import viewer_of
 from streaming.settings import Settings
@@ -38,6 +40,7 @@ class ChangePages:
     ) -> None:
         self._records, self._changes, self._respond = records, changes, respond
         self._topics = settings.topics.policy_topics()
+        self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
@@ -57,8 +60,14 @@ class ChangePages:
             change = None
         if change is None:
             raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
-        changed = from_kafka(lambda: describe(change, self._records.documents(), self._topics))
+        key = (change.name, viewer.systems, len(change.widens))
+        changed = worked_out(lambda: self._described.get(key, lambda: self._describe(change)))
         compare = bool(request.query_params.get("compare"))
+        turned = (
+            worked_out(lambda: self._compared.get(key, lambda: self._turned(change), keep=False)) if compare else None
+        )
+        if changed is None or (compare and turned is None):
+            return self._respond(request, "waiting.html.j2", "/changes", status=202, again=own_address(request))
         return self._respond(
             request,
             "change.html.j2",
@@ -68,14 +77,22 @@ class ChangePages:
             marks=MARKS,
             rollback=rollback_command(change),
             after=changed_since(change),
-            turned=self._turned(changed) if compare else None,
+            turned=turned,
             compare_address=address(change_address(change.name), {"compare": "1"}),
         )
 
-    def _turned(self, changed: Changed) -> Turned:
-        systems = {side.part.system for side in changed.sides}
-        requests = from_kafka(lambda: self._records.newest_requests(systems.__contains__))
-        return turned_requests(requests, changed.sides)
+    def _describe(self, change: LoggedChange) -> Changed:
+        return describe(change, self._records.documents(), self._topics)
+
+    def _turned(self, change: LoggedChange) -> Turned:
+        sides = sides_of(change, self._records.documents(), self._topics)
+        systems = {side.part.system for side in sides}
+        return turned_requests(self._records.newest_requests(systems.__contains__), sides)
+
+    def close(self) -> None:
+        """Work nothing more out."""
+        self._described.close()
+        self._compared.close()
 
 
 def changed_since(change: LoggedChange) -> str:

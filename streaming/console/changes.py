@@ -91,13 +91,11 @@ class Changed(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
     is_complete: bool = True
-    sides: tuple[Side, ...] = ()
 
 
 def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> Changed:
     """Compare the documents and the grants before and after a change. `topics`: by system."""
-    parts = [part for part in change.parts if part.system in topics]
-    sides = tuple(_side(log, part) for part in parts)
+    sides = sides_of(change, log, topics)
     differences = [
         difference
         for side in sides
@@ -107,15 +105,19 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
     opens = [widening_text(widening) for widens in change.widens for widening in widens.widens]
     return Changed(
         change,
-        tuple(diff for part in parts for diff in diffs_of(log, topics[part.system], part)),
+        tuple(diff for side in sides for diff in diffs_of(log, topics[side.part.system], side.part)),
         tuple(differences[:MOST_SHOWN]),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,
         all(widens.complete for widens in change.widens)
         and len(differences) <= MOST_SHOWN
         and len(opens) <= MOST_SHOWN,
-        sides,
     )
+
+
+def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:
+    """The policies before and after a change, of each of its systems. `topics`: by system."""
+    return tuple(_side(log, part) for part in change.parts if part.system in topics)
 
 
 def _side(log: DocumentLog, part: PolicyChange) -> Side:

@@ -3,6 +3,7 @@
 The live documents come with the first draft and stay for the next ones, until others are in force.
 """
 
+import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +11,19 @@ from typing import Any
 import msgspec
 
 from policy import (
+    Compiler,
     Decision,
     DocumentStore,
+    Key,
     Reason,
     Snapshot,
     Unreadable,
     decide,
+    drafted,
     identify,
+    layer_of,
     read_document_text,
     read_value,
-    with_drafts,
 )
 from policy.testing import CaseFileError, DraftPolicies, Problem
 from streaming.console.differences import ShownDifference, differences_in
@@ -28,6 +32,7 @@ from streaming.console.draft_program import Result, run, unreadable
 FILE = "documents.yaml"
 SECONDS = 1.0  # to decide requests; each is finished
 MOST_DIFFERENCES = 100  # that are returned
+MOST_STATEMENTS = 20_000  # of more of them, who gains and loses takes too long
 
 
 class LiveDocument(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ class Compared(msgspec.Struct, frozen=True):
     is_cut: bool = False
     turned: tuple[Turned, ...] = ()
     differences: tuple[ShownDifference, ...] = ()
-    differences_count: int = 0
+    differences_count: int | None = None  # not worked out
 
 
 class NeedsLive(msgspec.Struct, frozen=True):
@@ -92,11 +97,19 @@ class Live:
         assert job.live is not None
         self.key = job.key
         self.store = DocumentStore(systems=(job.system,))
-        self.facts = DocumentStore(facts_only=True, systems=(job.system,))
+        facts = DocumentStore(facts_only=True, systems=(job.system,))
         for document in job.live:
-            store = self.facts if document.is_fact else self.store
+            store = facts if document.is_fact else self.store
             store.put(read_value(document.value.encode()), document.at, document.offset)
-        self.snapshot = Snapshot(self.store, self.facts)
+        self._facts, self._compiler = layer_of(facts), Compiler(self.store)
+        self.snapshot = self._compiler.snapshot.with_facts(self._facts)
+        self.statements = sum(map(len, self.snapshot.policy_sets[job.system].grants.values()))
+
+    @contextlib.contextmanager
+    def drafted(self, drafts: dict[Key, Any], prune: bool) -> Iterator[Snapshot]:
+        """The policies with a draft in their place."""
+        with drafted(self.store, self._compiler, drafts, prune) as snapshot:
+            yield snapshot.with_facts(self._facts)
 
 
 class Comparer:
@@ -127,7 +140,11 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
         return Compared(problems)
     values = [{"system": job.system, **located.value} for located in read_document_text(job.documents, FILE)]
     drafts = {identify(value): value for value in values}
-    after = Snapshot(with_drafts(live.store, drafts, job.prune), live.facts)
+    with live.drafted(drafts, job.prune) as after:
+        return _compared(job, live, after)
+
+
+def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     turned, count = list[Turned](), 0
     deadline = time.monotonic() + SECONDS
     for number, past in enumerate(job.requests):
@@ -135,9 +152,12 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
             break
         count += 1
         turned += _turned(number, past, live.snapshot, after)
+    is_cut = count < len(job.requests)
+    if live.statements > MOST_STATEMENTS:
+        return Compared((), count, is_cut, tuple(turned))
     differences = differences_in(job.system, live.snapshot, after)
     shown = tuple(differences[:MOST_DIFFERENCES])
-    return Compared((), count, count < len(job.requests), tuple(turned), shown, len(differences))
+    return Compared((), count, is_cut, tuple(turned), shown, len(differences))
 
 
 def _problems(job: ComparisonJob) -> Iterator[Problem]:

@@ -18,9 +18,10 @@ from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.access_pages import AccessPages
-from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
+from streaming.console.background import Background
 from streaming.console.change_pages import ChangePages
 from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
@@ -29,8 +30,8 @@ from streaming.console.guard import Tokens
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
-from streaming.console.reading import from_kafka
-from streaming.console.records import Records, request_of
+from streaming.console.reading import from_kafka, worked_out
+from streaming.console.records import Explained, NoSuchDecision, Records, request_of
 from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
@@ -72,6 +73,7 @@ class Console:
         self._pages, self._records, self._read = pages, topics.records, topics.read
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        self._explained, self._changes = Background[Explained]("decisions"), changes
         drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
         access = AccessPages(settings, topics.records, self._policies, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
@@ -85,6 +87,11 @@ class Console:
             *changes.routes,
             *alerts.routes,
         ]
+
+    def close(self) -> None:
+        """Work nothing more out."""
+        self._explained.close()
+        self._changes.close()
 
     def _policies(self) -> Snapshot:
         read = self._read()
@@ -114,12 +121,20 @@ class Console:
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
+
+        def explain() -> Explained:
+            return self._records.explained(id_, policies, viewer)
+
         try:
-            explained = from_kafka(lambda: self._records.explained(id_, policies, viewer))
+            explained = worked_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
+        except NoSuchDecision:
+            raise HTTPException(
+                404, "there is no such decision: it was deleted by retention, or the id is wrong"
+            ) from None
         if explained is None:
-            raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
+            return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
         decision = explained.found.decision
         asked = _asked_again(decision)
         return self._respond(

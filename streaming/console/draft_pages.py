@@ -29,7 +29,7 @@ from streaming.snapshots.documents import DocumentRecord
 PATH = "/draft"
 MOST_LIVE = 64 << 20  # bytes of documents in force
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
-COMPARISON_SECONDS = 20.0  # for one draft; most of it is for compiling many live documents, once
+COMPARISON_SECONDS, LIVE_SECONDS = 10.0, 60.0  # for a draft, and for the first one after others came into force
 
 
 class DraftPages:
@@ -80,7 +80,7 @@ class DraftPages:
         job = ComparisonJob(key, system, fields["documents"], asked, bool(fields["prune"]))
         result = self._sandbox.ask(job)
         if result.get("needs_live"):
-            result = self._sandbox.ask(msgspec.structs.replace(job, live=_live(policies, facts)))
+            result = self._sandbox.ask(msgspec.structs.replace(job, live=_live(policies, facts)), LIVE_SECONDS)
         compared = msgspec.convert(result, Compared)
         rows = [
             {

@@ -45,10 +45,13 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     admin = admin_client(settings)
     pulse = Pulse(settings, admin, stop)
     follower.start()
+    shown: Console | None = None
     try:
         pulse.start()
         changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
-        topics = Topics(Records(settings, admin), changes, alerts, lambda: follower.read)
+        records = Records(settings, admin)
+        threading.Thread(target=records.prepare, name="documents", daemon=True).start()
+        topics = Topics(records, changes, alerts, lambda: follower.read)
         shown = Console(pages, settings, topics, tokens, comparisons)
         overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
@@ -60,6 +63,8 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         stop.set()
         pulse.close()
         follower.close()
+        if shown is not None:
+            shown.close()
         sandbox.close()
         comparisons.close()
     if follower.failure is not None:

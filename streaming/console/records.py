@@ -1,11 +1,14 @@
 """What the console reads from Kafka: decisions, and the documents that were in force when one was made."""
 
+import contextlib
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from policy import MalformedRequest, Snapshot
@@ -17,6 +20,7 @@ from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
+from streaming.errors import JobStopped
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
 from streaming.snapshots.documents import DocumentRecord
@@ -40,6 +44,10 @@ class Explained(msgspec.Struct, frozen=True):
     now: int = 0
 
 
+class NoSuchDecision(Exception):
+    """There is no decision of this id that the viewer may see."""
+
+
 class Records:
     """The decisions of a cluster. For several threads: one reads documents at a time.
 
@@ -52,8 +60,14 @@ class Records:
         self._log: DocumentLog | None = None
         self._read: dict[tuple[str, int], int] = {}
 
-    def newest(self, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
-        """The newest decisions that fit. `seconds`: after which no more is read."""
+    def prepare(self) -> None:
+        """Read and compile the documents: the first page that needs them would wait for it."""
+        with contextlib.suppress(KafkaException, TimeoutError, NoLongerKnown, JobStopped):  # that page says so
+            self.documents().newest()
+            gc.freeze()  # documents and snapshots hold no cycles: the collector need not go through them again
+
+    def newest(self, wanted: Wanted, seconds: float = 0.8) -> NewestDecisions:
+        """The newest decisions that fit. `seconds`: for which it is read, about."""
         return newest(self._settings, self._admin, wanted, seconds)
 
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
@@ -83,14 +97,11 @@ class Records:
         log = self.documents()
         return text_at(log, topic, key.encode(), log.end(topic)) or ""
 
-    def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained | None:
-        """A decision with why; None where there is none that the viewer may see.
-
-        Raises MalformedRequest where it repeats no request.
-        """
+    def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
+        """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""
         decided = find_by_id(self._settings, self._admin, id_)
         if decided is None or not viewer.may_see(str(decided.decision.get("system", ""))):
-            return None
+            raise NoSuchDecision
         stored = read_decision(msgspec.json.encode(decided.decision))
         log = self.documents()
         try:

@@ -11,7 +11,7 @@ from policy.analysis import ResourceAccess, ResourceQuestion, known_names
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.playground import TITLES
 
-SECONDS = 0.5  # for all systems together; each name is finished
+SECONDS = 0.3  # to evaluate names, of all systems together; each name is finished
 MOST_ROWS = 500  # of a system
 
 MALFORMED = (CaseFileError, MalformedRequest)
@@ -34,27 +34,36 @@ class ResourceAnswer(msgspec.Struct, frozen=True):
 
 def resource_answers(snapshot: Snapshot, systems: list[str], fields: Mapping[str, str]) -> list[ResourceAnswer]:
     """Who may do what with the resource of a form. Of several systems those are left out that know nothing of it."""
-    deadline = time.monotonic() + SECONDS
-    answers = [_answer_of(snapshot, system, fields, deadline) for system in systems]
+    answers, left = list[ResourceAnswer](), SECONDS
+    for system in systems:
+        answer, seconds = _answer_of(snapshot, system, fields, left)
+        answers.append(answer)
+        left -= seconds
     return [answer for answer in answers if answer.rows or answer.asked < answer.names or len(systems) == 1]
 
 
-def _answer_of(snapshot: Snapshot, system: str, fields: Mapping[str, str], deadline: float) -> ResourceAnswer:
+def _answer_of(
+    snapshot: Snapshot, system: str, fields: Mapping[str, str], seconds: float
+) -> tuple[ResourceAnswer, float]:
+    """The answer, and how long names were evaluated (s)."""
     title = TITLES.get(system, system)
     try:
         question = ResourceQuestion(snapshot, system, _requests(snapshot, system, fields))
     except MALFORMED as error:
-        return ResourceAnswer(title, why=str(error))
+        return ResourceAnswer(title, why=str(error)), 0.0
     if not question.actions:
-        return ResourceAnswer(title, why=question.why or "no action of this language is on such a resource")
+        why = question.why or "no action of this language is on such a resource"
+        return ResourceAnswer(title, why=why), 0.0
     rows: list[ResourceAccess] = []
+    began = time.monotonic()
     asked = -1  # the first answer is that of any principal
     for of_name in question.answers():
         rows += of_name
         asked += 1
-        if time.monotonic() > deadline or len(rows) >= MOST_ROWS:
+        if time.monotonic() > began + seconds or len(rows) >= MOST_ROWS:
             break
-    return ResourceAnswer(title, tuple(rows), len(question.actions), asked, question.reached, question.principals)
+    answer = ResourceAnswer(title, tuple(rows), len(question.actions), asked, question.reached, question.principals)
+    return answer, time.monotonic() - began
 
 
 def _requests(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:

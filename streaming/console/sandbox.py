@@ -64,10 +64,11 @@ class Sandbox:
         """What `draft_program` does with a draft. Raises DraftRefused and DraftFailed."""
         return self.ask({"does": does, "draft": draft, "number": number})
 
-    def ask(self, job: Any) -> dict[str, Any]:
-        """The result of a job of the program. Raises DraftRefused and DraftFailed."""
+    def ask(self, job: Any, seconds: float | None = None) -> dict[str, Any]:
+        """The result of a job of the program. `seconds`: for this one. Raises DraftRefused and DraftFailed."""
         with self._process() as process:
-            answer: dict[str, Any] = msgspec.json.decode(process.call(msgspec.json.encode(job), self._seconds))
+            line = process.call(msgspec.json.encode(job), self._seconds if seconds is None else seconds)
+        answer: dict[str, Any] = msgspec.json.decode(line)
         if "problem" in answer:
             raise DraftRefused(answer["problem"])
         result: dict[str, Any] = answer["result"]

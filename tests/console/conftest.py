@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from streaming.authentication_settings import ConsoleSettings, OidcSettings, ProxySettings
+from streaming.console import background
 from streaming.console.live import console
 from streaming.console.server import playground, serve
 from streaming.serve.server import bind
@@ -23,6 +24,7 @@ from tests.stream.world import World
 from tests.waiting import wait_until
 
 PROGRAM = find_browser()
+background.WAIT_SECONDS = 30.0  # a busy machine is no large cluster: pages are whole at once
 
 
 @pytest.fixture(scope="module")
