@@ -20,34 +20,36 @@ import scala.reflect.ClassTag;
 
 /** A PartitionResult of each input partition to decide. Others of the rows are left out. */
 final class DecidedPartitions extends RDD {
-    private final transient PartitionRange[] ranges;
+    private final transient PartitionSet[] sets;
+    private final transient String[] executors;
     private final WriterSettings settings;
     private final UndecidedRows rows;
     private final KnownTask known;
     private final ClassTag tag;
 
     /** workers: make of the rows what is decided. */
-    DecidedPartitions(RDD workers, UndecidedRows rows, PartitionRange[] ranges, WriterSettings settings, KnownTask known) {
+    DecidedPartitions(RDD workers, UndecidedRows rows, PartitionSet[] sets, WriterSettings settings, KnownTask known) {
         super(
             workers.sparkContext(),
-            CollectionConverters.asScala(Collections.singletonList(new ReadBy(workers, ranges))).toSeq(),
+            CollectionConverters.asScala(Collections.singletonList(new ReadBy(workers, sets))).toSeq(),
             scala.reflect.ClassTag$.MODULE$.apply(byte[].class));
-        this.ranges = ranges;
+        this.sets = sets;
+        this.executors = Executors.all();
         this.settings = settings;
         this.rows = rows;
         this.known = known;
         this.tag = scala.reflect.ClassTag$.MODULE$.apply(byte[].class);
     }
 
-    /** lines: as PartitionRange reads them. Of a partition that no task of the rows reads nothing is decided. */
-    static PartitionRange[] ranges(RDD rows, String lines) {
+    /** lines: as PartitionSet reads them. Of a partition that no task of the rows reads nothing is decided. */
+    static PartitionSet[] sets(RDD rows, String lines) {
+        PartitionSet[] sets = PartitionSet.parse(lines);
         Map byPartition = new HashMap();
-        List ordered = new ArrayList();
-        String[] all = lines.split("\n");
-        for (int number = 0; number < all.length; number++) {
-            PartitionRange range = new PartitionRange(all[number]).at(number);
-            byPartition.put(range.topicPartition(), range);
-            ordered.add(range);
+        for (int number = 0; number < sets.length; number++) {
+            for (Iterator each = sets[number].ranges.iterator(); each.hasNext();) {
+                PartitionRange range = (PartitionRange) each.next();
+                byPartition.put(range.topicPartition(), range);
+            }
         }
         Partition[] partitions = rows.partitions();
         for (int number = 0; number < partitions.length; number++) {
@@ -56,7 +58,7 @@ final class DecidedPartitions extends RDD {
                 range.readBy(partitions[number]);
             }
         }
-        return (PartitionRange[]) ordered.toArray(new PartitionRange[ordered.size()]);
+        return sets;
     }
 
     /** By either version of Spark's Kafka source: `spark.sql.sources.useV1SourceList` says which reads a range. */
@@ -69,27 +71,28 @@ final class DecidedPartitions extends RDD {
     }
 
     public Partition[] getPartitions() {
-        return ranges;
+        return sets;
+    }
+
+    public scala.collection.immutable.Seq getPreferredLocations(Partition split) {
+        return CollectionConverters.asScala(((PartitionSet) split).preferred(executors)).toSeq();
     }
 
     public scala.collection.Iterator compute(Partition split, TaskContext context) {
-        byte[] result = new PartitionTask(settings, (PartitionRange) split, known).run(rows, parent(0, tag), context);
-        return CollectionConverters.asScala(Collections.singletonList(result).iterator());
+        List results = new PartitionTask(settings, (PartitionSet) split, known).run(rows, parent(0, tag), context);
+        return CollectionConverters.asScala(results.iterator());
     }
 }
 
-/** Each range depends on Spark's partitions that read it, and so is placed where these are. */
+/** Each set depends on Spark's partitions that read it. */
 final class ReadBy extends NarrowDependency {
     private final int[][] parents;
 
-    ReadBy(RDD rows, PartitionRange[] ranges) {
+    ReadBy(RDD rows, PartitionSet[] sets) {
         super(rows);
-        parents = new int[ranges.length][];
-        for (int number = 0; number < ranges.length; number++) {
-            parents[number] = new int[ranges[number].parents().size()];
-            for (int at = 0; at < parents[number].length; at++) {
-                parents[number][at] = ((Partition) ranges[number].parents().get(at)).index();
-            }
+        parents = new int[sets.length][];
+        for (int number = 0; number < sets.length; number++) {
+            parents[number] = sets[number].parents();
         }
     }
 

@@ -66,7 +66,7 @@ public final class Evaluation {
     }
 
     /**
-     * Decides the input partitions in the lines, which are as PartitionRange reads them: by the answers that are known, if a
+     * Decides the input partitions in the lines, which are as PartitionSet reads them: by the answers that are known, if a
      * task says how, else by the pickled function; see PartitionTask.
      */
     public byte[][] decide(
@@ -79,8 +79,8 @@ public final class Evaluation {
             scan.output(), undecided, "undecided", scan.outputPartitioning(), scan.outputOrdering(), Option.empty());
         RDD workers = workers(plan, function, broadcasts).execute();
         KnownTask task = known == null ? null : KnownTask.read(settings.instance, known);
-        PartitionRange[] ranges = DecidedPartitions.ranges(workers, lines);
-        byte[][] results = (byte[][]) new DecidedPartitions(workers, undecided, ranges, settings, task).collect();
+        PartitionSet[] sets = DecidedPartitions.sets(workers, lines);
+        byte[][] results = (byte[][]) new DecidedPartitions(workers, undecided, sets, settings, task).collect();
         return new byte[][] {PartitionResult.together(results)};
     }
 

@@ -1,8 +1,15 @@
 package lockkeeper;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.spark.SparkEnv;
+import org.apache.spark.storage.BlockManager;
+import org.apache.spark.storage.BlockManagerId;
+import scala.jdk.javaapi.CollectionConverters;
 
 /** This executor: its place in the cluster, and its admin client. */
 final class Executors {
@@ -15,6 +22,19 @@ final class Executors {
     static String here() {
         SparkEnv environment = SparkEnv.get();
         return "executor_" + environment.blockManager().blockManagerId().host() + "_" + environment.executorId();
+    }
+
+    /** All there are but the driver's own, in one order, by the same names. */
+    static String[] all() {
+        BlockManager own = SparkEnv.get().blockManager();
+        Iterator peers = CollectionConverters.asJava(own.master().getPeers(own.blockManagerId())).iterator();
+        List names = new ArrayList();
+        while (peers.hasNext()) {
+            BlockManagerId peer = (BlockManagerId) peers.next();
+            names.add("executor_" + peer.host() + "_" + peer.executorId());
+        }
+        Collections.sort(names);
+        return (String[]) names.toArray(new String[names.size()]);
     }
 
     /** Of the instance of the job that asked last: another one may be of another cluster. */

@@ -1,14 +1,16 @@
 package lockkeeper;
 
 import java.time.Duration;
-import java.util.Collections;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
-import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsOptions;
-import org.apache.kafka.clients.admin.ListConsumerGroupOffsetsSpec;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -18,59 +20,81 @@ import org.apache.kafka.common.errors.ProducerFencedException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The producer of one input partition: its transactional id names job, topic and partition.
+ * The producer of a transactional id, which is that of one input partition or of a set of them.
  *
- * Exactly once, rule 1: an offset of the partition is committed by this transactional id alone. Kafka gives it to the
- * producer that was initialized last, which fences the one before and ends what that had open; only then is the
- * committed offset read. So nobody else commits between this and the end of the transaction.
+ * Exactly once, rule 1: an offset is committed by the transactional id alone that owns the partition, see Ownership.
+ * Kafka gives an id to the producer that was initialized last, which fences the one before and ends what that had open;
+ * only then are the committed offsets read. So nobody else commits between this and the end of the transaction.
  */
 final class PartitionProducer {
     static final long NONE = -1;
 
-    private static final int SECONDS = 10;
     private static final AtomicLong ATTEMPTS = new AtomicLong(System.nanoTime());
 
     private final Producer producer;
-    private final TopicPartition partition;
+    private final String id;
     private final WriterSettings settings;
-    private long committed;
+    private final Map committed = new HashMap(); // offsets by partition, of those that it owns
+    private final Set sent = new HashSet(); // the partitions of which the open transaction has something
     private long attempt = NONE;
     private boolean isGivenUp;
     private long used = System.nanoTime();
 
-    PartitionProducer(WriterSettings settings, PartitionRange range) throws Exception {
+    PartitionProducer(WriterSettings settings, String id) {
         this.settings = settings;
-        partition = range.topicPartition();
+        this.id = id;
+        producer = open(settings, id);
+    }
+
+    /** A producer that has the transactional id. */
+    static Producer open(WriterSettings settings, String id) {
         Properties own = new Properties();
         own.putAll(settings.producer);
-        own.setProperty("transactional.id", range.transactionalId(settings.job));
-        producer = new KafkaProducer(own, new ByteArraySerializer(), new ByteArraySerializer());
+        own.setProperty("transactional.id", id);
+        Producer producer = new KafkaProducer(own, new ByteArraySerializer(), new ByteArraySerializer());
         boolean opened = false;
         try {
             producer.initTransactions();
-            committed = readCommitted();
             opened = true;
         } finally {
             if (!opened) {
-                close();
+                producer.close(Duration.ZERO);
             }
         }
+        return producer;
     }
 
-    /** Stable: a transaction whose end is under way may still move it (KIP-447). */
-    private long readCommitted() throws Exception {
-        ListConsumerGroupOffsetsSpec spec =
-            new ListConsumerGroupOffsetsSpec().topicPartitions(Collections.singletonList(partition));
-        Map offsets = (Map) Executors.admin(settings)
-            .listConsumerGroupOffsets(
-                Collections.singletonMap(settings.job, spec), new ListConsumerGroupOffsetsOptions().requireStable(true))
-            .partitionsToOffsetAndMetadata(settings.job).get(SECONDS, TimeUnit.SECONDS);
-        OffsetAndMetadata offset = (OffsetAndMetadata) offsets.get(partition);
-        return offset == null ? NONE : offset.offset();
+    /** Reads what is committed of those partitions of which it is not known yet, once the id owns them. */
+    synchronized PartitionProducer own(List ranges) throws Exception {
+        used = System.nanoTime();
+        List unknown = new ArrayList();
+        for (Iterator each = ranges.iterator(); each.hasNext();) {
+            TopicPartition partition = ((PartitionRange) each.next()).topicPartition();
+            if (!committed.containsKey(partition)) {
+                unknown.add(partition);
+            }
+        }
+        if (!unknown.isEmpty()) {
+            committed.putAll(new Ownership(settings, id).take(unknown));
+            used = System.nanoTime();
+        }
+        return this;
     }
 
-    synchronized long committed() {
-        return committed;
+    synchronized long committed(PartitionRange range) {
+        return ((Long) committed.get(range.topicPartition())).longValue();
+    }
+
+    /** Whether of none of these something else is known to be committed than what was planned with. */
+    synchronized boolean isAsPlanned(List ranges) {
+        for (Iterator each = ranges.iterator(); each.hasNext();) {
+            PartitionRange range = (PartitionRange) each.next();
+            Long offset = (Long) committed.get(range.topicPartition());
+            if (offset != null && offset.longValue() != range.committed) {
+                return false;
+            }
+        }
+        return true;
     }
 
     synchronized boolean isOpen() {
@@ -79,11 +103,6 @@ final class PartitionProducer {
 
     synchronized long idleNanos() {
         return System.nanoTime() - used;
-    }
-
-    synchronized PartitionProducer use() {
-        used = System.nanoTime();
-        return this;
     }
 
     /**
@@ -98,6 +117,7 @@ final class PartitionProducer {
             attempt = NONE;
             producer.abortTransaction();
         }
+        sent.clear();
         producer.beginTransaction();
         used = System.nanoTime();
         attempt = ATTEMPTS.incrementAndGet();
@@ -105,30 +125,33 @@ final class PartitionProducer {
     }
 
     /**
-     * Sends what a task has of input records before an offset, if it is this task that writes: Spark may have begun another
-     * attempt.
+     * Sends what a task has of a partition's records before an offset, if it is this task that writes: Spark may have begun
+     * another attempt.
      */
-    synchronized void send(long by, List boxes, long end) {
+    synchronized void send(long by, PartitionRange range, List boxes, long end) {
         if (by != attempt) {
-            throw new ProducerFencedException("another attempt of the task writes " + partition);
+            throw new ProducerFencedException("another attempt of the task writes " + range.topicPartition());
         }
+        sent.add(range.topicPartition());
         Outboxes.send(producer, boxes, end);
     }
 
     /**
-     * Commits the transaction of an attempt with the offset that is decided then. Returns how long it took, ms; -1: there
-     * is no such transaction.
+     * Commits the transaction of an attempt with the offsets, by partition, that are decided then. Returns how long it took,
+     * ms; -1: there is no such transaction, or it has records of other partitions, too.
      */
-    synchronized long commit(long by, OffsetAndMetadata offset) {
-        if (by != attempt) {
+    synchronized long commit(long by, Map offsets) {
+        if (by != attempt || !offsets.keySet().containsAll(sent)) {
             return -1;
         }
         long began = System.nanoTime();
-        producer.sendOffsetsToTransaction(
-            Collections.singletonMap(partition, offset), new ConsumerGroupMetadata(settings.job));
+        producer.sendOffsetsToTransaction(offsets, new ConsumerGroupMetadata(settings.job));
         producer.commitTransaction();
         attempt = NONE;
-        committed = offset.offset();
+        for (Iterator each = offsets.entrySet().iterator(); each.hasNext();) {
+            Map.Entry entry = (Map.Entry) each.next();
+            committed.put(entry.getKey(), Long.valueOf(((OffsetAndMetadata) entry.getValue()).offset()));
+        }
         used = System.nanoTime();
         return TimeUnit.NANOSECONDS.toMillis(used - began);
     }

@@ -18,23 +18,43 @@ public final class PartitionProducers {
 
     private PartitionProducers() { }
 
-    private static String key(WriterSettings settings, PartitionRange range) {
-        return settings.instance + "\n" + range.transactionalId(settings.job);
+    private static String key(WriterSettings settings, String id) {
+        return settings.instance + "\n" + id;
     }
 
-    /** The producer of a partition, and of what it knows to be committed if that is what was planned with. */
-    static PartitionProducer of(WriterSettings settings, PartitionRange range) throws Exception {
-        String key = key(settings, range);
-        PartitionProducer kept = (PartitionProducer) BY_ID.get(key);
-        if (kept != null) {
-            if (kept.committed() == range.committed && (kept.isOpen() || kept.idleNanos() < IDLE_NANOS)) {
-                return kept.use();
-            }
-            BY_ID.remove(key, kept);
-            kept.close();
+    /**
+     * The producer of a set of partitions, which knows what is committed of them: one that is there, if as far as it knows
+     * that is what was planned with.
+     */
+    static PartitionProducer of(WriterSettings settings, PartitionSet set) throws Exception {
+        PartitionProducer producer = unlessChanged(settings, set);
+        if (producer == null) {
+            producer = open(settings, set.id);
         }
-        PartitionProducer opened = new PartitionProducer(settings, range);
-        PartitionProducer other = (PartitionProducer) BY_ID.put(key, opened);
+        boolean owns = false;
+        try {
+            producer.own(set.ranges);
+            owns = true;
+        } finally {
+            if (!owns) {
+                discard(settings, set.id, producer);
+            }
+        }
+        return producer;
+    }
+
+    private static PartitionProducer unlessChanged(WriterSettings settings, PartitionSet set) {
+        PartitionProducer kept = kept(settings, set.id);
+        if (kept == null || kept.isAsPlanned(set.ranges) && (kept.isOpen() || kept.idleNanos() < IDLE_NANOS)) {
+            return kept;
+        }
+        discard(settings, set.id, kept);
+        return null;
+    }
+
+    private static PartitionProducer open(WriterSettings settings, String id) {
+        PartitionProducer opened = new PartitionProducer(settings, id);
+        PartitionProducer other = (PartitionProducer) BY_ID.put(key(settings, id), opened);
         if (other != null) {
             other.close();
         }
@@ -42,14 +62,14 @@ public final class PartitionProducers {
         return opened;
     }
 
-    /** The producer of a partition; null: there is none here. */
-    static PartitionProducer kept(WriterSettings settings, PartitionRange range) {
-        return (PartitionProducer) BY_ID.get(key(settings, range));
+    /** The producer of a transactional id; null: there is none here. */
+    static PartitionProducer kept(WriterSettings settings, String id) {
+        return (PartitionProducer) BY_ID.get(key(settings, id));
     }
 
     /** Gives a producer up whose transaction failed. */
-    static void discard(WriterSettings settings, PartitionRange range, PartitionProducer failed) {
-        BY_ID.remove(key(settings, range), failed);
+    static void discard(WriterSettings settings, String id, PartitionProducer failed) {
+        BY_ID.remove(key(settings, id), failed);
         failed.close();
     }
 

@@ -1,17 +1,17 @@
 package lockkeeper;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
-import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Decides one input partition: sends to Kafka what the worker makes of it, as it comes, and leaves the transaction open.
- * The driver has it committed once it has what all of the batch's tasks report; see PartitionCommits.
+ * Decides the input partitions of a set: sends to Kafka what the worker makes of each, as it comes, and leaves the
+ * transaction open. The driver has it committed once it has what all of the batch's tasks report; see PartitionCommits.
  */
 final class PartitionTask {
     private static final int PACKED = 0; // the columns of SCHEMA in streaming/commit/evaluation.py
@@ -19,87 +19,98 @@ final class PartitionTask {
     private static final int KNOWN = 2;
 
     private final WriterSettings settings;
-    private final PartitionRange range;
+    private final PartitionSet set;
     private final KnownTask known;
     private final long began = System.nanoTime();
-    private final List sides = new ArrayList();
-    private String counted = ""; // of what was known
     private final long[] millis = new long[2]; // until the producer was there, until all was sent
 
-    PartitionTask(WriterSettings settings, PartitionRange range, KnownTask known) {
+    PartitionTask(WriterSettings settings, PartitionSet set, KnownTask known) {
         this.settings = settings;
-        this.range = range;
+        this.set = set;
         this.known = known;
     }
 
-    byte[] run(UndecidedRows rows, RDD workers, TaskContext context) {
+    /** A PartitionResult of each partition. */
+    List run(UndecidedRows rows, RDD workers, TaskContext context) {
         PartitionProducer producer = null;
         long attempt = PartitionProducer.NONE;
         try {
             while (attempt == PartitionProducer.NONE) { // again where a task that failed has just given the producer up
-                producer = PartitionProducers.of(settings, range);
+                producer = PartitionProducers.of(settings, set);
                 millis[0] = since();
-                if (producer.committed() != range.committed) {
-                    return result(PartitionResult.MOVED, producer.committed(), PartitionProducer.NONE, "");
-                }
                 attempt = producer.begin();
             }
-            sendAll(producer, attempt, rows, workers, context);
-            millis[1] = since();
-            return result(PartitionResult.OK, range.committed, attempt, "");
+            List results = new ArrayList();
+            for (Iterator each = set.ranges.iterator(); each.hasNext();) {
+                results.add(decide((PartitionRange) each.next(), producer, attempt, rows, workers, context));
+            }
+            return results;
         } catch (Exception error) {
             if (producer != null && producer.giveUp(attempt)) {
-                PartitionProducers.discard(settings, range, producer);
+                PartitionProducers.discard(settings, set.id, producer);
             }
             int status = Failures.statusOf(error);
             if (status < 0) {
                 // The worker's, or Spark's reader's, which the driver explains.
                 throw error instanceof RuntimeException ? (RuntimeException) error : new RuntimeException(error);
             }
-            sides.clear();
-            counted = "";
-            return result(status, range.committed, PartitionProducer.NONE, Failures.chain(error));
+            return failed(status, Failures.chain(error));
         }
     }
 
-    private void sendAll(
-            PartitionProducer producer, long attempt, UndecidedRows rows, RDD workers, TaskContext context) {
-        for (Iterator parents = range.parents().iterator(); parents.hasNext();) {
-            Partition parent = (Partition) parents.next();
-            KnownRecords records = new KnownRecords(known, range, rows.all(parent, context));
-            List boxes = new ArrayList();
-            boxes.add(records);
-            while (records.decide()) {
-                producer.send(attempt, boxes, Long.MAX_VALUE);
-            }
-            if (records.hasNext()) { // else no worker is needed
-                sendDecided(producer, attempt, UndecidedRows.decided(workers, parent, context, records), records, boxes);
-            }
-            producer.send(attempt, boxes, records.end());
-            counted = records.sideOutput();
+    private byte[] decide(
+            PartitionRange range, PartitionProducer producer, long attempt, UndecidedRows rows, RDD workers,
+            TaskContext context) {
+        long committed = producer.committed(range);
+        if (committed != range.committed) {
+            return PartitionResult.encode(
+                range, PartitionResult.MOVED, committed, PartitionProducer.NONE, "", millis, Collections.EMPTY_LIST, "");
         }
+        List sides = new ArrayList();
+        String counted = range.parent() == null ? "" : send(range, producer, attempt, rows, workers, context, sides);
+        millis[1] = since();
+        return PartitionResult.encode(range, PartitionResult.OK, committed, attempt, "", millis, sides, counted);
     }
 
-    private void sendDecided(
-            PartitionProducer producer, long attempt, scala.collection.Iterator made, KnownRecords records, List boxes) {
-        while (made.hasNext()) {
-            InternalRow row = (InternalRow) made.next();
-            if (!row.isNullAt(PACKED)) {
-                boxes.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
-            }
-            if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
-                sides.add(row.getBinary(SIDE));
-                producer.send(attempt, boxes, records.decided(row.getBinary(KNOWN)));
-                boxes.subList(1, boxes.size()).clear();
+    /** Decides and sends all of a partition; what is counted of what was known. */
+    private String send(
+            PartitionRange range, PartitionProducer producer, long attempt, UndecidedRows rows, RDD workers,
+            TaskContext context, List sides) {
+        KnownRecords records = new KnownRecords(known, range, rows.all(range.parent(), context));
+        List boxes = new ArrayList();
+        boxes.add(records);
+        while (records.decide()) {
+            producer.send(attempt, range, boxes, Long.MAX_VALUE);
+        }
+        if (records.hasNext()) { // else no worker is needed
+            scala.collection.Iterator made = UndecidedRows.decided(workers, range.parent(), context, records);
+            while (made.hasNext()) {
+                InternalRow row = (InternalRow) made.next();
+                if (!row.isNullAt(PACKED)) {
+                    boxes.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
+                }
+                if (!row.isNullAt(SIDE)) { // the last row of an Arrow batch
+                    sides.add(row.getBinary(SIDE));
+                    producer.send(attempt, range, boxes, records.decided(row.getBinary(KNOWN)));
+                    boxes.subList(1, boxes.size()).clear();
+                }
             }
         }
+        producer.send(attempt, range, boxes, records.end());
+        return records.sideOutput();
+    }
+
+    private List failed(int status, String error) {
+        List results = new ArrayList();
+        for (Iterator each = set.ranges.iterator(); each.hasNext();) {
+            PartitionRange range = (PartitionRange) each.next();
+            results.add(PartitionResult.encode(
+                range, status, range.committed, PartitionProducer.NONE, error, millis, Collections.EMPTY_LIST, ""));
+        }
+        return results;
     }
 
     private long since() {
         return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - began);
-    }
-
-    private byte[] result(int status, long offset, long attempt, String error) {
-        return PartitionResult.encode(range, status, offset, attempt, error, millis, sides, counted);
     }
 }

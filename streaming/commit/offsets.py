@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,16 +21,19 @@ if TYPE_CHECKING:  # Spark, which a follower does without
 FORMAT = 1
 """Of the metadata of committed offsets, and of the history topic's records."""
 
+WITH_OWNER = 2
+"""Of metadata that names an owner, which a version that does not look at it must not take over."""
+
 
 class _Form(msgspec.Struct):
     format: int = 1
 
 
-def check_format(found: int, place: str) -> None:
+def check_format(found: int, place: str, newest: int = FORMAT) -> None:
     """Raise CannotStart when what stands at `place` was written in a form that this version does not know."""
-    if found > FORMAT:
+    if found > newest:
         raise CannotStart(
-            f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {FORMAT}. "
+            f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {newest}. "
             "Start that newer version, or one after it. To go back for good, see docs/pages/upgrading.md"
         )
 
@@ -51,7 +54,8 @@ def check_committed_formats(settings: Settings, partitions: Iterable[Partition])
     group, request = settings.job_name, [TopicPartition(*partition) for partition in partitions]
     with contextlib.closing(group_observer(settings)) as consumer:
         for tp in once_coordinated(lambda: consumer.committed(request, timeout=SECONDS)):
-            check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")
+            place = f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}"
+            check_format(form_of(tp.metadata), place, WITH_OWNER)
 
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
@@ -71,7 +75,8 @@ class CommitMetadata(msgspec.Struct, frozen=True):
 
     `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
     `unanalysed`: of a policy topic, see `changes`.
-    `transaction`: an id of the transaction that committed it.
+    `transaction`: an id of the transaction that committed it. `owner`: of an input partition that is in a set, the
+    transactional id that alone may commit its offset, see `Ownership.java`.
     """
 
     checkpoint: str
@@ -81,6 +86,7 @@ class CommitMetadata(msgspec.Struct, frozen=True):
     read_until: int | None = None
     unanalysed: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
     transaction: str = ""
+    owner: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -131,6 +137,7 @@ class OffsetTracker:
 
     `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
     count records of deleted topics, whose successors are accepted. `checkpoint`: the query id of the one there is.
+    `owner_of`: see `PartitionSets.owner`.
     """
 
     def __init__(
@@ -153,6 +160,7 @@ class OffsetTracker:
             metadata, key=lambda one: (one.checkpoint == checkpoint, one.batch), default=CommitMetadata(ANY, -1, "")
         )
         self._transaction = ""  # of the offsets that were to be committed last
+        self.owner_of: Callable[[Partition], str] = lambda _partition: ""
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
@@ -180,14 +188,16 @@ class OffsetTracker:
             self.last = CommitMetadata(checkpoint, batch, "", read_until=read_until)
         self._transaction = secrets.token_hex(8)
         offsets = {partition: max(end, self.committed.get(partition, 0)) for partition, end in ends.items()}
-        return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(offsets.items())]
+        return [TopicPartition(t, n, offset, self._metadata((t, n))) for (t, n), offset in sorted(offsets.items())]
 
-    def _metadata(self, topic: str) -> str:
+    def _metadata(self, partition: Partition) -> str:
+        topic, owner = partition[0], self.owner_of(partition)
         own = {
             "topic_id": self._topic_ids.get(topic, ""),
-            "format": FORMAT,
+            "format": WITH_OWNER if owner else FORMAT,
             "transaction": self._transaction,
             "unanalysed": self.unanalysed.get(topic) or msgspec.UNSET,
+            "owner": owner or msgspec.UNSET,
         }
         return msgspec.json.encode(msgspec.structs.replace(self.last, **own)).decode()
 

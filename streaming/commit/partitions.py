@@ -1,4 +1,4 @@
-"""Decides input partitions on the executors, each in a transaction of its own: see `PartitionProducer.java`.
+"""Decides input partitions on the executors, each set of them in a transaction: see `PartitionProducer.java`.
 
 In two steps, so that what only the whole batch shows can be checked in between: tasks evaluate and send, and leave
 their transactions open; then those of each executor are committed side by side. Consumers lose nothing by that: what
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming.commit.evaluation import Evaluate, Evaluation, SideOutput
 from streaming.commit.java_classes import java_classes
 from streaming.commit.java_clients import admin_settings, producer_settings, properties
+from streaming.commit.partition_sets import PartitionSets
 from streaming.commit.protocol import request_timeout_ms
 from streaming.commit.transaction import denied_transactional_id, message_of
 from streaming.errors import CannotWrite
@@ -89,7 +90,10 @@ _decode_results = msgspec.msgpack.Decoder(list[PartitionResult]).decode
 
 
 class PartitionTransactions:
-    """The transactions of one run of the job on its executors. `is_unavailable`: see `Output.is_unavailable`."""
+    """The transactions of one run of the job on its executors. `is_unavailable`: see `Output.is_unavailable`.
+
+    `sets`: which partitions share one; by default each has its own.
+    """
 
     def __init__(
         self,
@@ -99,6 +103,7 @@ class PartitionTransactions:
         during: During = lambda _step: contextlib.nullcontext(),
     ) -> None:
         self._all_settings, self._job, self._spark = settings, settings.job_name, spark
+        self.sets = PartitionSets(settings.job_name)
         self._is_unavailable, self._during = is_unavailable, during
         self._evaluation = Evaluation(spark)
         self._java = java_classes(spark)
@@ -148,7 +153,12 @@ class PartitionTransactions:
         """
         if not committed:
             return Evaluated([])
-        lines = "\n".join(f"{topic}\t{number}\t{_number(offset)}" for (topic, number), offset in committed.items())
+        if self.sets.count and None in committed.values():  # then the transactional id would not own it
+            raise ValueError("of a partition in a set the driver commits the first offset")
+        lines = "\n".join(
+            f"{self.sets.transactional_id((topic, number))}\t{topic}\t{number}\t{_number(offset)}"
+            for (topic, number), offset in committed.items()
+        )
         try:
             with self._during("evaluate the records in the workers, and send the decisions to Kafka"):
                 results = self._evaluation.decide(records, worker, self._settings, lines, known)
@@ -165,22 +175,35 @@ class PartitionTransactions:
         offsets: Sequence[TopicPartition],
         committed: Mapping[Partition, int | None],
     ) -> list[PartitionResult]:
-        """Commit the open transactions of these partitions, each with its offset; what became of each."""
-        by_partition = {(tp.topic, tp.partition): tp for tp in offsets}
-        lines = [
-            _line(by_partition[result.partition], committed[result.partition], result.attempt, result.executor)
-            for result in evaluated
-        ]
+        """Commit the open transactions of these partitions, each with its offset; what became of each.
+
+        `offsets`: also of other partitions of their sets, of which nothing was decided.
+        """
+        sent = {self.sets.transactional_id(one.partition): (one.attempt, one.executor) for one in evaluated}
+        lines = [self._line(tp, committed, sent) for tp in offsets]
         with self._during("commit the transactions of the partitions"):
             return self._commit(self._java.PartitionCommits.commit, lines)
 
     def commit_offsets(
         self, offsets: Sequence[TopicPartition], committed: Mapping[Partition, int | None]
     ) -> list[PartitionResult]:
-        """Commit offsets alone, of partitions with nothing to decide; what became of each."""
-        lines = [_line(tp, committed[tp.topic, tp.partition], NOTHING_COMMITTED, "") for tp in offsets]
+        """Commit offsets alone, of sets with nothing to decide; what became of each."""
+        lines = [self._line(tp, committed, {}) for tp in offsets]
         with self._during("commit the offsets of idle partitions"):
             return self._commit(self._java.PartitionCommits.commitOffsets, lines)
+
+    def _line(
+        self,
+        tp: TopicPartition,
+        committed: Mapping[Partition, int | None],
+        sent: Mapping[str, tuple[int, str]],
+    ) -> str:
+        """As `SetCommit` reads it; neither names of topics nor JSON hold a tab or the end of a line."""
+        partition = tp.topic, tp.partition
+        id_ = self.sets.transactional_id(partition)
+        attempt, executor = sent.get(id_, (NOTHING_COMMITTED, ""))
+        fields = (id_, attempt, executor, tp.offset, tp.metadata, *partition, _number(committed[partition]))
+        return "\t".join(map(str, fields))
 
     def _commit(self, call: Any, lines: Sequence[str]) -> list[PartitionResult]:
         if not lines:
@@ -217,9 +240,3 @@ def _partition_settings(spark: SparkSession, settings: Settings) -> Mapping[str,
 
 def _number(committed: int | None) -> int:
     return NOTHING_COMMITTED if committed is None else committed
-
-
-def _line(tp: TopicPartition, committed: int | None, attempt: int, executor: str) -> str:
-    """As `CommitLine` reads it; neither names of topics nor JSON hold a tab or the end of a line."""
-    fields = (tp.topic, tp.partition, _number(committed), attempt, executor, tp.offset, tp.metadata)
-    return "\t".join(map(str, fields))

@@ -27,6 +27,7 @@ from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
+from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
 from streaming.commit.transaction import Outage, Output, is_unavailable
 from streaming.enforcer.known_task import Versions, encode_task
@@ -156,6 +157,10 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits = ReadLimits(settings.max_records, settings.weights)
         self._slots = spark.sparkContext.defaultParallelism
+        partitions.sets = sets_for(
+            settings.job_name, len(partitions_of(self._admin, self._inputs, RETRIED_SECONDS)), self._slots
+        )
+        self._tracker.owner_of = self._owner_of
         self._last_commit = self._began = time.monotonic()
         self._committed_at: dict[Partition, float] = {}  # the input partitions
         self._sent = NOTHING_SENT
@@ -181,6 +186,10 @@ class Enforcer:
         return open_offset_tracker(
             self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
         )
+
+    def _owner_of(self, partition: Partition) -> str:
+        """What stands beside a committed offset: of policies and facts the driver's own are committed."""
+        return self._partitions.sets.owner(partition) if partition[0] in self._inputs else ""
 
     def run(self) -> None:
         """Start the query, watch it, and end in order."""
@@ -222,9 +231,8 @@ class Enforcer:
     def _start(self) -> StreamingQuery:
         starts = self._starts()
         self._read_policies()
-        self._commit([])
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
-        self._commit_offsets({at: start for at, start in starts.items() if at not in self._tracker.committed})
+        self._commit([], starts)
         self._outage.end()
         if self._stop.is_set():
             raise Stopping("asked to stop before the query was started")
@@ -270,6 +278,8 @@ class Enforcer:
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
         self._tracker.check_range(batch, starts)
+        if any(at not in self._tracker.committed for at in starts):  # partitions that were added
+            self._commit([], starts)
         range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
         self._until_committed(lambda: self._decide(records, range_, batch))
@@ -310,6 +320,7 @@ class Enforcer:
         Raises CannotWrite where that is not known of all: the next evaluation shows what is committed of the others.
         """
         ends = {result.partition: sent.ends[result.partition] for result in sent.evaluated.results}
+        ends |= self._overdue_beside(ends)
         offsets = self._tracker.to_commit(ends, self._checkpoint.query_id(), batch)
         self._sent = sent
         self._on_step("written", batch)
@@ -317,7 +328,7 @@ class Enforcer:
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in offsets if (tp.topic, tp.partition) in committed)
         self._committed_at |= dict.fromkeys(committed, time.monotonic())
-        for result in results:
+        for result in {(result.executor, result.attempt): result for result in results}.values():
             if result.status == OK:
                 self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
             else:
@@ -565,17 +576,19 @@ class Enforcer:
         topics = self._settings.topics
         return Outputs(dead_letters, VERDICTS if topic in topics.audit else None, topic in topics.answered)
 
-    def _commit(self, results: Iterable[Result]) -> None:
+    def _commit(self, results: Iterable[Result], starts: Offsets | None = None) -> None:
         """One transaction of the driver: these results, the pending records of the policies, the offsets of documents.
 
-        Until it is committed.
+        Until it is committed. `starts`: of input partitions, to be committed where nothing is. The first offset is the
+        driver's to commit, which names the owner (rule 1): no executor has had such a partition.
         """
         results, committed = tuple(results), False
         while not committed:
             said = self._policies.pending()
             self._tracker.unanalysed = self._policies.unanalysed()
             known = {at: end for at, end in self._tracker.committed.items() if at[0] not in self._inputs}
-            offsets = self._tracker.to_commit({**known, **self._policies.positions})
+            first = {at: start for at, start in (starts or {}).items() if at not in self._tracker.committed}
+            offsets = self._tracker.to_commit({**known, **self._policies.positions, **first})
             encoded = self._encodings.encoded(itertools.chain(said, results))
             try:
                 self._output.publish(encoded, offsets, lambda: self._on_step("written", IDLE))
@@ -648,14 +661,36 @@ class Enforcer:
         return self._tracker.lacks(self._policies.positions)
 
     def _idle_offsets(self) -> Offsets:
-        """Of input partitions that were not committed for long: some of them, since batches wait meanwhile.
+        """Some of the overdue ones, since batches wait meanwhile: of sets of which nothing was committed for long.
+
+        Those of other sets are committed with what is decided of these: here their producers would be fenced.
+        """
+        overdue = self._overdue()
+        if not overdue:
+            return {}
+        id_of = self._partitions.sets.transactional_id
+        active = {id_of(at) for at in self._committed_at if at not in overdue}
+        idle = (at for at in overdue if id_of(at) not in active)
+        return {at: overdue[at] for at in itertools.islice(idle, COMMITTED_AT_ONCE)}
+
+    def _overdue_beside(self, partitions: Collection[Partition]) -> Offsets:
+        """Some of the overdue offsets, of other partitions of the sets of these."""
+        overdue = self._overdue() if self._partitions.sets.count else {}
+        if not overdue:
+            return {}
+        id_of = self._partitions.sets.transactional_id
+        ids = set(map(id_of, partitions))
+        beside = (at for at in overdue if at not in partitions and id_of(at) in ids)
+        return {at: overdue[at] for at in itertools.islice(beside, COMMITTED_AT_ONCE)}
+
+    def _overdue(self) -> Offsets:
+        """Of input partitions that were not committed for long.
 
         Kafka forgets the offsets of a group without members after offsets.retention.minutes.
         """
-        before = time.monotonic() - self._settings.idle_commit_seconds
-        committed = self._tracker.committed
+        before, committed = time.monotonic() - self._settings.idle_commit_seconds, self._tracker.committed
         overdue = (at for at in committed if at[0] in self._inputs and self._committed_at.get(at, self._began) < before)
-        return {at: committed[at] for at in itertools.islice(overdue, COMMITTED_AT_ONCE)}
+        return {at: committed[at] for at in overdue}
 
     def _alert(self, alerts: list[Result]) -> None:
         if alerts:

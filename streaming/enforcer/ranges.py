@@ -30,8 +30,8 @@ from streaming.records.size_gate import record_size
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
 LEAST_SHARE = 1 / 1024  # of a transaction's bytes, however often Kafka did not take one
-# A partition is a task, of some 4 ms on two cores also for one record: at 100 requests a second the median latency was
-# 155 ms with 2 partitions and 361 with 50 (2026-11-25). 10,000 at once would be a batch of most of a minute.
+# Each partition has a consumer and takes some ms on two cores, also for one record: at 100 requests a second the median
+# latency was 155 ms with 2 partitions and 361 with 50 (2026-11-25). 10,000 at once were a batch of most of a minute.
 MOST_PARTITIONS = 200
 FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 

@@ -176,7 +176,7 @@ def _under(name: str) -> list[Right]:
 
 
 def partition_ids(job: str) -> str:
-    """What the transactional ids of the job's input partitions begin with: see `PartitionRange.java`."""
+    """What the transactional ids of the job's input partitions begin with: see `streaming.commit.partition_sets`."""
     return f"{job}/"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, PartitionMetadata
+from confluent_kafka.admin import AdminClient
 
 from streaming.broker import HOST, JVM_OPTIONS, QUICK_START, EmbeddedBroker, stored_or_new_cluster_id
 from streaming.runtime.supervisor import Order
@@ -62,10 +62,11 @@ class ThreeBrokers:
 
     `networks`: where root makes them, each broker is in a network of its own; None: all on this machine's.
     `secured`: users log in by SCRAM or with certificates, and may do what ACLs allow.
-    `small_disk`: the folder of the last one's data, where root mounts a small file system there; None: it has none.
+    `small_disk`: the folder of the last one's data, where root mounts a small file system there (`disks`); None: it has
+    none.
     """
 
-    def __init__(self, folder: Path, secured: bool = False) -> None:
+    def __init__(self, folder: Path, secured: bool = False, disks: bool = True) -> None:
         disk, self._authority = folder / f"kafka-{COUNT - 1}", Authority(folder) if secured else None
         # The certificates name the tests' usual host.
         self.networks = Networks(COUNT) if not secured and can_make_namespaces() else None
@@ -73,7 +74,7 @@ class ThreeBrokers:
         names = [*(LISTENERS if secured else ["PLAINTEXT"]), CONTROLLER]
         self._ports = [dict(zip(names, ports, strict=True)) for ports in _ports(len(names))]
         self._cluster_id = stored_or_new_cluster_id()
-        self.small_disk = disk if _mount(disk) else None
+        self.small_disk = disk if disks and _mount(disk) else None
         self.brokers = [Broker(self._embedded(number, folder / f"kafka-{number}")) for number in range(COUNT)]
 
     def secured(self) -> SecuredBroker:
@@ -122,15 +123,14 @@ class ThreeBrokers:
         self.stop()
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; -1: none does."""
-        return max(-1, int(self._partition(topic, partition).leader) - 1)
+        """The broker that leads a partition; -1: none does, or it is too new for the broker that was asked."""
+        metadata = self._admin().list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+        return -1 if metadata is None else max(-1, int(metadata.leader) - 1)
 
     def in_sync(self, topic: str, partition: int = 0) -> set[int]:
         """The brokers that are in sync with a partition's leader."""
-        return {int(id_) - 1 for id_ in self._partition(topic, partition).isrs}
-
-    def _partition(self, topic: str, partition: int) -> PartitionMetadata:
-        return self._admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        metadata = self._admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        return {int(id_) - 1 for id_ in metadata.isrs}
 
     def controller(self) -> int:
         """The controller that leads the quorum."""

@@ -45,6 +45,10 @@ public final class KnownTrial {
         return bytes.toByteArray();
     }
 
+    public static long failures() {
+        return KnownRecords.FAILURES.get();
+    }
+
     public static void learn(String instance, byte[] task, String line, byte[] lessons) throws Exception {
         KnownTask known = KnownTask.read(instance, task);
         KnownAnswers table = known.table(known.partition(new PartitionRange(line)));

@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
@@ -37,7 +38,18 @@ from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoi
 from tests.policy.test_properties import WRITTEN as SYSTEMS
 from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at
-from tests.stream.known import ENOUGH, PLACE, TOPIC, Made, Table, context_of, source_of, task_of, teach
+from tests.stream.known import (
+    ENOUGH,
+    PLACE,
+    TOPIC,
+    Made,
+    Table,
+    compile_mutant,
+    context_of,
+    source_of,
+    task_of,
+    teach,
+)
 from tests.stream.test_partitions import RECORDS, Place
 from tests.stream.test_prepared_answers import REPEATING, _repeating, _request, _sent, unprepared
 from tests.stream.world import SHORT_LIVED, group, role
@@ -257,6 +269,31 @@ def test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_polici
     assert ways.ask(_request(topic="prod/main/three-1"), times=1) == 0
     ways.follow(policies("kafka:topic:prod/main/o*-*1"))
     assert ways.ask(*asked) == 2
+
+
+def test_where_ids_lead_ends_with_the_policies(spark: SparkSession) -> None:
+    """By the first all lead to one state; by those that follow, a glob allows one of the two."""
+
+    def policies(pattern: str) -> Snapshot:
+        return compile_documents([role("open", f"kafka:topic:prod/main/{pattern}"), group("open", "user:dana")])
+
+    ways = Ways(spark, policies("*"))
+    asked = [_request(topic=f"prod/main/{name}") for name in ("one", "two")]
+    assert ways.ask(*asked) == 2
+    ways.follow(policies("o*e"))
+    assert ways.ask(*asked) == 2
+
+
+def test_what_fails_in_java_is_left_to_python_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    package = "failing"
+    compile_mutant(spark, package, tmp_path, "KnownRecords.java", "table.find(", "((KnownAnswers) null).find(")
+    gateway: Any = spark.sparkContext._gateway
+    table = Table(spark, package)
+    table.follow(compile_documents(DOCUMENTS))
+    task = table.task()
+    made, _ = table.decide(records_at([(b"k", json.dumps(_request()).encode(), None, AT)], TOPIC, PLACE), task)
+    assert [one.missing for one in made] == [0], "decided by Python, of which nothing is to be learned"
+    assert getattr(gateway.jvm, package).KnownTrial.failures() == 1
 
 
 def test_executors_that_missed_a_change_of_facts_forget_all(ways: Ways) -> None:

@@ -107,6 +107,7 @@ def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
     yield lambda: tests.test_each_trust_has_its_own_answers(spark)
     yield lambda: tests.test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark)
     yield lambda: tests.test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark, 1)
+    yield lambda: tests.test_where_ids_lead_ends_with_the_policies(spark)
     yield lambda: tests.test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark)
     yield lambda: tests.test_a_context_is_part_of_what_is_asked(spark)
     yield lambda: tests.test_what_is_no_request_is_left_to_python(ways())

@@ -1,7 +1,9 @@
-"""Each input partition has a transaction of its own: what tasks send is visible with the partition's offset, or not."""
+"""Each input partition, or set of them, has a transaction: what tasks send is visible with the offsets, or not."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +16,8 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming.commit.evaluation import SCHEMA, Decided, Evaluate, known_cell
+from streaming.commit.offsets import CommitMetadata
+from streaming.commit.partition_sets import PartitionSets
 from streaming.commit.partitions import (
     ABSENT,
     FENCED,
@@ -40,6 +44,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
+RIVAL_RECORDS, RIVAL_STEPS = 40, 80
 SIDE = (("requests", [], 1, [], [], []), [], ([], []), [], [])
 DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
@@ -100,9 +105,21 @@ class Place:
         assert producer.flush(30) == 0
         self.transactions = self.another()
 
-    def another(self, **settings: Any) -> PartitionTransactions:
+    def another(self, sets: int = 0, **settings: Any) -> PartitionTransactions:
+        """``sets``: of input partitions; 0: each has a transaction of its own."""
         changed = msgspec.structs.replace(self.settings, **settings)
-        return PartitionTransactions(changed, self.spark, lambda _: False)
+        transactions = PartitionTransactions(changed, self.spark, lambda _: False)
+        transactions.sets = PartitionSets(changed.job_name, sets)
+        return transactions
+
+    def produce(self, count: int) -> int:
+        """So many more records of each input partition; how many that are."""
+        producer = Producer(dict(self._client))
+        for number in range(RECORDS, RECORDS + count):
+            for partition in (0, 1):
+                producer.produce(self.input, b"%d-%d" % (partition, number), partition=partition)
+        assert producer.flush(30) == 0
+        return 2 * count
 
     @property
     def partitions(self) -> list[Partition]:
@@ -129,9 +146,21 @@ class Place:
         offset: int = RECORDS,
         committed: int | None = None,
     ) -> list[PartitionResult]:
-        offsets = [TopicPartition(*one.partition, offset, f"batch {offset}") for one in evaluated.results]
-        before = {one.partition: committed for one in evaluated.results}
-        return (transactions or self.transactions).commit(evaluated.results, offsets, before)
+        transactions = transactions or self.transactions
+        offsets = [self.marked(transactions, result.partition, offset) for result in evaluated.results]
+        before = {result.partition: committed for result in evaluated.results}
+        return transactions.commit(evaluated.results, offsets, before)
+
+    def marked(self, transactions: PartitionTransactions, partition: Partition, offset: int) -> TopicPartition:
+        """An offset to commit, with the owner beside it."""
+        owner = transactions.sets.owner(partition)
+        metadata = json.dumps({"owner": owner, "batch": offset}) if owner else f"batch {offset}"
+        return TopicPartition(*partition, offset, metadata)
+
+    def begin(self) -> None:
+        """Commit offsets without which a set has nothing to begin with."""
+        first = [TopicPartition(*partition, 0, "first") for partition in self.partitions]
+        assert _statuses(self.transactions.commit_offsets(first, dict.fromkeys(self.partitions))) == {OK}
 
     def written(self, least: int = 0) -> list[bytes]:
         """The committed records, once there are so many: markers are written after a commit is confirmed."""
@@ -222,6 +251,147 @@ def test_one_that_lost_a_partition_while_it_was_idle_writes_nothing_more(place: 
         assert OK not in _statuses(results)
     assert [offset for offset, _ in place.offsets()] == [RECORDS + 1] * 2
     assert len(place.written(4 * RECORDS)) == 4 * RECORDS
+
+
+def test_partitions_of_a_set_are_committed_together_by_one_producer(place: Place) -> None:
+    place.begin()
+    with contextlib.closing(place.another(sets=1)) as together:
+        evaluated = place.evaluate(transactions=together, committed=0)
+        assert _statuses(evaluated.results) == {OK}
+        assert len({result.attempt for result in evaluated.results}) == 1
+        assert _statuses(place.commit(evaluated, together, committed=0)) == {OK}
+        owner = json.dumps({"owner": f"{place.settings.job_name}/0-of-1", "batch": RECORDS})
+        assert place.offsets() == [(RECORDS, owner)] * 2
+    assert sorted(place.written(2 * RECORDS)) == [b"%d-%d" % (p, n) for p in (0, 1) for n in range(RECORDS)]
+
+
+def test_a_set_is_not_committed_without_the_offset_of_one_of_which_records_were_sent(place: Place) -> None:
+    place.begin()
+    with contextlib.closing(place.another(sets=1)) as together:
+        first, *_ = place.evaluate(transactions=together, committed=0).results
+        assert _statuses(place.commit(Evaluated([first]), together, committed=0)) == {ABSENT}
+        assert (place.written(), [offset for offset, _ in place.offsets()]) == ([], [0, 0])
+
+
+def test_with_what_is_decided_of_a_set_an_idle_partition_of_it_is_committed_as_well(place: Place) -> None:
+    place.begin()
+    with contextlib.closing(place.another(sets=1)) as together:
+        evaluated = place.evaluate(transactions=together, committed=0, partitions=place.partitions[:1])
+        offsets = [place.marked(together, place.partitions[0], 2), place.marked(together, place.partitions[1], 0)]
+        results = together.commit(evaluated.results, offsets, dict.fromkeys(place.partitions, 0))
+        assert [(result.status, result.offset) for result in results] == [(OK, 2), (OK, 0)]
+        assert [json.loads(metadata or "")["batch"] for _, metadata in place.offsets()] == [2, 0]
+        moved = together.commit_offsets(offsets, dict.fromkeys(place.partitions, 1))
+        assert {result.partition[1]: (result.status, result.offset) for result in moved} == {
+            0: (MOVED, 2),
+            1: (MOVED, 0),
+        }
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (0, 3), (1, 0), (3, 1), (1, 2)])
+def test_who_takes_partitions_into_other_sets_fences_their_owners_at_any_step(
+    place: Place, before: int, after: int
+) -> None:
+    """And ends what these had open: what they have sent is not visible, nor what they send later."""
+    place.begin()
+    with contextlib.closing(place.another(before)) as former, contextlib.closing(place.another(after)) as successor:
+        assert _statuses(place.commit(place.evaluate(transactions=former, committed=0), former, 1, 0)) == {OK}
+        sent = place.evaluate(transactions=former, committed=1)
+        assert _statuses(sent.results) == {OK}
+        taken = place.evaluate(transactions=successor, committed=1)
+        assert _statuses(taken.results) == {OK}
+        assert _statuses(place.commit(sent, former, 2, 1)) == {FENCED}
+        assert _statuses(place.evaluate(transactions=former, committed=1).results) <= {OK, MOVED}, "takes them back"
+        assert _statuses(place.commit(taken, successor, 3, 1)) == {FENCED}
+        assert [offset for offset, _ in place.offsets()] == [1, 1]
+    assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+def test_metadata_of_another_program_is_taken_over_as_what_can_be_read(place: Place) -> None:
+    place.begin()
+    with contextlib.closing(place.another(sets=1)) as together:
+        place.evaluate(transactions=together, committed=0)
+        read = [msgspec.json.decode(metadata or "", type=CommitMetadata) for _, metadata in place.offsets()]
+    assert read == [CommitMetadata("", -1, "", 2, owner=f"{place.settings.job_name}/0-of-1")] * 2
+
+
+def test_rivals_of_other_sets_that_end_at_any_step_decide_each_record_once_and_in_order(place: Place) -> None:
+    """Steps of four jobs, one of which knows no sets, in a random order; some end, and others take their places."""
+    place.begin()
+    dice, produced = random.Random("rivals"), place.produce(RIVAL_RECORDS)
+    with contextlib.ExitStack() as stack:
+        rivals = [Rival(place, stack.enter_context(contextlib.closing(place.another(sets)))) for sets in (0, 1, 2, 3)]
+        for _ in range(RIVAL_STEPS):
+            rival = dice.choice(rivals)
+            rival.step(dice)
+            if dice.random() < 0.1:
+                sets = rival.transactions.sets.count
+                rivals[rivals.index(rival)] = Rival(place, stack.enter_context(contextlib.closing(place.another(sets))))
+        last = Rival(place, stack.enter_context(contextlib.closing(place.another(2))))
+        wait_until(lambda: last.decide_all() == [RECORDS + RIVAL_RECORDS] * 2, "all is decided", 120)
+    written = place.written(produced + 2 * RECORDS)
+    for partition in (0, 1):
+        numbers = [int(value.split(b"-")[1]) for value in written if value.startswith(b"%d-" % partition)]
+        assert numbers == list(range(RECORDS + RIVAL_RECORDS))
+
+
+class Rival:
+    """One that takes itself for the job: evaluates from what it takes for committed, and may commit that later."""
+
+    def __init__(self, place: Place, transactions: PartitionTransactions) -> None:
+        self._place, self.transactions = place, transactions
+        self._committed = dict.fromkeys(place.partitions, 0)
+        self._open: tuple[Evaluated, dict[Partition, int]] | None = None
+
+    def step(self, dice: random.Random) -> None:
+        """The next one: to evaluate some, or to commit what is evaluated, or to forget it, as after an error."""
+        if self._open is None:
+            self._evaluate({at: dice.randint(1, 4) for at in dice.sample(self._place.partitions, dice.randint(1, 2))})
+        elif dice.random() < 0.8:
+            self._commit()
+        else:
+            self._open = None
+
+    def _evaluate(self, counts: Mapping[Partition, int]) -> None:
+        starts = {at: self._committed[at] for at in counts}
+        ends = {at: min(start + counts[at], RECORDS + RIVAL_RECORDS) for at, start in starts.items()}
+        records = read_range(self._place.spark, self._place.settings, dict.fromkeys(self._place.partitions, 0), ends)
+        worker = _copy_from(self._place.output, starts)
+        evaluated = self.transactions.evaluate(records, worker, starts)
+        self._note(evaluated.of(MOVED))
+        if _statuses(evaluated.results) == {OK}:
+            self._open = evaluated, ends
+
+    def _commit(self) -> None:
+        assert self._open is not None
+        (evaluated, ends), self._open = self._open, None
+        offsets = [self._place.marked(self.transactions, at, end) for at, end in ends.items()]
+        self._note(self.transactions.commit(evaluated.results, offsets, self._committed))
+
+    def _note(self, results: Iterable[PartitionResult]) -> None:
+        for result in results:
+            assert result.status in (OK, MOVED, FENCED, ABSENT), result
+            if result.status in (OK, MOVED):
+                self._committed[result.partition] = result.offset
+
+    def decide_all(self) -> list[int]:
+        """The offsets that are committed then, as far as is known."""
+        self._evaluate(dict.fromkeys(self._place.partitions, RIVAL_RECORDS))
+        if self._open is not None:
+            self._commit()
+        return list(self._committed.values())
+
+
+def _copy_from(topic: str, starts: Mapping[Partition, int]) -> Evaluate:
+    """A worker that writes each value from an offset of its partition on to a topic: values are numbered by offset."""
+    first = {partition: start for (_, partition), start in starts.items()}
+
+    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            values = [(value, *map(int, value.split(b"-"))) for value in batch.column("value").to_pylist()]
+            yield _batch([_cell(topic, [value for value, partition, number in values if number >= first[partition]])])
+
+    return copy
 
 
 def test_the_columnar_batches_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:

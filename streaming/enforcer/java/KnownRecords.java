@@ -4,9 +4,11 @@ import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Iterator;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.slf4j.LoggerFactory;
 
 /**
  * The records of a task: those whose answers are known are decided here, and this iterates over the others, which are for
@@ -29,6 +31,7 @@ final class KnownRecords implements Iterator, Outbox {
     private static final int DECISION_BYTES = 16384; // streaming/enforcer/evaluator.py
     private static final int TRACE_BYTES = 1024; // the same
     private static final byte[] TRACE = Rendering.TRACE.getBytes();
+    static final AtomicLong FAILURES = new AtomicLong(); // of this class, in this JVM
     private static final int SENT_TOGETHER = 1000;
 
     private final KnownTask task;
@@ -102,6 +105,7 @@ final class KnownRecords implements Iterator, Outbox {
             decision = value == null ? null : decide(value, beside, offset);
         } catch (RuntimeException bug) {
             found.missing = KnownAnswers.NOTHING; // costs time alone: Python decides the record
+            report(bug);
         }
         int used = (value == null ? 0 : value.length) + beside.capacity()
             + (decision == null ? 0 : ((byte[]) decision.record.value()).length);
@@ -121,6 +125,15 @@ final class KnownRecords implements Iterator, Outbox {
             beside.put(MISSING, (byte) found.missing);
             next = new GenericInternalRow(new Object[] {value, beside.array()});
             handedOver = offset;
+        }
+    }
+
+    /** Logs the first, without what it says, which may be of the record. */
+    private static void report(RuntimeException bug) {
+        if (FAILURES.getAndIncrement() == 0) {
+            LoggerFactory.getLogger("lockkeeper").warn(
+                "records are decided the slow way; please report it: {} at {}", bug.getClass().getName(),
+                bug.getStackTrace().length == 0 ? "" : bug.getStackTrace()[0].toString());
         }
     }
 
