@@ -62,7 +62,8 @@ def console(
 
     An overview, live; decisions, newest first, each with its tree under the policies of its moment and under those of
     today; alerts with what is behind them; changes of policies with who gained and lost; questions to the policies in
-    force; the effective permissions of a subject; the playground.
+    force; what a subject may do, and who may do what with a resource; the newest decisions that would differ by a
+    draft; the playground.
 
     It listens on 127.0.0.1, until Ctrl-C: who may reach the port of this machine sees all of it, without credentials.
     Other machines reach it with console.address, where viewers sign in, by OpenID Connect (console.oidc) or a proxy
