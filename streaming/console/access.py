@@ -4,12 +4,13 @@ When a statement decided last is read from the newest decisions alone; further b
 """
 
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from policy import MalformedRequest, Snapshot, Unreadable, all_systems, read_value, to_text
+from policy import MalformedRequest, Snapshot, StatementId, Unreadable, all_systems, read_value, to_text
 from policy.analysis import (
     Permitted,
     grant_text,
@@ -33,6 +34,7 @@ NEWEST, SECONDS = 2000, 0.25  # decisions that are looked through, and for how l
 FOR_EVER = Span(0, 1 << 53)
 
 DocumentStatement = tuple[str, int | None]
+Statements = dict[str, dict[StatementId, list[Any]]]
 
 
 class Uses(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
     `topic`: of its documents.
     """
     own = all_systems()[system]
-    written = {id_: grants for id_, grants in statements(snapshot).items() if id_.document.partition("/")[0] == system}
+    written = _statements_of(snapshot).get(system, {})
     ordered = sorted(written, key=lambda id_: ((id_.document, id_.statement) in used.at, id_.place))
     lines: list[dict[str, Any]] = [
         {
@@ -116,6 +118,19 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
         "findings": _findings(system, log, topic) if is_linted else [],
         "is_linted": is_linted,
     }
+
+
+_statements: weakref.WeakKeyDictionary[Snapshot, Statements] = weakref.WeakKeyDictionary()
+"""By system, of the snapshots that were asked about: to collect them takes longer than the rest of the page."""
+
+
+def _statements_of(snapshot: Snapshot) -> Statements:
+    by_system = _statements.get(snapshot)
+    if by_system is None:
+        by_system = _statements[snapshot] = {}
+        for id_, grants in statements(snapshot).items():
+            by_system.setdefault(id_.document.partition("/")[0], {})[id_] = grants
+    return by_system
 
 
 def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from streaming.settings import Settings
 from tests.bench.console_day import SYSTEM
 
 START_SECONDS = 300.0
+PAUSE_SECONDS = 0.1  # between two requests for a page that is being worked out
 
 
 class Opened:
@@ -37,6 +38,13 @@ class Opened:
         self.get(address)
         return (time.perf_counter() - began) * 1000
 
+    def until_whole(self, address: str) -> float:
+        """How long it takes until a page is there, rather than that it is being worked out, ms."""
+        began = time.perf_counter()
+        while b"data-reload" in self.get(address):
+            time.sleep(PAUSE_SECONDS)
+        return (time.perf_counter() - began) * 1000
+
     def first_link(self, page: str, prefix: str) -> str:
         """The first link of a page to one below."""
         found = self.get(page).decode().split(f'href="{prefix}', 1)[1].partition('"')[0]
@@ -56,7 +64,8 @@ class Opened:
 
     def memory(self) -> dict[str, int]:
         """The resident set size of the process now and at most, and of its children, MiB."""
-        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
+        tasks = Path(f"/proc/{self._pid}/task").iterdir()  # a child is that of the thread which started it
+        children = [child for task in tasks for child in (task / "children").read_text().split()]
         return {
             "rss_mib": _mib(self._pid, "VmRSS:"),
             "most_mib": _mib(self._pid, "VmHWM:"),

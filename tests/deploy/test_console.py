@@ -14,9 +14,10 @@ from starlette.testclient import TestClient
 from streaming.authentication_settings import ConsoleSettings, ProxySettings
 from streaming.console.health import health_routes
 from streaming.console.live import console
-from streaming.settings import Settings, load_settings, variables
+from streaming.settings import Settings
 from tests.brokers import TestBroker
-from tests.deploy.files import instruction, parse_command
+from tests.deploy.deployed import check_rights, container_of, named, pod_of, settings_of
+from tests.deploy.files import parse_command
 from tests.deploy.kustomize import Resource, build, key
 from tests.deploy.test_kubernetes import BASE, PRODUCTION
 from tests.stream.world import World
@@ -29,34 +30,22 @@ both = pytest.mark.parametrize("folder", [BASE, PRODUCTION], ids=lambda folder: 
 
 
 def _named(folder: Path, kind: str) -> Resource:
-    return {key(resource): resource for resource in build(folder)}[kind, NAME]
+    return named(folder, kind, NAME)
 
 
 def _pod(folder: Path) -> Any:
-    return _named(folder, "Deployment")["spec"]["template"]
+    return pod_of(folder, NAME)
 
 
 def _container(folder: Path) -> Any:
-    [container] = _pod(folder)["spec"]["containers"]
-    return container
-
-
-def _value(entry: dict[str, Any]) -> str:
-    if "value" in entry:
-        return str(entry["value"])
-    reference = entry["valueFrom"]["secretKeyRef"]
-    return SIGNING_IN.get(reference["key"], "a secret") if reference["name"] == SIGN_IN else "a password"
+    return container_of(folder, NAME)
 
 
 def _settings(folder: Path) -> Settings:
-    values: dict[str, str] = {}
-    for entry in _container(folder)["env"]:
-        text = _value(entry)
-        for name, value in values.items():
-            text = text.replace(f"$({name})", value)
-        values[entry["name"]] = text
-    assert {name for name in values if name.startswith("LOCKKEEPER_")} <= variables().keys()
-    return load_settings(BASE / "lockkeeper.yaml", values)
+    def secret(reference: dict[str, Any]) -> str:
+        return SIGNING_IN.get(reference["key"], "a secret") if reference["name"] == SIGN_IN else "a password"
+
+    return settings_of(folder, NAME, secret)
 
 
 @both
@@ -134,16 +123,7 @@ def test_sessions_are_of_one_process(folder: Path) -> None:
 
 @both
 def test_it_runs_as_the_images_user_without_rights_that_it_does_not_need(folder: Path) -> None:
-    user, group = map(int, instruction("USER").split(":"))
-    pod, container = _pod(folder)["spec"], _container(folder)
-    security = pod["securityContext"]
-    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (user, group, group)
-    assert security["runAsNonRoot"] is True
-    assert pod["automountServiceAccountToken"] is False
-    own = container["securityContext"]
-    assert own["allowPrivilegeEscalation"] is False
-    assert own["readOnlyRootFilesystem"] is True
-    assert own["capabilities"] == {"drop": ["ALL"]}
+    check_rights(folder, NAME)
 
 
 @pytest.mark.stream
