@@ -37,6 +37,7 @@ from policy.evaluation.authorize import answer, decide
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected, Version
+from policy.store.drafts import drafted, with_drafts
 from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
 from policy.store.snapshot import PolicySet, Snapshot, compile_documents
 from policy.systems import all_systems
@@ -111,6 +112,7 @@ __all__ = [
     "decode_request",
     "decode_text",
     "document_files",
+    "drafted",
     "dump_yaml",
     "encode_document",
     "engine_findings",
@@ -132,6 +134,7 @@ __all__ = [
     "unique_members",
     "usable_time",
     "warnings_of",
+    "with_drafts",
     "worst",
 ]
 

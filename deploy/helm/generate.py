@@ -267,6 +267,20 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         SCRAPERS,
         whole(".Values.accessChanges.enabled"),
     ),
+    "console.yaml": (
+        IMAGE,
+        SERVERS,
+        put("secretKeyRef: {name: @, key", "console.signInSecret", repeated=True),
+        put("secret: {secretName: @, items", "console.signInSecret"),
+        put("kubernetes.io/metadata.name: @}", "console.ingressNamespace"),
+        put("requests: {cpu: @", "console.cpu"),
+        put(", memory: @}", "console.memory"),
+        put("limits: {memory: @}", "console.memoryLimit"),
+        LIBRDKAFKA,
+        *TLS,
+        more_variables("console.env", '- {name: LOCKKEEPER_CONSOLE_PORT, value: "8090"}', 12),
+        whole(".Values.console.enabled"),
+    ),
     "lockkeeper.yaml": (settings,),
 }
 

@@ -20,6 +20,7 @@ from policy.analysis.lint import Finding, lint
 from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
 from policy.analysis.questions import Answer, Question, Questions, Turned, question_of
+from policy.analysis.resource_access import AccessPath, ResourceAccess, ResourceQuestion
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
@@ -29,6 +30,7 @@ from policy.systems.kit.engine import Statement
 
 __all__ = [
     "Access",
+    "AccessPath",
     "Affected",
     "Analysis",
     "Answer",
@@ -47,6 +49,8 @@ __all__ = [
     "Permitted",
     "Question",
     "Questions",
+    "ResourceAccess",
+    "ResourceQuestion",
     "Review",
     "Statement",
     "Turned",

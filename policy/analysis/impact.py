@@ -74,7 +74,7 @@ def who_can(
     own, ``also`` are of the type of the request's subject. Raises MalformedRequest.
     """
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
-    system = _single(base).system
+    system = single_request(base).system
     if system not in snapshot.policy_sets:
         return Reach(())
     engine = engine_of(all_systems()[system])
@@ -99,20 +99,20 @@ def who_among(
     snapshot: Snapshot, request: Mapping[str, Any], names: Iterable[str], trust: frozenset[str] = CLAIMS
 ) -> Iterator[Who]:
     """Those of ``names``, as documents have them, whom ``decide`` allows the request. Raises MalformedRequest."""
-    system = _single(request).system
+    system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
     types = [(type_, name) for type_, name in engine.subjects(snapshot.policy_sets[system].facts)] if engine else []
     wanted, found = set(names), set[Who]()
     candidates = [Who(name, "", "" if type_ == USER else type_) for type_, name in types if name in wanted]
-    candidates += [] if engine else [who for name in sorted(wanted) for who in _spellings(name, trust)]
+    candidates += [] if engine else [who for name in sorted(wanted) for who in spellings(name, trust)]
     for who in candidates:
         if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
             found.add(who)
             yield who
 
 
-def _spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
+def spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
     """A name of the documents as a subject, with and without its kind, and as a claim."""
     bare = name.partition(":")[2]
     yield from (Who(text) for text in (name, bare) if text)
@@ -124,7 +124,8 @@ def _allows_unknown(snapshot: Snapshot, request: Mapping[str, Any], type_: str, 
     return any("allow" in _outcomes(snapshot, request, Who(name, "", type_), trust) for name in UNKNOWN_PRINCIPALS)
 
 
-def _single(request: Mapping[str, Any]) -> Request:
+def single_request(request: Mapping[str, Any]) -> Request:
+    """A request that is no batch. Raises MalformedRequest."""
     parsed = parse_request(request)
     if not isinstance(parsed, Request):
         raise MalformedRequest("evaluations: ask for one action on one resource, not for a batch")
@@ -138,7 +139,7 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[Who], trust: 
         yield from also
         return
     for name in {*document_names(policy_set, system), *(who.name for who in also)}:
-        yield from _spellings(name, trust)
+        yield from spellings(name, trust)
 
 
 def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
@@ -211,7 +212,7 @@ def what_is_permitted(
     that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
     more than `MOST_PAIRS` pairs.
     """
-    parsed = _single(request)
+    parsed = single_request(request)
     policy_set = snapshot.policy_sets.get(parsed.system)
     named = None if policy_set is None else known_names(policy_set, parsed.system)
     if named is None:
@@ -234,7 +235,7 @@ def what_can(
     The action and resource must be ones that the system knows; they do not narrow the answer.
     Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
-    parsed = _single(request)
+    parsed = single_request(request)
     if engine_of(all_systems().get(parsed.system)) is not None:
         message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)

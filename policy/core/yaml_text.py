@@ -20,6 +20,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Several lines as lines, such as policies of Cedar, where YAML can write them so."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
 for _tag, _pattern in (
     ("null", "|".join(map(re.escape, NOTHING))),
     ("bool", "|".join(CONSTANTS)),

@@ -378,6 +378,14 @@ class DocumentStore:
         else:
             self._superseding.discard(key)
 
+    def replace(self, key: Key, document_history: DocumentHistory | None) -> None:
+        """Put a history in the place of a document's; None: there is no such document."""
+        if document_history is None:
+            self.histories.pop(key, None)
+        else:
+            self.histories[key] = document_history
+        self._note(key)
+
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
         document_history = self.histories.get(key)

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 
 from policy.core.plain_data import Parser, Unreadable, decode_text
 from policy.store.repository import JSON_LINES, Located, Place
+from policy.systems import all_systems
+from policy.systems.kit.engine import Engine, engine_of
 
 PATH = re.compile(r"[\w-]+(\[\d+\])*(\.[\w-]+(\[\d+\])*)*")
 STEP = re.compile(r"([\w-]+)|\[(\d+)\]")
@@ -33,16 +36,9 @@ class Positions:
         The place of the document, where nothing in it is named.
         """
         node = self._document(document.place)
-        steps = list(_steps(message))
         if node is None:
             return document.place
-        spec = _value(node, "spec")
-        mark = None
-        if steps:
-            mark = _mark(spec, steps) if spec is not None else None
-            mark = mark or _mark(node, steps)
-        elif statement is not None and spec is not None:
-            mark = _statement(spec, statement)
+        mark = _marked(node, list(_steps(message)), statement, _engine_of(document.value))
         if mark is None:
             return document.place
         first = document.place.line if Path(document.place.file).suffix.lower() in JSON_LINES else 1
@@ -89,14 +85,38 @@ def _steps(message: str) -> Iterator[Step]:
         yield text.partition(" ")[0]
 
 
-def _mark(node: yaml.Node, steps: Sequence[Step]) -> yaml.Mark | None:
+class Mark(NamedTuple):
+    """Line and column, from 0."""
+
+    line: int
+    column: int
+
+
+def _engine_of(document: Any) -> Engine | None:
+    system = document.get("system") if isinstance(document, Mapping) else None
+    return engine_of(all_systems().get(system)) if isinstance(system, str) else None
+
+
+def _marked(node: yaml.Node, steps: list[Step], statement: int | None, engine: Engine | None) -> Mark | None:
+    """Where what the steps name begins, or the statement."""
+    spec = _value(node, "spec")
+    if not steps:
+        return None if statement is None or spec is None else _statement(spec, statement, engine)
+    of_text = engine is not None and steps[0] == engine.statement_text and len(steps) > 1
+    number = steps[1] if of_text else None
+    if isinstance(number, int) and spec is not None:  # `policies[2]: …`, where the policies are one text
+        return _statement(spec, number, engine)
+    return (_mark(spec, steps) if spec is not None else None) or _mark(node, steps)
+
+
+def _mark(node: yaml.Node, steps: Sequence[Step]) -> Mark | None:
     """Where the last of the steps begins that is there; None: not even the first one is."""
     mark = None
     for step in steps:
         key, value = _child(node, step)
         if key is None or value is None:
             break
-        mark, node = key.start_mark, value
+        mark, node = _begin(key), value
     return mark
 
 
@@ -114,13 +134,26 @@ def _value(node: yaml.Node, field: str) -> yaml.Node | None:
     return _child(node, field)[1]
 
 
-def _statement(spec: yaml.Node, number: int) -> yaml.Mark | None:
-    """Where a statement begins: in the one list of mappings that a spec has."""
+def _begin(node: yaml.Node) -> Mark:
+    return Mark(node.start_mark.line, node.start_mark.column)
+
+
+def _statement(spec: yaml.Node, number: int, engine: Engine | None) -> Mark | None:
+    """Where a statement begins: in the text of statements, if there is one; behind these in the list of mappings."""
+    text = _value(spec, engine.statement_text) if engine is not None and engine.statement_text else None
+    if engine is not None and isinstance(text, yaml.ScalarNode):
+        lines = engine.lines_of_statements(text.value)
+        if number < len(lines):
+            return _in_text(text, lines[number])
+        number -= len(lines)
     lists = [value for _, value in spec.value if _is_list(value)] if isinstance(spec, yaml.MappingNode) else []
-    if len(lists) != 1 or number >= len(lists[0].value):
-        return None
-    mark: yaml.Mark | None = lists[0].value[number].start_mark
-    return mark
+    return _begin(lists[0].value[number]) if len(lists) == 1 and number < len(lists[0].value) else None
+
+
+def _in_text(text: yaml.ScalarNode, line: int) -> Mark:
+    """A line of a text, from 1. Only a literal one (`|`) has each of its lines in a line of the file."""
+    begin = _begin(text)
+    return Mark(begin.line + line, 0) if text.style == "|" else begin
 
 
 def _is_list(node: yaml.Node) -> bool:

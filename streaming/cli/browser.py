@@ -62,7 +62,8 @@ def console(
 
     An overview, live; decisions, newest first, each with its tree under the policies of its moment and under those of
     today; alerts with what is behind them; changes of policies with who gained and lost; questions to the policies in
-    force; the effective permissions of a subject; the playground.
+    force; what a subject may do, and who may do what with a resource; the newest decisions that would differ by a
+    draft; the playground.
 
     It listens on 127.0.0.1, until Ctrl-C: who may reach the port of this machine sees all of it, without credentials.
     Other machines reach it with console.address, where viewers sign in, by OpenID Connect (console.oidc) or a proxy
@@ -74,16 +75,21 @@ def console(
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
     need("console")
+    settings = settings_of(config, bootstrap)
+    check_access(settings)
+    show_console(settings, browser, port)
+    echo_err("stopped")
+
+
+def check_access(settings: "Settings") -> None:
+    """Raise Failure where the console's topics are not there, or may not be read."""
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.reader import document_topics
 
-    settings = settings_of(config, bootstrap)
     documents = (*document_topics(settings.topics), settings.topics.history)
     names = settings.topics
     read = (names.decisions, names.alerts, names.changes, *names.requests, *documents)
     reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
-    show_console(settings, browser, port)
-    echo_err("stopped")
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

@@ -4,12 +4,13 @@ When a statement decided last is read from the newest decisions alone; further b
 """
 
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from policy import MalformedRequest, Snapshot, Unreadable, all_systems, read_value, to_text
+from policy import MalformedRequest, Snapshot, StatementId, Unreadable, all_systems, read_value, to_text
 from policy.analysis import (
     Permitted,
     grant_text,
@@ -32,24 +33,26 @@ MOST_LINTED = 2000  # statements: more take longer than a page may
 NEWEST, SECONDS = 2000, 0.25  # decisions that are looked through, and for how long
 FOR_EVER = Span(0, 1 << 53)
 
-Place = tuple[str, int | None]
+DocumentStatement = tuple[str, int | None]
+Statements = dict[str, dict[StatementId, list[Any]]]
 
 
 class Uses(msgspec.Struct, frozen=True):
     """When statements decided last, by document and statement. `since`: of older decisions it is not known; "": all."""
 
-    at: dict[Place, str]
+    at: dict[DocumentStatement, str]
     since: str = ""
 
 
 def uses(records: Records, viewer: Viewer, subject: str = "", system: str = "") -> Uses:
     """Which statements decided lately. Raises KafkaException and TimeoutError."""
     wanted = Wanted(Query(FOR_EVER, subject, limit=NEWEST), system, systems=viewer.systems)
-    shown, at = records.newest(wanted, SECONDS), dict[Place, str]()
-    for one in shown.found:
-        parts = (one.decision, *(one.decision.get("evaluations") or ()))
+    shown, at = records.newest(wanted, SECONDS), dict[DocumentStatement, str]()
+    for decided in shown.found:
+        parts = (decided.decision, *(decided.decision.get("evaluations") or ()))
         for reason in (reason for part in parts for reason in (part.get("context") or {}).get("reasons") or ()):
-            at.setdefault((str(reason.get("document")), reason.get("statement")), str(one.decision.get("time") or ""))
+            named = str(reason.get("document")), reason.get("statement")
+            at.setdefault(named, str(decided.decision.get("time") or ""))
     return Uses(at, "" if shown.read_from is None else to_text(shown.read_from))
 
 
@@ -68,24 +71,24 @@ def access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str], used: 
         return None
     if not permissions and not fields["system"] and unknown:
         return None
-    lines = [_permission(one, system, used) for one in permissions[:MOST_PERMISSIONS]]
+    lines = [_permission(permission, system, used) for permission in permissions[:MOST_PERMISSIONS]]
     names = [str(name) for name in unknown]
     return {"system": TITLES.get(system, system), "lines": lines, "count": len(permissions), "names": names}
 
 
-def _permission(found: Any, system: str, used: Uses) -> dict[str, Any]:
-    if isinstance(found, Permitted):
-        text = f"{found.action} on {found.type} {found.id}"
+def _permission(permission: Any, system: str, used: Uses) -> dict[str, Any]:
+    if isinstance(permission, Permitted):
+        text = f"{permission.action} on {permission.type} {permission.id}"
         return {"effect": "allow", "text": text, "route": "", "statement": "", "whole": [], "part": [], "used": ""}
-    grant, own = found.grant, all_systems()[system]
+    grant, own = permission.grant, all_systems()[system]
     text = grant_text(grant, own).removeprefix(f"{grant.principal} {grant.effect} ")
     return {
         "effect": grant.effect,
         "text": text,
-        "route": found.route,
+        "route": permission.route,
         "statement": str(grant.statement_id),
-        "whole": [str(deny.statement_id) for deny in found.cancelled_by],
-        "part": [f"{deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by],
+        "whole": [str(deny.statement_id) for deny in permission.cancelled_by],
+        "part": [f"{deny.statement_id}: {grant_text(deny, own)}" for deny in permission.narrowed_by],
         "used": used.at.get((grant.statement_id.document, grant.statement_id.statement), ""),
     }
 
@@ -96,26 +99,38 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
     `topic`: of its documents.
     """
     own = all_systems()[system]
-    found = {one: grants for one, grants in statements(snapshot).items() if one.document.partition("/")[0] == system}
+    written = _statements_of(snapshot).get(system, {})
+    ordered = sorted(written, key=lambda id_: ((id_.document, id_.statement) in used.at, id_.place))
     lines: list[dict[str, Any]] = [
         {
-            "statement": str(one),
-            "text": "; ".join(grant_text(grant, own) for grant in grants[:3]),
-            "used": used.at.get((one.document, one.statement), ""),
+            "statement": str(id_),
+            "text": "; ".join(grant_text(grant, own) for grant in written[id_][:3]),
+            "used": used.at.get((id_.document, id_.statement), ""),
         }
-        for one, grants in sorted(found.items(), key=lambda item: item[0].place)
+        for id_ in ordered[:MOST_PERMISSIONS]
     ]
-    unused = [line for line in lines if not line["used"]]
-    lines.sort(key=lambda line: bool(line["used"]))
-    is_linted = len(found) <= MOST_LINTED
+    is_linted = len(written) <= MOST_LINTED
     return {
         "title": TITLES.get(system, system),
-        "lines": lines[:MOST_PERMISSIONS],
-        "count": len(lines),
-        "unused": len(unused),
+        "lines": lines,
+        "count": len(written),
+        "unused": sum(1 for id_ in written if (id_.document, id_.statement) not in used.at),
         "findings": _findings(system, log, topic) if is_linted else [],
         "is_linted": is_linted,
     }
+
+
+_statements: weakref.WeakKeyDictionary[Snapshot, Statements] = weakref.WeakKeyDictionary()
+"""By system, of the snapshots that were asked about: to collect them takes longer than the rest of the page."""
+
+
+def _statements_of(snapshot: Snapshot) -> Statements:
+    by_system = _statements.get(snapshot)
+    if by_system is None:
+        by_system = _statements[snapshot] = {}
+        for id_, grants in statements(snapshot).items():
+            by_system.setdefault(id_.document.partition("/")[0], {})[id_] = grants
+    return by_system
 
 
 def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]]:
@@ -125,4 +140,7 @@ def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]]
         documents = [read_value(record.value) for key, record in in_force.items() if key.system == system]
     except (NoLongerKnown, Unreadable):
         return []
-    return [{"document": one.document, "statement": one.statement, "message": one.message} for one in lint(documents)]
+    return [
+        {"document": finding.document, "statement": finding.statement, "message": finding.message}
+        for finding in lint(documents)
+    ]

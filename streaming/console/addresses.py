@@ -20,6 +20,11 @@ def moment_of(text: str, default: int) -> int:
     return to_ms(int(text) if text.isdecimal() else text) if text else default
 
 
+def own_address(request: Request) -> str:
+    """The address of a request itself, on this site."""
+    return f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+
+
 def address(path: str, fields: Mapping[str, str]) -> str:
     """A page in a state; what is "" is left out."""
     texts = {name: text for name, text in fields.items() if text}

@@ -32,29 +32,23 @@ class AlertPages:
     ) -> None:
         self._topics = settings.topics.policy_topics()
         self._alerts, self._changes, self._respond = alerts, changes, respond
-        self.routes = [Route("/alerts", self._list), Route("/alerts/{id:path}", self._one)]
+        self.routes = [Route("/alerts", self._list), Route("/alerts/{id:path}", self._episode)]
 
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
         seen = seen_by(viewer_of(request), from_kafka(self._alerts.episodes))
-        shown = listed("/alerts", fields, seen, lambda one: _fits(one, fields))
-        return self._respond(
-            request,
-            "alerts.html.j2",
-            "/alerts",
-            fields=fields,
-            rows=[row_of(one) for one in shown.rows],
-            shown=shown,
-            kinds=[(kind, kind) for kind in map(str, AlertKind)],
-            severities=[(severity, severity) for severity in SEVERITIES],
-            is_cut=self._alerts.is_cut,
-            is_filtered=any(fields.values()),
-        )
+        shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
+        choices = {
+            "kinds": [(kind, kind) for kind in map(str, AlertKind)],
+            "severities": [(severity, severity) for severity in SEVERITIES],
+        }
+        listing = shown.values(fields, row_of, self._alerts.is_cut)
+        return self._respond(request, "alerts.html.j2", "/alerts", **listing, **choices)
 
-    def _one(self, request: Request) -> Response:
+    def _episode(self, request: Request) -> Response:
         id_, viewer = request.path_params["id"][:MOST_TEXT], viewer_of(request)
         seen = seen_by(viewer, from_kafka(self._alerts.episodes))
-        episode = next((one for one in seen if one.alert.id == id_), None)
+        episode = next((episode for episode in seen if episode.alert.id == id_), None)
         if episode is None:
             raise HTTPException(404, "there is no such alert: it was deleted by retention, or the id is wrong")
         evidence, history = pieces(episode), from_kafka(self._changes.history)

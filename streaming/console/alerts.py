@@ -86,9 +86,9 @@ class AlertLog:
         if alert is None:
             return
         id_ = alert.id or f"{record.topic}-{record.partition}-{record.offset}"
-        known = self._episodes.pop(id_, None)
+        before = self._episodes.pop(id_, None)
         system = system_of(alert, self._topics)
-        first, alerts = (record.at, 1) if known is None else (known.first, known.alerts + 1)
+        first, alerts = (record.at, 1) if before is None else (before.first, before.alerts + 1)
         alert = msgspec.structs.replace(alert, id=id_)
         self._episodes[id_] = Episode(alert, record.at, first, system, alerts)
         while len(self._episodes) > MOST_EPISODES:
@@ -97,7 +97,7 @@ class AlertLog:
 
 def seen_by(viewer: Viewer, episodes: list[Episode]) -> list[Episode]:
     """Those that a viewer may see. What is of no system may name any: it is for viewers of all of them."""
-    return [one for one in episodes if viewer.may_see(one.system)]
+    return [episode for episode in episodes if viewer.may_see(episode.system)]
 
 
 def system_of(alert: Alert, systems: Mapping[str, str]) -> str:
@@ -116,7 +116,8 @@ def _systems(alert: Alert, systems: Mapping[str, str]) -> Iterator[str]:
             yield fields["document"].partition("/")[0]
         for name in ("documents", "causes"):
             documents = fields.get(name)
-            yield from (str(one).partition("/")[0] for one in (documents if isinstance(documents, list) else ()))
+            named = documents if isinstance(documents, list) else ()
+            yield from (str(document).partition("/")[0] for document in named)
         if "topic" in fields:
             yield systems.get(str(fields["topic"]), "")
 

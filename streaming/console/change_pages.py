@@ -8,10 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
-from streaming.console.changes import ChangeLog, describe, has_document, rollback_command, seen_by, turned_requests
+from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
+from streaming.console.background import Background
+from streaming.console.changes import (
+    Changed,
+    ChangeLog,
+    Turned,
+    describe,
+    has_document,
+    rollback_command,
+    seen_by,
+    sides_of,
+    turned_requests,
+)
 from streaming.console.listing import listed
-from streaming.console.reading import from_kafka
+from streaming.console.reading import from_kafka, worked_out
 from streaming.console.records import Records
 from streaming.console.viewer import viewer_of
 from streaming.settings import Settings
@@ -27,27 +38,20 @@ class ChangePages:
     def __init__(
         self, settings: Settings, records: Records, changes: ChangeLog, respond: Callable[..., Response]
     ) -> None:
-        self._settings, self._records, self._changes, self._respond = settings, records, changes, respond
+        self._records, self._changes, self._respond = records, changes, respond
         self._topics = settings.topics.policy_topics()
-        self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._one)]
+        self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
+        self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = from_kafka(self._changes.history)
-        seen = [one for change in reversed(history.changes) if (one := seen_by(viewer, change)) is not None]
-        shown = listed("/changes", fields, seen, lambda one: _fits(one, fields))
-        return self._respond(
-            request,
-            "changes.html.j2",
-            "/changes",
-            fields=fields,
-            rows=[_row(one) for one in shown.rows],
-            shown=shown,
-            is_cut=history.is_cut,
-            is_filtered=any(fields.values()),
-        )
+        seen = [part for change in reversed(history.changes) if (part := seen_by(viewer, change)) is not None]
+        shown = listed("/changes", fields, seen, lambda change: _fits(change, fields))
+        listing = shown.values(fields, _row, history.is_cut)
+        return self._respond(request, "changes.html.j2", "/changes", **listing)
 
-    def _one(self, request: Request) -> Response:
+    def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
         history = from_kafka(self._changes.history)
         try:
@@ -56,8 +60,14 @@ class ChangePages:
             change = None
         if change is None:
             raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
-        changed = from_kafka(lambda: describe(change, self._records.documents(), self._topics))
+        key = (change.name, viewer.systems, len(change.widens))
+        changed = worked_out(lambda: self._described.get(key, lambda: self._describe(change)))
         compare = bool(request.query_params.get("compare"))
+        turned = (
+            worked_out(lambda: self._compared.get(key, lambda: self._turned(change), keep=False)) if compare else None
+        )
+        if changed is None or (compare and turned is None):
+            return self._respond(request, "waiting.html.j2", "/changes", status=202, again=own_address(request))
         return self._respond(
             request,
             "change.html.j2",
@@ -67,9 +77,22 @@ class ChangePages:
             marks=MARKS,
             rollback=rollback_command(change),
             after=changed_since(change),
-            turned=from_kafka(lambda: turned_requests(self._settings, changed.sides)) if compare else None,
+            turned=turned,
             compare_address=address(change_address(change.name), {"compare": "1"}),
         )
+
+    def _describe(self, change: LoggedChange) -> Changed:
+        return describe(change, self._records.documents(), self._topics)
+
+    def _turned(self, change: LoggedChange) -> Turned:
+        sides = sides_of(change, self._records.documents(), self._topics)
+        systems = {side.part.system for side in sides}
+        return turned_requests(self._records.newest_requests(systems.__contains__), sides)
+
+    def close(self) -> None:
+        """Work nothing more out."""
+        self._described.close()
+        self._compared.close()
 
 
 def changed_since(change: LoggedChange) -> str:
@@ -88,9 +111,9 @@ def _fits(change: LoggedChange, fields: dict[str, str]) -> bool:
 
 def _row(change: LoggedChange) -> dict[str, Any]:
     counts: dict[str, int] = {}
-    for one in change.documents:
-        counts[one.change] = counts.get(one.change, 0) + 1
-    opens = sum(one.widens_count for one in change.widens) if change.widens else None
+    for document in change.documents:
+        counts[document.change] = counts.get(document.change, 0) + 1
+    opens = sum(widens.widens_count for widens in change.widens) if change.widens else None
     return {
         "address": change_address(change.name),
         "time": change.first.time,
@@ -101,7 +124,7 @@ def _row(change: LoggedChange) -> dict[str, Any]:
         "name": change.name,
         "systems": [part.system for part in change.parts],
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
-        "documents": [one.key for one in change.documents[:3]],
+        "documents": [document.key for document in change.documents[:3]],
         "more": max(change.documents_count - 3, 0),
         "opens": opens,
     }

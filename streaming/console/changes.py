@@ -1,23 +1,19 @@
 """Changes of policies: which there were, what each gave and took, and which of the newest requests it turns."""
 
-import contextlib
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import Snapshot, decode_json, to_text
-from policy.analysis import Concerned, effects, replay, widening_text
-from streaming.console.addresses import address
+from policy import Snapshot
+from policy.analysis import replay, widening_text
+from streaming.console.differences import ShownDifference, differences_in
 from streaming.console.documents import DocumentDiff, diffs_of
+from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
-from streaming.history.records import ConsumerRecord, record_of
-from streaming.kafka.committed import committed_records
-from streaming.records.avro import Undecodable
 from streaming.records.change import PolicyChange
 from streaming.records.formats import shorten_id
 from streaming.records.registry import Deserializer
@@ -26,10 +22,10 @@ from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.logged import ChangeHistory, ChangeRecords, LoggedChange, snapshots_around
 
 MOST_CHANGES = 20_000  # records of the topic that are read at first, the newest
-REQUESTS, REQUEST_SECONDS = 500, 1.0  # that are decided before and after a change, and for how long
+REQUEST_SECONDS = 1.0  # in which requests are decided before and after a change; each is finished
 MOST_SHOWN = 200  # differences, and what is opened
 
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, str]]
 
 
 class ChangeLog:
@@ -52,21 +48,22 @@ class ChangeLog:
 def seen_by(viewer: Viewer, change: LoggedChange) -> LoggedChange | None:
     """As much of a change as a viewer may see; None: nothing."""
     parts = [part for part in change.parts if viewer.may_see(part.system)]
-    widens = [one for one in change.widens if viewer.may_see(one.system)]
+    widens = [widens for widens in change.widens if viewer.may_see(widens.system)]
     return LoggedChange(change.id, parts, widens, change.name) if parts else None
 
 
 def has_document(change: LoggedChange, document: str) -> bool:
     """Whether a change is of `SYSTEM/KIND/NAME`, or of `KIND/NAME`; long ones are shortened in its record."""
     named = shorten_id(document)
-    return any(named in (one.key, one.key.partition("/")[2]) for one in change.documents)
+    keys = (changed.key for changed in change.documents)
+    return any(named in (key, key.partition("/")[2]) for key in keys)
 
 
 def change_at(history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int) -> LoggedChange | None:
     """The change that a record of a policy topic is of. `topics`: by system."""
     for change in reversed(history.changes):
         for part in change.parts:
-            if topics.get(part.system) == topic and any(one.offset == offset for one in part.documents):
+            if topics.get(part.system) == topic and any(document.offset == offset for document in part.documents):
                 return change
     return None
 
@@ -90,34 +87,37 @@ class Changed(msgspec.Struct, frozen=True):
 
     change: LoggedChange
     diffs: tuple[DocumentDiff, ...] = ()
-    effects: tuple[Concerned, ...] = ()
+    differences: tuple[ShownDifference, ...] = ()
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
     is_complete: bool = True
-    sides: tuple[Side, ...] = ()
 
 
 def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> Changed:
     """Compare the documents and the grants before and after a change. `topics`: by system."""
-    known = [part for part in change.parts if part.system in topics]
-    sides = tuple(_side(log, part) for part in known)
+    sides = sides_of(change, log, topics)
     differences = [
-        one
+        difference
         for side in sides
         if side.before is not None and side.after is not None
-        for one in effects(side.before, side.after)
-        if one.difference.system == side.part.system
+        for difference in differences_in(side.part.system, side.before, side.after)
     ]
-    opens = [widening_text(one) for widens in change.widens for one in widens.widens]
+    opens = [widening_text(widening) for widens in change.widens for widening in widens.widens]
     return Changed(
         change,
-        tuple(diff for part in known for diff in diffs_of(log, topics[part.system], part)),
+        tuple(diff for side in sides for diff in diffs_of(log, topics[side.part.system], side.part)),
         tuple(differences[:MOST_SHOWN]),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,
-        all(one.complete for one in change.widens) and len(differences) <= MOST_SHOWN and len(opens) <= MOST_SHOWN,
-        sides,
+        all(widens.complete for widens in change.widens)
+        and len(differences) <= MOST_SHOWN
+        and len(opens) <= MOST_SHOWN,
     )
+
+
+def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:
+    """The policies before and after a change, of each of its systems. `topics`: by system."""
+    return tuple(_side(log, part) for part in change.parts if part.system in topics)
 
 
 def _side(log: DocumentLog, part: PolicyChange) -> Side:
@@ -135,48 +135,18 @@ class Turned(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-def turned_requests(settings: Settings, sides: Sequence[Side]) -> Turned:
-    """Decide the newest requests by the policies before and after. Raises KafkaException and TimeoutError."""
-    by_system = {side.part.system: side for side in sides if side.before is not None}
+def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side]) -> Turned:
+    """Decide requests, the newest first, by the policies before and after."""
+    by_system = {side.part.system: side for side in sides}
     rows: Rows = []
     count, deadline = 0, time.monotonic() + REQUEST_SECONDS
-    for record, asked in _newest_requests(settings):
+    for past in requests:
         if time.monotonic() > deadline:
             return Turned(count, rows, True)
-        side = by_system.get(str(asked.get("system")))
-        if side is None or side.before is None or side.after is None:
+        side = by_system[str(past.asked["system"])]
+        if side.before is None or side.after is None:
             continue
         count += 1
-        trust = settings.trust_of(record.topic) | {"time"}
-        found = replay(side.before, side.after, [asked], trust)
-        rows += [_turned(one.request, one.before.outcome, one.after.outcome, record.at) for one in found]
+        for turned in replay(side.before, side.after, [past.asked], past.trust):
+            rows.append({**past.row(), "before": turned.before.outcome, "after": turned.after.outcome})
     return Turned(count, rows)
-
-
-def _newest_requests(settings: Settings) -> Iterator[tuple[ConsumerRecord, dict[str, Any]]]:
-    """The newest requests, newest first, each to be decided at its record's timestamp."""
-    deserializer = Deserializer(settings.schema_registry)
-    records = map(record_of, committed_records(settings, settings.topics.requests, REQUESTS))
-    for record in sorted(records, key=lambda one: (one.at, one.offset), reverse=True)[:REQUESTS]:
-        with contextlib.suppress(Undecodable, ValueError, RecursionError):
-            asked = msgspec.convert(decode_json(deserializer.json("request", record.value)), dict[str, Any])
-            asked.pop("deadline", None)
-            yield record, {**asked, "time": record.at}
-
-
-def _turned(asked: Mapping[str, Any], before: str, after: str, at: int) -> dict[str, Any]:
-    def name(part: str, field: str) -> str:
-        value = asked.get(part)
-        return str(value.get(field, "")) if isinstance(value, Mapping) else ""
-
-    id_ = str(asked.get("id", ""))
-    return {
-        "before": before,
-        "after": after,
-        "time": to_text(at),
-        "subject": name("subject", "id"),
-        "action": name("action", "name"),
-        "resource": name("resource", "id"),
-        "id": id_,
-        "address": address("/decisions", {"request_id": id_}),
-    }

@@ -14,8 +14,8 @@ def completed_names(snapshot: Snapshot, system: str) -> tuple[list[str], list[st
     policy_set = snapshot.policy_sets.get(system)
     if policy_set is None:
         return [], []
-    if (known := known_names(policy_set, system)) is not None:
-        return _some(name for _, name in known.subjects), _some(name for _, name in known.resources)
+    if (names := known_names(policy_set, system)) is not None:
+        return _some(name for _, name in names.subjects), _some(name for _, name in names.resources)
     own = all_systems()[system]
     principals = itertools.chain(policy_set.memberships, policy_set.grants)
     resources = (name for kind in own.kinds for name in policy_set.facts.names(kind))

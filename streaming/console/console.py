@@ -17,20 +17,25 @@ from starlette.routing import Route
 from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
-from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
-from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of
+from streaming.console.access_pages import AccessPages
+from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
+from streaming.console.background import Background
 from streaming.console.change_pages import ChangePages
 from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
+from streaming.console.draft_pages import DraftPages
+from streaming.console.guard import Tokens
+from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
-from streaming.console.reading import from_kafka
-from streaming.console.records import Records, request_of
+from streaming.console.reading import from_kafka, worked_out
+from streaming.console.records import Explained, NoSuchDecision, Records, request_of
+from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
-from streaming.decision_log.search import Query
+from streaming.decision_log.search import Found, Query
 from streaming.history.span import LENGTH, SpanError, span_of
 from streaming.serve.authzen import Read
 from streaming.settings import Settings
@@ -42,6 +47,7 @@ LINKS = (
     ("/changes", "Changes"),
     ("/ask", "Ask"),
     ("/access", "Access"),
+    ("/draft", "Draft"),
     ("/playground", "Playground"),
 )
 ROWS = 50
@@ -61,23 +67,31 @@ class Topics(msgspec.Struct, frozen=True):
 
 
 class Console:
-    """The routes."""
+    """The routes. `sandbox`: compares drafts with the policies in force."""
 
-    def __init__(self, pages: Pages, settings: Settings, topics: Topics) -> None:
+    def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
         self._pages, self._records, self._read = pages, topics.records, topics.read
-        self._topics = settings.topics.policy_topics()
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        self._explained, self._changes = Background[Explained]("decisions"), changes
+        drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
+        access = AccessPages(settings, topics.records, self._policies, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
             Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
-            Route("/access", self._access),
+            *access.routes,
+            *drafts.routes,
             *changes.routes,
             *alerts.routes,
         ]
+
+    def close(self) -> None:
+        """Work nothing more out."""
+        self._explained.close()
+        self._changes.close()
 
     def _policies(self) -> Snapshot:
         read = self._read()
@@ -91,36 +105,38 @@ class Console:
         return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
 
     def _decisions(self, request: Request) -> Response:
-        fields, problem, shown = fields_of(request, FILTERS), "", None
+        fields = fields_of(request, FILTERS)
+        shown = self._newest(fields, viewer_of(request))
+        listing = shown.values(fields, lambda decided: _row(decided.decision))
+        return self._respond(request, "decisions.html.j2", "/decisions", **listing)
+
+    def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:
-            wanted = _wanted(fields, viewer_of(request))
-            shown = from_kafka(lambda: self._records.newest(wanted))
+            wanted = _wanted(fields, viewer)
         except SpanError as error:
-            problem = str(error).replace("--from", "since").replace("--to", "until")
-        rows = [] if shown is None else [_row(found.decision) for found in shown.found]
-        older = "" if shown is None or shown.read_from is None else to_text(shown.read_from)
-        return self._respond(
-            request,
-            "decisions.html.j2",
-            "/decisions",
-            fields=fields,
-            rows=rows,
-            older=older,
-            older_address=address("/decisions", {**fields, "until": older}),
-            problem=problem,
-            is_filtered=any(fields.values()),
-            outcomes=OUTCOMES,
-        )
+            return Listing([], problem=str(error).replace("--from", "since").replace("--to", "until"))
+        newest = from_kafka(lambda: self._records.newest(wanted))
+        older = "" if newest.read_from is None else to_text(newest.read_from)
+        return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
+
+        def explain() -> Explained:
+            return self._records.explained(id_, policies, viewer)
+
         try:
-            explained = from_kafka(lambda: self._records.explained(id_, policies, viewer))
+            explained = worked_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
+        except NoSuchDecision:
+            raise HTTPException(
+                404, "there is no such decision: it was deleted by retention, or the id is wrong"
+            ) from None
         if explained is None:
-            raise HTTPException(404, "there is no such decision: it was deleted by retention, or the id is wrong")
+            return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
         decision = explained.found.decision
+        asked = _asked_again(decision)
         return self._respond(
             request,
             "decision.html.j2",
@@ -128,10 +144,11 @@ class Console:
             explained=explained,
             decision=decision,
             row=_row(decision),
-            ask=address("/ask", _asked_again(decision)),
+            ask=address("/ask", asked),
             now=to_text(explained.now),
             alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
             changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
+            others=address("/access", {name: asked[name] for name in ("system", "resource")}),
         )
 
     def _ask(self, request: Request) -> Response:
@@ -154,6 +171,7 @@ class Console:
             who=who,
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
             past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
@@ -166,36 +184,6 @@ class Console:
         if read is None or not viewer_of(request).may_see(system):
             return [], []
         return completed_names(read.snapshot, system)
-
-    def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
-        used = from_kafka(lambda: uses(self._records, viewer, system=system))
-        log, topic = from_kafka(self._records.documents), self._topics[system]
-        return statements_in(self._policies(), system, used, log, topic), used
-
-    def _access(self, request: Request) -> Response:
-        fields, problem, viewer = fields_of(request, ("system", "subject", "groups")), "", viewer_of(request)
-        seen = [name for name, _ in self._systems if viewer.may_see(name) and fields["system"] in ("", name)]
-        groups: list[dict[str, Any]] = []
-        used, listed = Uses({}), None
-        if fields["subject"]:
-            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
-            try:
-                groups = [found for name in seen if (found := access_in(self._policies(), name, fields, used))]
-            except MalformedRequest as error:
-                problem = str(error)
-        elif fields["system"] and seen:
-            listed, used = self._statements(viewer, seen[0])
-        return self._respond(
-            request,
-            "access.html.j2",
-            "/access",
-            fields=fields,
-            found=groups,
-            problem=problem,
-            most=MOST_PERMISSIONS,
-            listed=listed,
-            since=used.since,
-        )
 
 
 def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
@@ -234,10 +222,10 @@ def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
 
 def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     """The request of a form, now. Raises CaseFileError."""
-    given = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
+    texts = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
     if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    asked = full_request(short_form_of(DraftRequest(*given)), fields["system"])
+    asked = full_request(short_form_of(DraftRequest(*texts)), fields["system"])
     if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
         raise CaseFileError("more: names another language than the form; choose it there")
     return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}

@@ -40,7 +40,7 @@ class DocumentDiff(msgspec.Struct, frozen=True):
 
 def text_at(log: DocumentLog, topic: str, key: bytes, offset: int) -> str | None:
     """The newest version up to an offset as YAML; None where there is none, or it cannot be read."""
-    records = [one for one in log.records(topic) if one.offset <= offset and one.key == key]
+    records = [record for record in log.records(topic) if record.offset <= offset and record.key == key]
     return _yaml(records[-1]) if records else None
 
 
@@ -62,8 +62,12 @@ def statement_in(reason: Reason, text: str) -> Statement:
 def _line_of(reason: Reason, text: str) -> int | None:
     if reason.statement is None:
         return None
-    located = read_document_text(text, FILE)
-    return Positions({FILE: text}).find(located[0], "", reason.statement).line if located else None
+    system = (reason.document or "").partition("/")[0]
+    for located in read_document_text(text, FILE)[:1]:
+        value = located.value if isinstance(located.value, dict) else {}
+        with_system = located._replace(value={"system": system, **value})
+        return Positions({FILE: text}).find(with_system, "", reason.statement).line
+    return None
 
 
 def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[DocumentDiff]:
@@ -80,13 +84,13 @@ def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[Docum
 
 
 def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int) -> DocumentDiff:
-    new = next((one for one in versions if one.offset == document.offset), None)
+    new = next((record for record in versions if record.offset == document.offset), None)
     if new is None:
         return DocumentDiff(document, why="compaction has taken its record")
     if new.value and _yaml(new) is None:
         return DocumentDiff(document, why="its record cannot be read")
-    same = [one for one in versions if one.key == new.key and one.offset <= before]
-    texts = [(_yaml(one) or "").splitlines() for one in (*same[-1:], new)]
+    same = [record for record in versions if record.key == new.key and record.offset <= before]
+    texts = [(_yaml(record) or "").splitlines() for record in (*same[-1:], new)]
     old, now = texts if same else ([], texts[0])
     if max(len(old), len(now)) > MOST_LINES:
         return DocumentDiff(document, why=f"longer than {MOST_LINES} lines: compare it with `lockkeeper policy show`")

@@ -4,6 +4,7 @@ It imports `policy` alone. What it evaluates comes from anybody, so it may die o
 """
 
 import contextlib
+import functools
 import resource
 import sys
 from collections.abc import Callable
@@ -65,24 +66,29 @@ def answer(line: bytes, compiled: _Compiled) -> Result:
     try:
         return {"result": JOBS[job.does](job, compiled)}
     except Unreadable as error:
-        last = job.draft.documents.rstrip().count("\n") + 1  # a text that is not whole is wrong beyond its end
-        at = None if error.line is None else min(error.line, last)
-        return {"problem": msgspec.to_builtins(Problem("error", error.message, at))}
+        return {"problem": unreadable(job.draft.documents, error)}
     except (CaseFileError, MalformedRequest) as error:
         return {"problem": msgspec.to_builtins(Problem("error", str(error)))}
 
 
-def main() -> None:
-    """Answer until standard input ends, within a bound of memory."""
+def unreadable(documents: str, error: Unreadable) -> Result:
+    """What is wrong with a text that is no YAML: one that is not whole is wrong beyond its end."""
+    last = documents.rstrip().count("\n") + 1
+    line = None if error.line is None else min(error.line, last)
+    problem: Result = msgspec.to_builtins(Problem("error", error.message, line))
+    return problem
+
+
+def run(answer: Callable[[bytes], Result]) -> None:
+    """Answer each line of standard input until it ends, within a bound of memory."""
     with contextlib.suppress(ValueError, OSError):  # macOS has no bound of the address space
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    compiled = _Compiled()
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(msgspec.json.encode(answer(line, compiled)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(answer(line)) + b"\n")
         sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
-    main()
+    run(functools.partial(answer, compiled=_Compiled()))

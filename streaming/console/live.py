@@ -10,7 +10,9 @@ from starlette.types import ASGIApp
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
 from streaming.console.console import LINKS, Console, Topics
+from streaming.console.draft_pages import COMPARISON_PROGRAM, COMPARISON_SECONDS
 from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
+from streaming.console.health import health_routes
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
@@ -38,16 +40,22 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     pages = Pages(static, LINKS, tokens.of)
     way, hosts = way_of(settings, tokens, pages), LOCAL | {urlsplit(settings.console.url).hostname or "localhost"}
     sandbox = Sandbox()
+    comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     follower = Follower(settings, stop, lambda _read: None, stop.set)
     admin = admin_client(settings)
     pulse = Pulse(settings, admin, stop)
     follower.start()
+    shown: Console | None = None
     try:
         pulse.start()
         changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
-        shown = Console(pages, settings, Topics(Records(settings, admin), changes, alerts, lambda: follower.read))
+        records = Records(settings, admin)
+        threading.Thread(target=records.prepare, name="documents", daemon=True).start()
+        topics = Topics(records, changes, alerts, lambda: follower.read)
+        shown = Console(pages, settings, topics, tokens, comparisons)
         overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
+        routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.
         rates = Rates(VIEWERS * RATE, VIEWERS * BURST) if settings.console.signs_in else Rates()
         yield Guard(SignedIn(application(routes, pages, static), way, pages), hosts, rates)
@@ -55,6 +63,9 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         stop.set()
         pulse.close()
         follower.close()
+        if shown is not None:
+            shown.close()
         sandbox.close()
+        comparisons.close()
     if follower.failure is not None:
         raise follower.failure

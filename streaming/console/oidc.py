@@ -95,7 +95,7 @@ class Issuer:
         ):
             raise SignInFailed("the token was issued to another client")
         groups = claims.get(self._settings.groups_claim)
-        named = [one for one in groups if isinstance(one, str)] if isinstance(groups, list) else []
+        named = [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
         until = self._clock() + self._session_seconds
         subject = str(claims[self._settings.claim])
         return Session(secrets.token_urlsafe(16), subject, tuple(named[:MOST_GROUPS]), until)

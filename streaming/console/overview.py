@@ -4,6 +4,7 @@ A stream ends after a minute, and browsers ask for the next: whether its viewer 
 """
 
 import asyncio
+import collections
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -82,9 +83,9 @@ class Overview:
     def _part(self, viewer: Viewer) -> str:
         """What is live, rendered once for all viewers of the same systems."""
         number = self._pulse.look.number
-        known = self._rendered.get(viewer.systems)
-        if known is not None and known[0] == number:
-            return known[1]
+        rendered = self._rendered.get(viewer.systems)
+        if rendered is not None and rendered[0] == number:
+            return rendered[1]
         text = self._pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer))
         if len(self._rendered) > MOST_STREAMS:
             self._rendered.clear()
@@ -94,9 +95,9 @@ class Overview:
     def _values(self, viewer: Viewer) -> dict[str, Any]:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
         episodes = seen_by(viewer, self._episodes())
-        recent = [one for one in episodes if one.at > now - DAY_MS]
+        recent = [episode for episode in episodes if episode.at > now - DAY_MS]
         until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
-        by_severity = [(one, sum(1 for e in recent if e.alert.severity == one)) for one in SEVERITIES]
+        by_severity = collections.Counter(episode.alert.severity for episode in recent)
         return {
             "look": look,
             "rows": [_row(system, look) for system in self._settings.systems if viewer.may_see(system)],
@@ -104,10 +105,10 @@ class Overview:
             "minutes": KEPT_SECONDS // 60,
             "policies": self._policies(viewer, look),
             "version": self._version(),
-            "instances": [_instance(one) for one in look.instances],
-            "open": sum(1 for one in recent if one.at > until),
-            "severities": [(severity, count) for severity, count in by_severity if count],
-            "newest": [row_of(one) for one in recent[:NEWEST]],
+            "instances": [_instance(instance) for instance in look.instances],
+            "open": sum(1 for episode in recent if episode.at > until),
+            "severities": [(severity, by_severity[severity]) for severity in SEVERITIES if by_severity[severity]],
+            "newest": [row_of(episode) for episode in recent[:NEWEST]],
             "now": to_text(now),
         }
 
@@ -123,7 +124,7 @@ class Overview:
 
     def _policies(self, viewer: Viewer, look: Look) -> list[dict[str, Any]]:
         read, newest = self._read(), {} if look.status is None else look.status.policies
-        refused = [] if read is None else [one.key.partition("/")[0] for one in read.snapshot.rejected]
+        refused = [] if read is None else [rejected.key.partition("/")[0] for rejected in read.snapshot.rejected]
         return [
             {
                 "title": TITLES.get(system, system),
@@ -193,8 +194,8 @@ def _bins(beats: Sequence[Beat], now: float) -> list[list[Beat]]:
 def _stacked(series: Sequence[Sequence[float]]) -> list[list[float]]:
     """Each series on those before it."""
     stacks: list[list[float]] = []
-    for one in series:
-        stacks.append([value + (stacks[-1][at] if stacks else 0.0) for at, value in enumerate(one)])
+    for values in series:
+        stacks.append([value + (stacks[-1][at] if stacks else 0.0) for at, value in enumerate(values)])
     return stacks
 
 
@@ -207,5 +208,5 @@ def _area(below: Sequence[float], above: Sequence[float], most: float) -> str:
     return f"M{' L'.join([*points(above), *reversed(points(below))])}Z"
 
 
-def _instance(one: Any) -> dict[str, str]:
-    return {"name": one.name, "version": one.version, "at": to_text(int(one.at * 1000))}
+def _instance(instance: Any) -> dict[str, str]:
+    return {"name": instance.name, "version": instance.version, "at": to_text(int(instance.at * 1000))}

@@ -111,8 +111,8 @@ class Playground:
             return JSONResponse({"problem": refused.problem})
         except DraftFailed as failed:
             return JSONResponse({"problem": {"level": "error", "message": str(failed), "line": None}}, 503)
-        found: Response = respond(result)
-        return found
+        response: Response = respond(result)
+        return response
 
 
 def _check(draft: Draft) -> None:
@@ -121,7 +121,7 @@ def _check(draft: Draft) -> None:
         raise HTTPException(413, f"more than {MOST_REQUESTS} requests")
     if len(draft.documents) > MOST_DOCUMENTS:
         raise HTTPException(413, f"documents of more than {MOST_DOCUMENTS >> 10} KiB")
-    texts = [text for one in draft.requests for text in msgspec.structs.astuple(one)]
+    texts = [text for asked in draft.requests for text in msgspec.structs.astuple(asked)]
     if any(len(text) > MOST_FIELD for text in (draft.system, draft.at, *texts)):
         raise HTTPException(413, f"a field of more than {MOST_FIELD} characters")
 

@@ -116,8 +116,8 @@ class Pulse:
             self._beats.append(self._beat(now, ends))
         self._read, self._looked_at = dict(ends), now
         number = self.look.number + 1
-        known = sorted(self._instances.values(), key=lambda one: one.name)
-        recent = tuple(one for one in known if one.at > now - INSTANCE_SECONDS)
+        instances = sorted(self._instances.values(), key=lambda instance: instance.name)
+        recent = tuple(instance for instance in instances if instance.at > now - INSTANCE_SECONDS)
         self.look = Look(tuple(self._beats), tuple(self._latencies), recent, self._status, False, number)
 
     def _partitions(self) -> list[Partition]:
@@ -127,7 +127,7 @@ class Pulse:
         """What came since the look before; of a partition that is new or was re-created, nothing."""
         before = {partition: min(self._read.get(partition, end), end) for partition, end in ends.items()}
         starts = {partition: max(before[partition], end - SAMPLE) for partition, end in ends.items()}
-        whole, read = (sum(ends[one] - side[one] for one in ends) for side in (before, starts))
+        whole, read = (sum(ends[partition] - side[partition] for partition in ends) for side in (before, starts))
         scale = whole / read if read else 0.0
         counts = collections.Counter[tuple[str, str]]()
         for record in map(record_of, records_between(self._settings, starts, ends)):

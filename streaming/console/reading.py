@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from starlette.exceptions import HTTPException
 
+from streaming.console.background import BackgroundBusy
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
 from streaming.settings import Settings
@@ -55,6 +56,14 @@ class Locked:
 
     def __exit__(self, *_failure: object) -> None:
         self._lock.release()
+
+
+def worked_out(get: Callable[[], Found | None]) -> Found | None:
+    """What `Background` has; None while it is worked out. Raises HTTPException as `from_kafka`, and if it is full."""
+    try:
+        return from_kafka(get)
+    except BackgroundBusy:
+        raise HTTPException(503, "other pages are being worked out; load this page again in a moment") from None
 
 
 def from_kafka(read: Callable[[], Found]) -> Found:

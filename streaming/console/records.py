@@ -1,23 +1,29 @@
 """What the console reads from Kafka: decisions, and the documents that were in force when one was made."""
 
+import contextlib
+import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from policy import MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
 from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, statement_in, text_at
+from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
+from streaming.errors import JobStopped
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
+from streaming.snapshots.documents import DocumentRecord
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -38,6 +44,10 @@ class Explained(msgspec.Struct, frozen=True):
     now: int = 0
 
 
+class NoSuchDecision(Exception):
+    """There is no decision of this id that the viewer may see."""
+
+
 class Records:
     """The decisions of a cluster. For several threads: one reads documents at a time.
 
@@ -50,28 +60,58 @@ class Records:
         self._log: DocumentLog | None = None
         self._read: dict[tuple[str, int], int] = {}
 
-    def newest(self, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
-        """The newest decisions that fit. `seconds`: after which no more is read."""
+    def prepare(self) -> None:
+        """Read and compile the documents: the first page that needs them would wait for it."""
+        with contextlib.suppress(KafkaException, TimeoutError, NoLongerKnown, JobStopped):  # that page says so
+            self.documents().newest()
+            gc.freeze()  # documents and snapshots hold no cycles: the collector need not go through them again
+
+    def newest(self, wanted: Wanted, seconds: float = 0.8) -> NewestDecisions:
+        """The newest decisions that fit. `seconds`: for which it is read, about."""
         return newest(self._settings, self._admin, wanted, seconds)
 
-    def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained | None:
-        """A decision with why; None where there is none that the viewer may see.
+    def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
+        """The newest requests of the systems that are wanted."""
+        return newest_requests(self._settings, self._admin, is_wanted)
 
-        Raises MalformedRequest where it repeats no request.
+    def live_documents(self, system: str) -> tuple[str, tuple[DocumentRecord, ...], tuple[DocumentRecord, ...]]:
+        """A key of the documents in force of a system, equal for equal ones; the policies, and the facts.
+
+        Raises NoLongerKnown.
         """
-        found = find_by_id(self._settings, self._admin, id_)
-        if found is None or not viewer.may_see(str(found.decision.get("system", ""))):
-            return None
-        stored = read_decision(msgspec.json.encode(found.decision))
+        log, facts_topic = self.documents(), self._settings.topics.facts
+        topic = self._settings.topics.policy_topics()[system]
+        ends = {topic: {"0": log.end(topic) - 1}}
+        policies = tuple(log.documents_at(ends).values())
+        newest_facts = {record.key: record for record in log.records(facts_topic)}
+        prefix = f"{system}/".encode()
+        facts = tuple(record for key, record in newest_facts.items() if record.value and key.startswith(prefix))
+        return f"{system} {log.newest_records(ends)} {log.end(facts_topic)}", policies, facts
+
+    def text_of(self, document: str) -> str:
+        """The newest version of `SYSTEM/KIND/NAME` as YAML; "": there is none."""
+        system, _, key = document.partition("/")
+        topic = self._settings.topics.policy_topics().get(system)
+        if topic is None:
+            return ""
+        log = self.documents()
+        return text_at(log, topic, key.encode(), log.end(topic)) or ""
+
+    def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
+        """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""
+        decided = find_by_id(self._settings, self._admin, id_)
+        if decided is None or not viewer.may_see(str(decided.decision.get("system", ""))):
+            raise NoSuchDecision
+        stored = read_decision(msgspec.json.encode(decided.decision))
         log = self.documents()
         try:
-            replay = Replays(self._settings, self._admin, log).replay(found)
+            replay = Replays(self._settings, self._admin, log).replay(decided)
         except NoLongerKnown as unknown:
-            return Explained(found, stored, str(unknown))
+            return Explained(decided, stored, str(unknown))
         trust = replay.trust | {"time"}
         now = time.time_ns() // 1_000_000
         return Explained(
-            found,
+            decided,
             stored,
             "",
             replay.equal,
@@ -113,6 +153,6 @@ def request_of(decision: dict[str, Any]) -> dict[str, str]:
     """Who asked for what on what, of a decision's record; a batch by its first evaluation."""
     items = decision.get("evaluations") or ()
     requests = [part.get("context", {}).get("request") for part in (decision, *items)]
-    asked: dict[str, Any] = next((one for one in requests if one), {})
+    asked: dict[str, Any] = next((asked_for for asked_for in requests if asked_for), {})
     named = (("subject", "id"), ("action", "name"), ("resource", "id"))
     return {part: str((asked.get(part) or {}).get(field, "?")) for part, field in named}

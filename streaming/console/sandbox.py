@@ -22,6 +22,7 @@ from policy.testing import Draft
 SECONDS = 3.0  # for one draft
 WAIT_SECONDS = 2.0  # for a process that is free
 PROCESSES = 2
+DRAFT_PROGRAM = "streaming.console.draft_program"
 MOST_BYTES = 16 << 20  # of an answer
 CHUNK = 1 << 16
 
@@ -39,22 +40,38 @@ class DraftRefused(Exception):
 
 
 class Sandbox:
-    """Some processes that evaluate drafts, one each at a time. `seconds`: for one of them. For several threads."""
+    """Some processes that evaluate drafts, one each at a time. For several threads.
 
-    def __init__(self, processes: int = PROCESSES, seconds: float = SECONDS) -> None:
+    `seconds`: for one of them. `program`: the module that they run. `is_eager`: they start now.
+    """
+
+    def __init__(
+        self,
+        processes: int = PROCESSES,
+        seconds: float = SECONDS,
+        program: str = DRAFT_PROGRAM,
+        is_eager: bool = True,
+    ) -> None:
         self._seconds = seconds
         self._free: queue.Queue[_Process] = queue.Queue()
         for _ in range(processes):
-            self._free.put(_Process())
+            process = _Process(program)
+            if is_eager:
+                process.start()
+            self._free.put(process)
 
     def call(self, does: str, draft: Draft, number: int = 0) -> dict[str, Any]:
         """What `draft_program` does with a draft. Raises DraftRefused and DraftFailed."""
-        job = msgspec.json.encode({"does": does, "draft": msgspec.to_builtins(draft), "number": number})
+        return self.ask({"does": does, "draft": draft, "number": number})
+
+    def ask(self, job: Any, seconds: float | None = None) -> dict[str, Any]:
+        """The result of a job of the program. `seconds`: for this one. Raises DraftRefused and DraftFailed."""
         with self._process() as process:
-            found: dict[str, Any] = msgspec.json.decode(process.call(job, self._seconds))
-        if "problem" in found:
-            raise DraftRefused(found["problem"])
-        result: dict[str, Any] = found["result"]
+            line = process.call(msgspec.json.encode(job), self._seconds if seconds is None else seconds)
+        answer: dict[str, Any] = msgspec.json.decode(line)
+        if "problem" in answer:
+            raise DraftRefused(answer["problem"])
+        result: dict[str, Any] = answer["result"]
         return result
 
     @contextlib.contextmanager
@@ -62,7 +79,7 @@ class Sandbox:
         try:
             process = self._free.get(timeout=WAIT_SECONDS)
         except queue.Empty:
-            raise DraftFailed("the playground is busy; try again in a moment") from None
+            raise DraftFailed("busy with the drafts of others; try again in a moment") from None
         try:
             yield process
         finally:
@@ -78,13 +95,13 @@ class Sandbox:
 class _Process:
     """A process that is started when it is first needed, and again after it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str) -> None:
+        self._program = program
         self._running: subprocess.Popen[bytes] | None = None
-        self.start()
 
     def start(self) -> None:
         """In a group of its own, so that what it starts itself ends with it."""
-        command = [sys.executable, "-m", "streaming.console.draft_program"]
+        command = [sys.executable, "-m", self._program]
         pipe, none = subprocess.PIPE, subprocess.DEVNULL
         self._running = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=none, start_new_session=True, env=_environment()

@@ -57,9 +57,9 @@ class Cookie(Generic[Kind]):
         text, dot, signature = request.cookies.get(self.name, "").partition(".")
         if not dot or not hmac.compare_digest(signature.encode("utf-8", "replace"), self._sign(text).encode()):
             return None
-        found = msgspec.json.decode(base64.urlsafe_b64decode(text), type=self._type)
-        is_over = found.until <= self._clock() or self._id(found) in self._ended
-        return None if is_over else found
+        value = msgspec.json.decode(base64.urlsafe_b64decode(text), type=self._type)
+        is_over = value.until <= self._clock() or self._id(value) in self._ended
+        return None if is_over else value
 
     def write(self, response: Response, value: Kind) -> None:
         """Have the browser keep it. Raises ValueError for what is too long to be kept."""
@@ -74,7 +74,7 @@ class Cookie(Generic[Kind]):
         self._set(response, "", 0)
         if value is not None:
             now = self._clock()
-            self._ended = {one: until for one, until in self._ended.items() if until > now}
+            self._ended = {id_: until for id_, until in self._ended.items() if until > now}
             if len(self._ended) >= ENDED:  # each needs a sign-in of its own
                 self._key = secrets.token_bytes(32)
                 self._ended.clear()

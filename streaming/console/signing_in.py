@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streaming.authentication_settings import ProxySettings
 from streaming.console.guard import Tokens, form_of
+from streaming.console.health import LIVE, READY
 from streaming.console.oidc import Issuer, IssuerUnavailable, SignInFailed
 from streaming.console.pages import Pages
 from streaming.console.sessions import Cookie, Session, SignIn
@@ -70,10 +71,10 @@ class ByProxy:
             raise Unseen("only the proxy of console.proxy may ask")
         subject = self._header(request, self._settings.header)
         groups = self._header(request, self._settings.groups_header) if self._settings.groups_header else ""
-        found = self._viewers.find(subject, (name.strip() for name in groups.split(",")))
-        if found is None:
+        viewer = self._viewers.find(subject, (name.strip() for name in groups.split(",")))
+        if viewer is None:
             raise Unseen(UNKNOWN if subject else "the proxy names no viewer")
-        return found
+        return viewer
 
     def _is_proxy(self, host: str) -> bool:
         try:
@@ -112,10 +113,10 @@ class ByIssuer:
         session = self._sessions.read(request)
         if session is None:
             raise Unseen("sign in to see this", may_sign_in=True)
-        found = self._viewers.find(session.subject, session.groups)
-        if found is None:
+        viewer = self._viewers.find(session.subject, session.groups)
+        if viewer is None:
             raise Unseen(UNKNOWN)
-        return Viewer(found.name, found.systems, session.id)
+        return Viewer(viewer.name, viewer.systems, session.id)
 
     async def _begin(self, request: Request) -> Response:
         try:
@@ -164,7 +165,7 @@ class SignedIn:
 
     def __init__(self, app: ASGIApp, way: Way, pages: Pages) -> None:
         self._app, self._way, self._pages = app, way, pages
-        self._open = {route.path for route in way.routes if isinstance(route, Route)}
+        self._open = {LIVE, READY, *(route.path for route in way.routes if isinstance(route, Route))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Put the viewer into the scope, whatever is there, or answer for the application."""

@@ -50,7 +50,7 @@ class Viewers:
         if self._changes.seen():
             self._reread()
         named = frozenset(groups)
-        own = [one for one in self._entries if subject in one.subjects or not named.isdisjoint(one.groups)]
+        own = [entry for entry in self._entries if subject in entry.subjects or not named.isdisjoint(entry.groups)]
         systems = frozenset(system for entry in own for system in entry.systems)
         return Viewer(subject, None if ALL in systems else systems) if own and subject else None
 

@@ -66,13 +66,15 @@ class NewestDecisions(msgspec.Struct, frozen=True):
 def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
     """The newest decisions of the query's range that fit. Raises KafkaException and TimeoutError.
 
-    ``seconds``: after which no more is read; each reading is finished.
+    ``seconds``: within which the last reading is likely to end; each reading is finished.
     """
     deadline, limit = time.monotonic() + seconds, wanted.query.limit
     reading = _Reading(settings, admin, wanted)
     while reading.ends:
+        began = time.monotonic()
         reading.read_back()
-        if len(reading.sure()) >= limit or time.monotonic() > deadline:
+        now = time.monotonic()
+        if len(reading.sure()) >= limit or now + GROWTH * (now - began) > deadline:
             break
     found = sorted(reading.sure(), key=lambda one: (one.record.at, one.record.offset), reverse=True)
     if len(found) <= limit:

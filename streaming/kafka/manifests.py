@@ -97,6 +97,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
             seeing,
         ],
         f"{job}-analyst": [*_of_an_analyst(settings, documents), seeing],
+        f"{job}-console": [*_of_an_analyst(settings, documents), *_on([topics.alerts], READ), seeing],
         f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
         access_changes_settings(settings).job_name: _of_access_changes(settings, documents),
         f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],

@@ -54,6 +54,14 @@ def test_it_evaluates_opens_and_saves(site: Site) -> None:
     assert yaml.safe_load(site.post("/playground/save", DRAFT).json()["text"])["system"] == "lenses6"
 
 
+def test_a_statement_of_cedar_has_its_line() -> None:
+    draft = _draft(dict(load_examples())["cedar"])
+    lines = draft.documents.split("\n")
+    answers = evaluate_draft(draft, DraftPolicies(draft.system, draft.documents)).answers
+    decided = [None if answer.line is None else lines[answer.line - 1].strip() for answer in answers]
+    assert decided[:3] == ['@id("owner")', '@id("legal-hold")', '@id("staff")']
+
+
 def test_what_is_no_draft_is_refused(site: Site) -> None:
     refused = site.post("/playground/evaluate", {**DRAFT, "documents": "a: ["})
     assert (refused.status_code, refused.json()["problem"]["line"]) == (200, 1)

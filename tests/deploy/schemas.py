@@ -58,7 +58,12 @@ VARIABLE = {
 }
 PROBE = record(
     "httpGet",
-    httpGet=record("path port", path={"type": "string", "pattern": "^/"}, port=PORT),
+    httpGet=record(
+        "path port",
+        path={"type": "string", "pattern": "^/"},
+        port=PORT,
+        httpHeaders=each(record("name value", name=TEXT, value=TEXT)),
+    ),
     periodSeconds=COUNT,
     failureThreshold=COUNT,
     timeoutSeconds=COUNT,
@@ -80,10 +85,11 @@ CONTAINER = record(
     ),
     volumeMounts=each(record("name mountPath", name=TEXT, mountPath=TEXT, readOnly=FLAG, subPath=TEXT)),
 )
+ITEM = record("key path", key=TEXT, path=TEXT)
 VOLUME = {
     "oneOf": [
         record("name configMap", name=TEXT, configMap=record("name", name=TEXT)),
-        record("name secret", name=TEXT, secret=record("secretName", secretName=TEXT)),
+        record("name secret", name=TEXT, secret=record("secretName", secretName=TEXT, items=each(ITEM))),
         record("name persistentVolumeClaim", name=TEXT, persistentVolumeClaim=record("claimName", claimName=TEXT)),
     ]
 }
@@ -211,14 +217,15 @@ NETWORK_POLICY = resource(
     ),
 )
 AMOUNT = {"anyOf": [COUNT, {"const": 0}, {"pattern": r"^\d+%$"}]}
-ROLLING = record("rollingUpdate", rollingUpdate=record(maxUnavailable=AMOUNT, maxSurge=AMOUNT))
 DEPLOYMENT = resource(
     "apps/v1",
     spec=record(
         "selector template",
         replicas=COUNT,
         selector=SELECTOR,
-        strategy={"anyOf": [ROLLING, record("type", type=one_of("Recreate"))]},
+        strategy=record(
+            "", type=one_of("RollingUpdate", "Recreate"), rollingUpdate=record(maxUnavailable=AMOUNT, maxSurge=AMOUNT)
+        ),
         template=record("metadata spec", metadata=LABELLED, spec=POD),
     ),
 )

@@ -18,14 +18,17 @@ import structlog
 import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from starlette.testclient import TestClient
 
 from streaming.access_changes.running import run as run_access_changes
 from streaming.application import check_permissions, run
 from streaming.cli.access_changes import check_access as check_access_changes
 from streaming.cli.app import Failure
+from streaming.cli.browser import check_access as check_console_access
 from streaming.cli.serve import check_access
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
 from streaming.commit.transaction import Output
+from streaming.console.live import console
 from streaming.enforcer.source import connection_options
 from streaming.errors import CannotStart, CannotWrite
 from streaming.kafka.manifests import (
@@ -259,6 +262,24 @@ def _access_changes(session: Session) -> str:
     return "" if stop.is_set() else "it is not ready"
 
 
+def _console(session: Session) -> str:
+    """Until the policies are read; then each page that reads Kafka is asked for."""
+    session.ran.add(parse_command(["console"]))
+    try:
+        check_console_access(session.settings)
+    except Failure as error:
+        return str(error)
+    stop = threading.Event()
+    with console(session.settings, stop) as app:
+        client = TestClient(app, base_url="http://localhost:8090", raise_server_exceptions=False)
+        wait_until(lambda: client.get("/readyz").status_code == 200, "the policies are read")
+        for page in ("/overview", "/decisions", "/alerts", "/changes", f"/draft?document={SYSTEM}/Role/r"):
+            response = client.get(page)
+            if response.status_code != 200:
+                return f"{page}: {response.text}"
+    return ""
+
+
 def _start(session: Session) -> str:
     """What a job says of its permissions before it starts anything. Without the enforcer's it does not start."""
     admin = AdminClient({**session.settings.kafka, "bootstrap.servers": session.settings.bootstrap_servers})
@@ -287,6 +308,7 @@ STEPS: dict[str, list[Step]] = {
         partial(_follow, DecisionConsumer),
     ],
     f"{JOB}-analyst": ANALYST,
+    f"{JOB}-console": [*ANALYST, _console],
     f"{JOB}-serve": [_serve],
     f"{JOB}-access-changes": [_access_changes],
     f"{JOB}-verify": [_verify],
@@ -368,7 +390,7 @@ def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
 def _shown_by(user: str, permission: Permission) -> list[Step]:
     """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
     describes = permission.type == "topic" and permission.operation.startswith("Describe")
-    always = (_verify, _serve, *ANALYST) if user != f"{JOB}-watch" else ()
+    always = (_verify, _serve, _console, *ANALYST) if user != f"{JOB}-watch" else ()
     return [step for step in STEPS[user] if (step is _check_topics) == describes or step in always]
 
 

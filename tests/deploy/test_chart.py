@@ -94,6 +94,7 @@ def test_the_chart_is_what_the_manifests_give() -> None:
     [
         ("kubernetes/base/serve.yaml", 'cpu: "1"', 'cpu: "2"', "change deploy/helm/generate.py"),
         ("kubernetes/base/serve.yaml", "periodSeconds: 2\n", "periodSeconds: 3\n", "serve.yaml; run `make chart`"),
+        ("kubernetes/base/console.yaml", "cpu: 250m", "cpu: 300m", "change deploy/helm/generate.py"),
         ("kubernetes/base/lockkeeper.yaml", "job_name: lockkeeper", "job_name: other", "`settings` of values.yaml"),
         ("kubernetes/production/sparkapplication.yaml", "maxExecutors: 3", "maxExecutors: 4", "instanceConfig"),
         ("helm/lockkeeper/values.yaml", "partitions: 6", "partitions: 7", "change deploy/helm/generate.py"),
@@ -122,6 +123,7 @@ def test_the_schema_has_the_values_and_refuses_mistakes() -> None:
     validator.validate(read_yaml(CHART / "values-production.yaml"))
     for path, wrong in (
         ("serve", {"replica": 3}),
+        ("console", {"enabled": "yes"}),
         ("topics", {"partitions": "6"}),
         ("checkpoint", {"accessMode": "RWX"}),
     ):
@@ -139,6 +141,7 @@ def test_values_reach_what_they_are_of(template: Template) -> None:
         ),
         *("--set", "job.cores=2,job.env[0].name=LOCKKEEPER_LOG_LEVEL,job.env[0].value=debug,settings.max_records=5000"),
         *("--set", "monitoring.namespace=observability,checkpoint.storageClassName=fast,serve.tlsSecret=certificate"),
+        *("--set", "console.signInSecret=signing,console.ingressNamespace=edge,console.memoryLimit=8Gi"),
     )
     clusters = {r["metadata"]["labels"]["strimzi.io/cluster"] for r in shown.values() if "strimzi" in r["apiVersion"]}
     assert clusters == {"events"}
@@ -152,23 +155,32 @@ def test_values_reach_what_they_are_of(template: Template) -> None:
     assert yaml.safe_load(settings) == {**read_yaml(KUBERNETES / "base" / "lockkeeper.yaml"), "max_records": 5000}
     assert shown["PersistentVolumeClaim", "lockkeeper-checkpoint"]["spec"]["storageClassName"] == "fast"
     assert "certificate" in json.dumps(shown["Deployment", "lockkeeper-serve"])
+    console = json.dumps(shown["Deployment", "lockkeeper-console"])
+    assert "lockkeeper-console-sign-in" not in console
+    assert console.count('"signing"') == 5
+    assert "8Gi" in console
+    assert "edge" in json.dumps(shown["NetworkPolicy", "lockkeeper-console"])
     for name in ("lockkeeper", "lockkeeper-serve", "lockkeeper-access-changes"):
         assert "observability" in json.dumps(shown["NetworkPolicy", name])
 
 
 def test_parts_can_be_left_out(template: Template) -> None:
     whole = template()
-    rest = template(
-        "--set",
-        "topics.create=false,users.create=false,serve.enabled=false,monitoring.enabled=false",
-        "--set",
-        "accessChanges.enabled=false",
+    without = (
+        "topics.create",
+        "users.create",
+        "serve.enabled",
+        "console.enabled",
+        "accessChanges.enabled",
+        "monitoring.enabled",
     )
+    rest = template("--set", ",".join(f"{name}=false" for name in without))
     kinds = {kind for kind, _ in rest}
     assert kinds == {kind for kind, _ in whole} - {
         *("KafkaTopic", "KafkaUser", "ServiceMonitor", "Deployment", "PodDisruptionBudget")
     }
-    assert not [name for _, name in rest if name in ("lockkeeper-serve", "lockkeeper-access-changes")]
+    left_out = ("lockkeeper-serve", "lockkeeper-access-changes", "lockkeeper-console")
+    assert not [name for _, name in rest if name in left_out]
 
 
 @pytest.mark.parametrize("other", ["settings.job_name=other", "settings.topics.requests[0]=asked"])

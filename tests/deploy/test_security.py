@@ -114,7 +114,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     """That they can run them is tested in test_access."""
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
-    asks = {"access-changes", "run", "request", "serve", "tail", "report", "verify", "topics check"}
+    asks = {"access-changes", "run", "request", "serve", "tail", "report", "console", "verify", "topics check"}
     asks |= {"decisions", "explain", "who-can", "what-can", "doctor", "status"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in VERBS}
 

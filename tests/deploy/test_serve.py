@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from streaming.settings import Settings, load_settings, variables
-from tests.deploy.files import instruction, parse_command
+from streaming.settings import Settings, load_settings
+from tests.deploy.deployed import check_rights, container_of, named, pod_of, settings_of
+from tests.deploy.files import parse_command
 from tests.deploy.kustomize import Resource, build, key
 from tests.deploy.test_kubernetes import BASE, PRODUCTION
 
@@ -17,27 +18,19 @@ both = pytest.mark.parametrize("folder", [BASE, PRODUCTION], ids=lambda folder: 
 
 
 def _named(folder: Path, kind: str) -> Resource:
-    return {key(resource): resource for resource in build(folder)}[kind, NAME]
+    return named(folder, kind, NAME)
 
 
 def _pod(folder: Path) -> Any:
-    return _named(folder, "Deployment")["spec"]["template"]
+    return pod_of(folder, NAME)
 
 
 def _container(folder: Path) -> Any:
-    [container] = _pod(folder)["spec"]["containers"]
-    return container
+    return container_of(folder, NAME)
 
 
 def _settings(folder: Path) -> Settings:
-    values: dict[str, str] = {}
-    for entry in _container(folder)["env"]:
-        text = entry.get("value", "a password")
-        for name, value in values.items():
-            text = text.replace(f"$({name})", value)
-        values[entry["name"]] = text
-    assert {name for name in values if name.startswith("LOCKKEEPER_")} <= variables().keys()
-    return load_settings(BASE / "lockkeeper.yaml", values)
+    return settings_of(folder, NAME, lambda _secret: "a password")
 
 
 @both
@@ -138,13 +131,4 @@ def test_an_update_or_a_drained_node_leaves_replicas_that_answer(folder: Path) -
 
 @both
 def test_it_runs_as_the_images_user_without_rights_that_it_does_not_need(folder: Path) -> None:
-    user, group = map(int, instruction("USER").split(":"))
-    pod, container = _pod(folder)["spec"], _container(folder)
-    security = pod["securityContext"]
-    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (user, group, group)
-    assert security["runAsNonRoot"] is True
-    assert pod["automountServiceAccountToken"] is False
-    own = container["securityContext"]
-    assert own["allowPrivilegeEscalation"] is False
-    assert own["readOnlyRootFilesystem"] is True
-    assert own["capabilities"] == {"drop": ["ALL"]}
+    check_rights(folder, NAME)

@@ -49,6 +49,56 @@ def test_the_place_of_a_finding(tmp_path: Path, message: str, statement: int | N
     assert str(Positions().find(role, message, statement)) == f"{file}:{place}"
 
 
+CEDAR = """\
+system: cedar
+kind: PolicySet
+name: documents
+spec:
+  policies: |
+
+    // A comment is no policy.
+    @id("owner")
+    permit (principal, action, resource)
+    when { resource.owner == principal };
+    permit (principal == ?principal, action, resource);
+  links:
+    - {templateId: "documents#1", newId: a, values: {"?principal": {type: User, id: dana}}}
+    - {templateId: "documents#1", newId: b, values: {"?principal": {type: User, id: erik}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "statement", "line"),
+    [
+        ("", 0, 8),
+        ("", 1, 11),
+        ("", 2, 13),
+        ("", 3, 14),
+        ("", 4, 1),
+        ("policies[1]: line 6: unexpected", None, 11),
+        ("policies: required", None, 5),
+        ("links[1].newId: is taken", None, 14),
+    ],
+)
+def test_statements_of_one_text_have_their_lines_in_it(
+    tmp_path: Path, message: str, statement: int | None, line: int
+) -> None:
+    file = tmp_path / "cedar.yaml"
+    file.write_text(CEDAR)
+    [located] = read_documents(file)
+    assert Positions().find(located, message, statement).line == line
+
+
+def test_a_text_whose_lines_are_not_those_of_the_file_has_the_line_of_its_field(tmp_path: Path) -> None:
+    file = tmp_path / "cedar.yaml"
+    for text in ('"permit (principal,\\n action, resource);"', ">\n    permit (principal, action,\n    resource);"):
+        file.write_text(f"system: cedar\nkind: PolicySet\nname: documents\nspec:\n  policies: {text}\n")
+        assert Positions().find(read_documents(file)[0], "", 0).line == 5
+        assert Positions().find(read_documents(file)[0], "", 1).line == 1
+    file.write_text("system: cedar\nkind: PolicySet\nname: documents\nspec:\n  policies: |\n    permit (\n")
+    assert Positions().find(read_documents(file)[0], "", 0).line == 1
+
+
 @pytest.mark.parametrize("message", ["nothing of a field", "missing: nowhere there", "a b: no path"])
 def test_without_a_field_it_is_the_place_of_the_document(tmp_path: Path, message: str) -> None:
     file = tmp_path / "two.yaml"

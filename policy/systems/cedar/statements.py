@@ -11,7 +11,7 @@ from policy.systems.cedar.policies import POLICY, Policy
 from policy.systems.cedar.request import cedar_request
 from policy.systems.cedar.schema import SCHEMA, newest_schema
 from policy.systems.cedar.settings import current_settings, settings_of_all_times
-from policy.systems.cedar.text import one_line
+from policy.systems.cedar.text import Unsplittable, one_line, split
 from policy.systems.cedar.uid import Uid, implicit_fault, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, NearStatement, Privilege, Statement, statement_facts
 
@@ -22,6 +22,14 @@ class CedarEngine(Engine):
     """See `policy.systems.kit.engine.Engine`."""
 
     statement_kinds = (POLICY,)
+    statement_text = "policies"
+
+    def lines_of_statements(self, text: str) -> tuple[int, ...]:
+        """The lines in which policies and templates begin, their annotations included."""
+        try:
+            return tuple(piece.line for piece in split(text))
+        except Unsplittable:
+            return ()
 
     def statement(self, fact: Fact) -> Statement:
         """A policy by what Cedar parsed; a permit for every principal, action and resource is a privilege (CE-Q1)."""

@@ -76,6 +76,13 @@ class Engine:
     statement_kinds: tuple[str, ...] = ()
     """The kinds of facts that are statements, each with its ``statement_id``: for coverage, usage and differences."""
 
+    statement_text: str = ""
+    """The field of a document's spec that is one text of statements; "": none is, they are a list."""
+
+    def lines_of_statements(self, text: str) -> tuple[int, ...]:
+        """The line of the text, from 1, in which each of its statements begins; none where it cannot be cut."""
+        return ()
+
     def statement(self, fact: Fact) -> Statement:
         """What a fact of ``statement_kinds`` says; its window need not be given."""
         return Statement("allow", f"{fact.kind} {fact.name}")

@@ -27,3 +27,4 @@ function follow(live, pause) {
 showTimes(document);
 const live = document.getElementById("live");
 if (live) follow(live, document.getElementById("pause"));
+if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 1500);

@@ -1,0 +1,64 @@
+"""The page of access: what a subject may do, who may do what with a resource, and the statements of a system."""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from policy import MalformedRequest, Snapshot
+from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
+from streaming.console.addresses import fields_of
+from streaming.console.reading import from_kafka
+from streaming.console.records import Records
+from streaming.console.resources import ResourceAnswer, resource_answers
+from streaming.console.viewer import Viewer, viewer_of
+from streaming.settings import Settings
+
+FIELDS = ("system", "subject", "groups", "resource", "more")
+
+
+class AccessPages:
+    """The route. `respond`: renders a template for the page of an address; `policies`: those in force."""
+
+    def __init__(
+        self, settings: Settings, records: Records, policies: Callable[[], Snapshot], respond: Callable[..., Response]
+    ) -> None:
+        self._topics, self._systems = settings.topics.policy_topics(), settings.systems
+        self._records, self._policies, self._respond = records, policies, respond
+        self.routes = [Route("/access", self._access)]
+
+    def _access(self, request: Request) -> Response:
+        fields, problem, viewer = fields_of(request, FIELDS), "", viewer_of(request)
+        seen = [name for name in self._systems if viewer.may_see(name) and fields["system"] in ("", name)]
+        permissions, answers = list[dict[str, Any]](), list[ResourceAnswer]()
+        used, statements = Uses({}), None
+        if fields["resource"]:
+            answers = resource_answers(self._policies(), seen, fields)
+        elif fields["subject"]:
+            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
+            try:
+                of_systems = (access_in(self._policies(), name, fields, used) for name in seen)
+                permissions = [in_system for in_system in of_systems if in_system]
+            except MalformedRequest as error:
+                problem = str(error)
+        elif fields["system"] and seen:
+            statements, used = self._statements(viewer, seen[0])
+        return self._respond(
+            request,
+            "access.html.j2",
+            "/access",
+            fields=fields,
+            permissions=permissions,
+            answers=answers,
+            problem=problem,
+            most=MOST_PERMISSIONS,
+            statements=statements,
+            since=used.since,
+        )
+
+    def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
+        used = from_kafka(lambda: uses(self._records, viewer, system=system))
+        log, topic = from_kafka(self._records.documents), self._topics[system]
+        return statements_in(self._policies(), system, used, log, topic), used

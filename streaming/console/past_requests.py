@@ -1,0 +1,62 @@
+"""The newest requests, each with the id of its decision, to be decided again by other policies."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy import decode_json, to_text
+from streaming.console.addresses import decision_address
+from streaming.history.records import record_of
+from streaming.kafka.clients import topic_ids
+from streaming.kafka.committed import committed_records
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.settings import Settings
+
+MOST = 500  # of each partition that are read, and of all that are returned
+
+
+class PastRequest(msgspec.Struct, frozen=True):
+    """A request as the job decided it: its time is that of its record (ms). `trust`: of its topic, with the time."""
+
+    decision: str
+    at: int
+    trust: frozenset[str]
+    asked: dict[str, Any]
+
+    def row(self) -> dict[str, str]:
+        """As it is listed."""
+        return {
+            "address": decision_address(self.decision),
+            "time": to_text(self.at),
+            "subject": self._named("subject", "id"),
+            "action": self._named("action", "name"),
+            "resource": self._named("resource", "id"),
+        }
+
+    def _named(self, part: str, field: str) -> str:
+        """Of a batch by its first evaluation, where the request has no such part itself."""
+        items = self.asked.get("evaluations")
+        parts = (self.asked, *(items[:1] if isinstance(items, list) else ()))
+        values = (evaluation.get(part) for evaluation in parts if isinstance(evaluation, dict))
+        return next((str(value.get(field, "")) for value in values if isinstance(value, dict)), "")
+
+
+def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
+    """The newest requests of the systems that are wanted, newest first. Raises KafkaException and TimeoutError."""
+    there = admin.list_topics(timeout=10).topics
+    names = [topic for topic in settings.topics.requests if topic in there]
+    ids, deserializer = topic_ids(admin, names), Deserializer(settings.schema_registry)
+    requests = list[PastRequest]()
+    for record in map(record_of, committed_records(settings, names, MOST)):
+        with contextlib.suppress(Undecodable, ValueError, RecursionError):
+            asked = msgspec.convert(decode_json(deserializer.json("request", record.value)), dict[str, Any])
+            if is_wanted(str(asked.get("system", ""))):
+                asked.pop("deadline", None)
+                decision = f"{ids[record.topic]}-{record.partition}-{record.offset}"
+                trust = settings.trust_of(record.topic) | {"time"}
+                requests.append(PastRequest(decision, record.at, trust, {**asked, "time": record.at}))
+    return sorted(requests, key=lambda request: request.at, reverse=True)[:MOST]

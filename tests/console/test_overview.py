@@ -1,0 +1,37 @@
+"""The overview counts what is decided, by a sample where much is."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from streaming.console import pulse
+from streaming.console.live import console
+from tests.brokers import TestBroker
+from tests.console.decided import (
+    client_of,
+)
+from tests.stream.world import SYSTEM, World
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+
+
+def test_the_overview_counts_what_is_decided_by_a_bounded_sample(broker: TestBroker, tmp_path: Path) -> None:
+    """Over topics of its own: of many decisions, the newest of each second are read, and the rest is estimated."""
+    world = World(broker, f"overview-{time.time_ns()}", (tmp_path / "checkpoint").as_uri())
+    context = {"outcome": "allow", "policy_version": "sha256:1", "reasons": []}
+    decision = {"id": "d", "request_id": "r", "system": SYSTEM, "time": "2026-11-21T10:00:00Z", "context": context}
+    with console(world.settings, threading.Event()) as app:
+        client = client_of(app)
+        wait_until(lambda: client.get("/readyz").status_code == 200, "the policies are read")
+        wait_until(lambda: "Not known yet" not in client.get("/overview").text, "the cluster was looked at")
+        for _ in range(5 * pulse.SAMPLE):
+            world.producer.produce(world.names.decisions, json.dumps(decision).encode(), partition=0)
+        assert world.producer.flush(30) == 0
+        wait_until(lambda: "Counted by a sample" in client.get("/overview").text, "the decisions are counted")
+        page = client.get("/overview").text
+    assert world.settings.job_name in page.split('id="instances"')[1]
+    assert 'class="chart"' in page
