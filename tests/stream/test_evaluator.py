@@ -281,10 +281,16 @@ def test_what_is_refused_leaves_no_cycle_that_holds_it() -> None:
     for packed in (refused, (value,), (json.dumps(_some_request(evaluations=[{}] * 3)).encode(),)):
         records = Records(records_batch([(b"k", one, None) for one in packed]))
         partition_evaluator.decide_all(records)
-        gc.collect()
-        gc.disable()
-        try:
-            partition_evaluator.decide_all(records)
-            assert gc.collect() == 0
-        finally:
-            gc.enable()
+        # Threads of other tests may leave some meanwhile; what records leave, they leave each time.
+        assert min(_cycles_of(partition_evaluator, records) for _ in range(3)) == 0
+
+
+def _cycles_of(partition_evaluator: PartitionEvaluator, records: Records) -> int:
+    """How many objects are in cycles after the records are decided."""
+    gc.collect()
+    gc.disable()
+    try:
+        partition_evaluator.decide_all(records)
+        return gc.collect()
+    finally:
+        gc.enable()
