@@ -99,7 +99,7 @@ def test_a_viewer_sees_its_systems_alone_on_every_page(others: ASGIApp, client: 
     assert ("StreamSets" in of_resource, "Role/" in of_resource) == (True, False)
     assert "user:dana" not in re.sub(r"(?s)<form class=.tools.*?</form>", "", of_resource)
     fields = {"token": draft_token(carl), "system": SYSTEM, "documents": DRAFT}
-    same = {"origin": "https://console.example.com"}
+    same = {"origin": ORIGIN}
     assert "choose a language" in carl.post("/draft", data=fields, headers=same).text
     assert "would be answered otherwise" in olga.post("/draft", data=fields, headers=same).text
 
