@@ -58,6 +58,10 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.python.daemon.module": "streaming.runtime.daemon",
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
+        # A new consumer takes 15 ms of two cores, and by default 64 are kept: a job with 200 partitions would open
+        # each with every batch. Those beyond what is in use are closed after five minutes. Each has some sockets, of
+        # which a process may have 20,000 files here.
+        "spark.kafka.consumer.cache.capacity": "1000",
         # What a task leaves of its last poll would be kept for five minutes, and each range may leave some.
         "spark.kafka.consumer.fetchedData.cache.timeout": "2s",
         "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
