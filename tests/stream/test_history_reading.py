@@ -12,7 +12,7 @@ from streaming.kafka.reader import TopicLog
 from streaming.settings import Settings
 from streaming.snapshots import policies
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import DocumentRecord, History
+from streaming.snapshots.documents import History
 from streaming.snapshots.policies import Policies
 from tests.stream.world import SYSTEM, role
 
@@ -52,30 +52,26 @@ class Slow:
         self.closed = True
 
 
-def _policies(monkeypatch: pytest.MonkeyPatch, reader: Slow) -> tuple[Any, list[DocumentRecord]]:
-    """As far as the history is read, with a list of what was taken from it."""
+def _policies(monkeypatch: pytest.MonkeyPatch, reader: Slow) -> Any:
+    """As far as the history is read."""
     monkeypatch.setattr(policies, "TopicReader", lambda *_: reader)
     monkeypatch.setattr(policies, "HISTORY_PAUSE_SECONDS", 0.0)
     reading: Any = Policies.__new__(Policies)
-    taken: list[DocumentRecord] = []
-    reading._settings, reading._load = SETTINGS, taken.append
+    reading._settings = SETTINGS
     reading._history = History("history", {SYSTEM: TOPIC}, 1 << 20, {TOPIC: TopicLog("id")})
     reading.documents = DocumentLog(SETTINGS.topics, 1 << 20, 0)
-    return reading, taken
+    return reading
 
 
 def test_a_large_history_is_read_in_as_many_readings_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Slow(3)
-    reading, taken = _policies(monkeypatch, reader)
-    reading._read_history({TOPIC}, threading.Event())
-    assert [record.offset for record in taken] == [0, 1, 2]
+    kept = _policies(monkeypatch, reader)._read_history({TOPIC}, threading.Event())
+    assert [record.offset for record in kept] == [0, 1, 2]
     assert reader.closed
 
 
 def test_a_job_that_is_asked_to_stop_meanwhile_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, taken = _policies(monkeypatch, Slow(3))
-    stop = threading.Event()
+    reading, stop = _policies(monkeypatch, Slow(3)), threading.Event()
     stop.set()
     with pytest.raises(Stopping):
         reading._read_history({TOPIC}, stop)
-    assert taken == []
