@@ -63,10 +63,14 @@ def documented_commands() -> dict[str, set[str]]:
     """The commands that each user can run, as the guide to access says, by the user."""
     guide = (ROOT / "docs" / "pages" / "guides" / "access.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(lockkeeper(?:-[\w<>-]+)?)` \| ([^|]+) \|", guide, re.MULTILINE)
-    return {
+    commands = {
         user.replace("<system>", system): {
             parse_command(command.split()) for command in re.findall(r"`lockkeeper ([^`]+)`", does)
         }
         for user, does in rows
         for system in DEFAULT_SYSTEMS
     }
+    for user, does in rows:
+        for other in re.findall(r"the commands of `([\w-]+)`", does):
+            commands[user] |= commands[other]
+    return commands
