@@ -26,7 +26,15 @@ from streaming.cli.access_changes import check_access as check_access_changes
 from streaming.cli.app import Failure
 from streaming.cli.browser import check_access as check_console_access
 from streaming.cli.serve import check_access
-from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
+from streaming.client import (
+    AccessChangeConsumer,
+    AlertConsumer,
+    Client,
+    ClientError,
+    Connection,
+    DecisionConsumer,
+    NotReported,
+)
 from streaming.commit.transaction import Output
 from streaming.console.live import console
 from streaming.enforcer.source import connection_options
@@ -179,7 +187,9 @@ def _tail(what: str, session: Session) -> str:
     return session.run("tail", what, "--from-beginning", "--count", "1")
 
 
-def _follow(make: Callable[[Connection, str], DecisionConsumer | AlertConsumer], session: Session) -> str:
+def _follow(
+    make: Callable[[Connection, str], DecisionConsumer | AlertConsumer | AccessChangeConsumer], session: Session
+) -> str:
     try:
         with make(session.connection, f"{session.user}-1") as consumer:
             next(iter(consumer))
@@ -295,7 +305,13 @@ ANALYST: list[Step] = [_search, _explain, _doctor, _status, _who_and_what, _log,
 STEPS: dict[str, list[Step]] = {
     **{owner: _owner(system) for system, owner in OWNERS.items()},
     f"{JOB}-client": [partial(_follow, DecisionConsumer), _ask, _ask_in_python],
-    f"{JOB}-service": [partial(_follow, DecisionConsumer), _ask, _ask_in_python, _report],
+    f"{JOB}-service": [
+        partial(_follow, DecisionConsumer),
+        _ask,
+        _ask_in_python,
+        _report,
+        partial(_follow, AccessChangeConsumer),
+    ],
     f"{JOB}-audit": [_report],
     f"{JOB}-facts": [_publish_facts],
     f"{JOB}-watch": [
@@ -305,6 +321,7 @@ STEPS: dict[str, list[Step]] = {
         partial(_tail, "alerts"),
         partial(_tail, "decisions"),
         partial(_follow, AlertConsumer),
+        partial(_follow, AccessChangeConsumer),
         partial(_follow, DecisionConsumer),
     ],
     f"{JOB}-analyst": ANALYST,
@@ -335,9 +352,20 @@ def _seed(broker: SecuredBroker) -> None:
     place = {"topic": NAMES.requests[0], "partition": 0, "offset": 0}
     decision = {"id": "d", "request_id": "r-1", "system": SYSTEM, "decision": False, "time": "2026-11-22T00:00:00Z"}
     context = {"outcome": "deny", "source": place, "reasons": [], "missing": [], "policy_version": "sha256:"}
+    access_change = {
+        **{name: EVENT[name] for name in ("system", "subject", "action", "resource")},
+        "id": "c",
+        "time": "2026-11-22T00:00:00Z",
+        "policy_version": "sha256:",
+        "policy_offsets": {},
+        "facts_offset": -1,
+        "before": {"outcome": "allow", "statements": []},
+        "after": {"outcome": "deny", "statements": []},
+    }
     producer = Producer({"bootstrap.servers": broker.plain})
     for topic, record in (
         (NAMES.alerts, alert),
+        (NAMES.access_changes, access_change),
         (NAMES.decisions, {**decision, "context": context}),
         (NAMES.requests[0], request("r-1", "dana", "orders")),
         *((NAMES.policy_topics()[system], document) for system, document in DOCUMENTS.items()),
