@@ -165,7 +165,10 @@ class PartitionTransactions:
         except Exception as error:
             if self._is_unavailable(error):
                 raise
-            raise task_failure(error, list(committed.items())) or error from None
+            by_task: dict[str, list[tuple[Partition, int | None]]] = {}
+            for partition, offset in committed.items():  # as PartitionSet.java numbers them
+                by_task.setdefault(self.sets.transactional_id(partition), []).append((partition, offset))
+            raise task_failure(error, list(by_task.values())) or error from None
         with self._during("read what the workers report"):
             return Evaluated(self._read(results))
 

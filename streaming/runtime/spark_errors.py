@@ -77,11 +77,16 @@ def _is_full(place: str) -> bool:
     return False
 
 
-def task_failure(error: Exception, starts: Sequence[tuple[tuple[str, int], int | None]]) -> JobStopped | None:
+NAMED_PARTITIONS = 8
+Starts = Sequence[tuple[tuple[str, int], int | None]]
+"""Partitions, and from which offset each is to be decided; None: nothing of it is committed."""
+
+
+def task_failure(error: Exception, starts: Sequence[Starts]) -> JobStopped | None:
     """What to raise in place of an error of Spark's: a task failed as often as it is tried; None: it is another error.
 
-    `starts`: of each task, in order, the input partition whose records it had to evaluate, and from which offset. The
-    message names them.
+    `starts`: of each task, in order, the input partitions whose records it had to evaluate, and from which offsets. The
+    message names some of them.
     """
     failed = TASK_FAILED.search(str(error))
     if failed is None:
@@ -95,12 +100,13 @@ def task_failure(error: Exception, starts: Sequence[tuple[tuple[str, int], int |
     )
 
 
-def _records(starts: Sequence[tuple[tuple[str, int], int | None]], task: int) -> str:
+def _records(starts: Sequence[Starts], task: int) -> str:
     """The records of a task, by partition and offset."""
     if task >= len(starts):
         return f"the records of its partition {task}"
-    (topic, number), start = starts[task]
-    return f"the records of {topic}-{number} from offset {start or 0}"
+    named = [f"{topic}-{number} from offset {start or 0}" for (topic, number), start in starts[task][:NAMED_PARTITIONS]]
+    left = len(starts[task]) - len(named)
+    return f"the records of {', '.join(named)}{f' and of {left} more partitions' if left else ''}"
 
 
 @contextlib.contextmanager
