@@ -23,7 +23,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 
 /**
  * Which transactional id owns a partition: the one that stands beside its committed offset, else that of its own name. An
- * owner alone commits, and alone hands over. Whoever takes a partition takes the owner's id first, which fences that and
+ * owner alone commits, and alone hands over. Who takes a partition takes the owner's id first, which fences that and
  * ends what it had open; reads the offset; and commits the same one under the owner's id, with its own as the next owner.
  * Rivals do so in turn, for each fences the one before. Then it reads again: one that came later may have the partition.
  *

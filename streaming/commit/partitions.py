@@ -182,7 +182,7 @@ class PartitionTransactions:
 
         `offsets`: also of other partitions of their sets, of which nothing was decided.
         """
-        sent = {self.sets.transactional_id(one.partition): (one.attempt, one.executor) for one in evaluated}
+        sent = {self.sets.transactional_id(result.partition): (result.attempt, result.executor) for result in evaluated}
         lines = [self._line(tp, committed, sent) for tp in offsets]
         with self._during("commit the transactions of the partitions"):
             return self._commit(self._java.PartitionCommits.commit, lines)
