@@ -11,8 +11,9 @@ import structlog
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
-from streaming.errors import Fenced, Stopping
+from streaming.errors import CannotWrite, Fenced, Stopping
 from streaming.kafka.clients import Partition, error_name, group_consumer, group_observer
+from streaming.kafka.permissions import Permission, explain_missing, is_not_authorized, principal_of
 from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.topics import ROOM
@@ -43,10 +44,23 @@ class Output:
         self._began = 0.0
 
     def open(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
-        """Fence other instances; what is committed, in time. Raises KafkaException when Kafka does not answer."""
-        committed = self._reopened(partitions)
+        """Fence other instances; what is committed, in time. Raises KafkaException when Kafka does not answer.
+
+        Raises CannotWrite where the transactional id may not be written: Kafka shows that at its first use alone.
+        """
+        try:
+            committed = self._reopened(partitions)
+        except KafkaException as error:
+            if is_not_authorized(error.args[0], "transactionalId"):
+                raise CannotWrite(self._denied()) from error
+            raise
         self._transaction = _transaction_of(committed)
         return committed
+
+    def _denied(self) -> str:
+        settings = self._settings
+        needed = Permission("transactionalId", settings.job_name, "Write")
+        return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, [needed])
 
     def _make(self) -> Producer:
         settings = self._settings

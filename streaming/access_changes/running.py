@@ -54,7 +54,7 @@ UNAVAILABLE = (KafkaException, TimeoutError, RegistryDown)
 def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run until `stop` is set. `on_ready`: called once, when what was decided before is remembered.
 
-    Raises Fenced when another instance took over; JobStopped for topics that were re-created; CannotStart.
+    Raises Fenced when another instance took over; JobStopped for topics that were re-created; CannotStart; CannotWrite.
     """
     metrics = AccessChangesMetrics(settings.policy_stale_seconds)
     with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):

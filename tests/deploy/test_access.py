@@ -267,7 +267,7 @@ def _access_changes(session: Session) -> str:
     try:
         check_access_changes(session.settings)
         run_access_changes(session.settings, stop, stop.set)
-    except (Failure, KafkaException) as error:
+    except (Failure, CannotWrite) as error:
         return str(error)
     return "" if stop.is_set() else "it is not ready"
 
@@ -418,7 +418,7 @@ def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
 def _shown_by(user: str, permission: Permission) -> list[Step]:
     """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
     describes = permission.type == "topic" and permission.operation.startswith("Describe")
-    always = (_verify, _serve, _console, *ANALYST) if user != f"{JOB}-watch" else ()
+    always = (_verify, _serve, _console, _access_changes, *ANALYST) if user != f"{JOB}-watch" else ()
     return [step for step in STEPS[user] if (step is _check_topics) == describes or step in always]
 
 
