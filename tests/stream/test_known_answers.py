@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from policy import compile_documents
+from policy import compile_documents, decide
 from policy.core.request import CLAIMS
 from policy.evaluation import Lookup
 from policy.store.documents import DocumentStore
@@ -259,28 +259,46 @@ def test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_non
     assert ways.ask(*asked, times=1) == 4
 
 
-def test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark: SparkSession) -> None:
-    def policies(*patterns: str) -> Snapshot:
-        return compile_documents([role("open", "kafka:topic:prod/main/q*a*z", *patterns), group("open", "user:dana")])
+def _datasets(*patterns: str) -> Snapshot:
+    """Policies of Lenses 5, whose patterns may have a wildcard anywhere; those of Lenses 6 at the end alone."""
+    namespace = {"connection": "kafka", "type": "Kafka", "datasets": [*patterns], "permissions": ["Show Topic"]}
+    spec = {"namespaces": [namespace], "members": ["dana"]}
+    return compile_documents([{"system": "lenses5", "kind": "Group", "name": "g", "spec": spec}])
 
-    ways = Ways(spark, policies())
-    asked = [_request(topic=f"prod/main/{name}") for name in ("one-1", "two-1")]
+
+def _dataset(name: str) -> Any:
+    show = {"system": "lenses5", "subject": {"type": "user", "id": "dana"}, "action": {"name": "kafka.topic.show"}}
+    return {
+        "id": "r-1",
+        **show,
+        "resource": {"type": "topic", "id": name, "properties": {"connection": "kafka", "dataset": name}},
+    }
+
+
+def _outcomes(snapshot: Snapshot, names: Iterable[str]) -> list[str]:
+    return [str(decide(snapshot, _dataset(name)).outcome) for name in names]
+
+
+def test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark: SparkSession) -> None:
+    first, names = _datasets("q*a*z"), ("one-1", "two-1")
+    ways = Ways(spark, first)
+    asked = [_dataset(name) for name in names]
     assert ways.ask(*asked) == 2
-    assert ways.ask(_request(topic="prod/main/three-1"), times=1) == 0
-    ways.follow(policies("kafka:topic:prod/main/o*-*1"))
+    assert ways.ask(_dataset("three-1"), times=1) == 0
+    second = _datasets("q*a*z", "o*-*1")
+    assert (_outcomes(first, names), _outcomes(second, names)) == (["deny", "deny"], ["allow", "deny"])
+    ways.follow(second)
     assert ways.ask(*asked) == 2
 
 
 def test_where_ids_lead_ends_with_the_policies(spark: SparkSession) -> None:
     """By the first all lead to one state; by those that follow, a glob allows one of the two."""
-
-    def policies(pattern: str) -> Snapshot:
-        return compile_documents([role("open", f"kafka:topic:prod/main/{pattern}"), group("open", "user:dana")])
-
-    ways = Ways(spark, policies("*"))
-    asked = [_request(topic=f"prod/main/{name}") for name in ("one", "two")]
+    first, second, names = _datasets("*"), _datasets("o*e"), ("one", "two")
+    assert (_outcomes(first, names), _outcomes(second, names)) == (["allow", "allow"], ["allow", "deny"])
+    ways = Ways(spark, first)
+    asked = [_dataset(name) for name in names]
     assert ways.ask(*asked) == 2
-    ways.follow(policies("o*e"))
+    ways.follow(second)
     assert ways.ask(*asked) == 2
 
 

@@ -67,6 +67,7 @@ MUTANTS = {
         "KnownAnswers.java", "lookups.add(Long.valueOf(versions.lookups[(int) (change - versions.first)]));", ""
     ),
     "stale after a change of policies": Mutant("KnownAnswers.java", "            lookups.add(system);\n", ""),
+    "where ids led under policies before": Mutant("KnownAnswers.java", "scopes.remove();", ""),
     "stale where changes were missed": Mutant("KnownAnswers.java", "versions.isContinued(changes) && ", ""),
     "one table for every trust": Mutant(
         "KnownTask.java",
