@@ -44,6 +44,7 @@ class Plan(msgspec.Struct, frozen=True):
     statements: int
     requests: int
     distinct: int
+    new_resources: bool
     rounds: int
     rate: float
     seconds: float
@@ -62,6 +63,9 @@ def main(
     distinct: Annotated[
         int, typer.Option(min=0, help="Of these, so many differ and come again and again; 0: every request is new.")
     ] = 0,
+    new_resources: Annotated[
+        bool, typer.Option("--new-resources", help="With --distinct: each that comes again is for a new resource.")
+    ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Warm rounds; their medians are reported.")] = 3,
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="How long each latency is measured; 0: not at all.")] = 30.0,
@@ -77,7 +81,17 @@ def main(
         raise typer.BadParameter(f"--requests must be at least two times --batch ({batch}), and a multiple of it")
     if traffic_ not in ("mix", "lenses6"):
         raise typer.BadParameter("--traffic is mix or lenses6")
-    plan = Plan(traffic_, statements, requests, distinct, rounds, rate, seconds, changes)  # type: ignore[arg-type]
+    plan = Plan(
+        traffic_,  # type: ignore[arg-type]
+        statements,
+        requests,
+        distinct,
+        new_resources,
+        rounds,
+        rate,
+        seconds,
+        changes,
+    )
     commit()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _print({"progress": "start", **machine()})
@@ -108,7 +122,9 @@ def costs_of_changes_topic(settings: Settings, plan: Plan, folder: str) -> dict[
 
 def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
     """Everything the plan says, on an empty cluster."""
-    stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None)
+    stream.prepare(
+        settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None, plan.new_resources
+    )
     found: dict[str, Any] = {}
     with own_process() as copier, own_process() as decider:
         found |= _throughput(settings, plan, folder, copier, decider)

@@ -82,13 +82,20 @@ def fresh(settings: Settings, folder: str) -> Settings:
     return msgspec.structs.replace(settings, job_name=name, checkpoint=f"{folder}/{name}")
 
 
-def prepare(settings: Settings, statements: int, requests: int, mix: bool, distinct: int | None = None) -> None:
+def prepare(
+    settings: Settings,
+    statements: int,
+    requests: int,
+    mix: bool,
+    distinct: int | None = None,
+    new_resources: bool = False,
+) -> None:
     """Create the topics, publish policies and facts, and produce the requests; see `traffic.client_records`."""
     create(settings, COPY)
     producer = client_producer(settings)
     documents, draw = traffic.policies(statements, mix=mix)
     produce_documents(producer, settings, documents)
-    produce_requests(producer, settings, draw, requests, distinct)
+    produce_requests(producer, settings, draw, requests, distinct, new_resources)
     flush(producer)
 
 
@@ -118,10 +125,18 @@ def produce_documents(producer: Producer, settings: Settings, documents: list[tr
 
 
 def produce_requests(
-    producer: Producer, settings: Settings, draw: traffic.Draw, count: int, distinct: int | None = None
+    producer: Producer,
+    settings: Settings,
+    draw: traffic.Draw,
+    count: int,
+    distinct: int | None = None,
+    new_resources: bool = False,
 ) -> None:
     """So many requests as the client sends them, with deadlines that do not pass while they wait."""
-    for record in traffic.client_records(settings.topics.requests[0], draw, count, BACKLOG_SECONDS, distinct=distinct):
+    topic = settings.topics.requests[0]
+    for record in traffic.client_records(
+        topic, draw, count, BACKLOG_SECONDS, distinct=distinct, new_resources=new_resources
+    ):
         produce(producer, record)
 
 

@@ -61,11 +61,18 @@ def policies(statements: int, seed: int = 1, mix: bool = True) -> tuple[list[Doc
 
 
 def client_records(
-    topic: str, draw: Draw, count: int, timeout: float, seed: int = 1, distinct: int | None = None
+    topic: str,
+    draw: Draw,
+    count: int,
+    timeout: float,
+    seed: int = 1,
+    distinct: int | None = None,
+    new_resources: bool = False,
 ) -> Iterator[ProducerRecord]:
     """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers.
 
-    `distinct`: after so many the same requests come again, in the same order, with other ids and traces.
+    `distinct`: after so many the same requests come again, in the same order, with other ids and traces;
+    `new_resources`: and each for a resource that no request has named before.
     """
     dice, drawn = random.Random(f"traffic {seed}"), list[Request]()
     for number in range(count):
@@ -76,7 +83,17 @@ def client_records(
             drawn.append(request := draw(dice))
         else:
             request = {**drawn[number % distinct], "id": _id(dice)}
+            if new_resources:
+                request["resource"] = _renamed(request["resource"], str(number))
         yield request_record(topic, request, timeout, {"traceparent": trace})
+
+
+def _renamed(resource: dict[str, Any], ending: str) -> dict[str, Any]:
+    """With an id that ends otherwise, also where a property repeats it."""
+    old = resource["id"]
+    new = f"{old}-{ending}"
+    properties = {name: new if value == old else value for name, value in resource.get("properties", {}).items()}
+    return {**resource, "id": new, **({"properties": properties} if properties else {})}
 
 
 def is_fact(document: Document) -> bool:

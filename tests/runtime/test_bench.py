@@ -93,6 +93,19 @@ def test_distinct_requests_come_again_with_other_ids_and_traces() -> None:
     assert len({record.id for record in records}) == len({str(record.headers) for record in records}) == 6
 
 
+def test_requests_come_again_for_resources_that_are_new() -> None:
+    _, ask = traffic.policies(100)
+    records = traffic.client_records("requests", ask, 60, timeout=60, distinct=30, new_resources=True)
+    asked = [json.loads(record.value) for record in records]
+    for first, again in zip(asked[:30], asked[30:], strict=True):
+        old, new = first.pop("resource"), again.pop("resource")
+        assert new["id"].startswith(f"{old['id']}-")
+        assert (new["id"] in new.get("properties", {}).values()) == (old["id"] in old.get("properties", {}).values())
+        for changing in ("id", "deadline"):
+            del first[changing], again[changing]
+        assert first == again
+
+
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_every_engine_gives_the_same_answers(name: str) -> None:
     if name.startswith(BESIDE):
