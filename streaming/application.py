@@ -11,12 +11,13 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streaming.commit.offsets import check_group
+from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import PartitionTransactions
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
 from streaming.errors import CannotStart, Stopping
-from streaming.kafka.clients import admin_client, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
 from streaming.kafka.topics import Problem, check_topics, explained_problems
@@ -84,10 +85,13 @@ def run(
             "take the transactional id",
             lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
         )
+        with watch.watchdog.during("read how many input partitions there are"):
+            inputs = partitions_of(admin_client(settings), settings.topics.inputs, RETRIED_SECONDS)
+        sets = sets_for(settings.job_name, len(inputs), spark.sparkContext.defaultParallelism)
         partitions = opened(
             "compile the classes of the executors",
             lambda: contextlib.closing(
-                PartitionTransactions(settings, spark, output.is_unavailable, watch.watchdog.during)
+                PartitionTransactions(settings, spark, output.is_unavailable, watch.watchdog.during, sets)
             ),
         )
         partitions.warm_up()

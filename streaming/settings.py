@@ -3,7 +3,7 @@
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -46,6 +46,12 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Mode = Literal["enforce", "shadow"]
 RecordMode = Literal["all", "durable", "denials", "none"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
+
+
+REMOVED: Mapping[tuple[str, ...], str] = {
+    ("candidate",): "lockkeeper policy diff --newest and lockkeeper replay try policies on past requests",
+}
+"""Settings of the version before that this one accepts without effect, and what takes their place."""
 
 
 class SettingsError(Exception):
@@ -193,7 +199,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     Of these, Spark's reader takes what is in `source`, and the job's writer what a producer knows of it.
 
     `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
-    `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `systems`: the policy languages that have topics, of those that are installed. Of another one, a document is refused
     and a request answered `error`, `unknown-system`.
@@ -218,7 +223,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     job_name: Text = "lockkeeper"
     mode: Mode = "enforce"
-    candidate: str = ""
     bootstrap_servers: Text = "localhost:9092"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS
     topics: TopicNames = TopicNames()
@@ -276,10 +280,20 @@ def _shown(settings: Settings | SchemaRegistry | TracingSettings) -> str:
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.__rich_repr__())})"
 
 
-def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the YAML file, if any, and let `LOCKKEEPER_…` variables take precedence. Raises SettingsError."""
-    given = _read(path) if path else {}
-    for field, text in _from_environment(os.environ if environment is None else environment):
+def load_settings(
+    path: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] = lambda _warning: None,
+) -> Settings:
+    """Read the YAML file, if any, and let `LOCKKEEPER_…` variables take precedence. Raises SettingsError.
+
+    `warn`: called for each setting that was removed, and has no effect.
+    """
+    given, environment = _read(path) if path else {}, os.environ if environment is None else environment
+    for removed, instead in REMOVED.items():
+        if _drop(given, removed) or variable(removed) in environment:
+            warn(f"{'.'.join(removed)} is no setting any more and has no effect: {instead}. Remove it")
+    for field, text in _from_environment(environment):
         _set(given, field, text)
     return check_settings(given, str(path or "the environment"))
 
@@ -350,7 +364,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[st
 
 def _check_variables(environment: Iterable[str], known: Iterable[str]) -> None:
     """An unknown variable must not be ignored: its setting would keep the default. Values may be secrets."""
-    known, services = {*known, *OTHER_VARIABLES}, _service_variables(environment)
+    known, services = {*known, *OTHER_VARIABLES, *map(variable, REMOVED)}, _service_variables(environment)
     unknown = sorted(
         name
         for name in environment
@@ -389,6 +403,17 @@ def parse_text(where: str, text: str) -> Any:
             f"{where}: not YAML{place_of(error)}: put the value in quotes; a quote within single quotes is written "
             'twice, within double quotes as \\". What is there is not shown, as it may be a secret'
         ) from None
+
+
+def _drop(given: dict[str, Any], path: tuple[str, ...]) -> bool:
+    """Whether a setting was there; it is not any more."""
+    inner: Any = given
+    for name in path[:-1]:
+        inner = inner.get(name) if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or path[-1] not in inner:
+        return False
+    del inner[path[-1]]
+    return True
 
 
 def _set(given: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

@@ -98,7 +98,8 @@ def settings_of(config: Path | None, bootstrap: str | None = None, master: str |
     from streaming.settings import load_settings
 
     options = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap, "LOCKKEEPER_MASTER": master}
-    return load_settings(config, {**os.environ, **{name: value for name, value in options.items() if value}})
+    environment = {**os.environ, **{name: value for name, value in options.items() if value}}
+    return load_settings(config, environment, lambda warning: echo_err(f"warning: {warning}"))
 
 
 def echo(text: str) -> None:

@@ -146,6 +146,7 @@ class OffsetTracker:
         topic_ids: Mapping[str, str],
         replaced: Mapping[Partition, Committed] | None = None,
         checkpoint: str | None = None,
+        owner_of: Callable[[Partition], str] = lambda _partition: "",
     ) -> None:
         self.replaced = replaced or {}
         self.committed = {partition: known.offset for partition, known in committed.items()}
@@ -160,7 +161,7 @@ class OffsetTracker:
             metadata, key=lambda one: (one.checkpoint == checkpoint, one.batch), default=CommitMetadata(ANY, -1, "")
         )
         self._transaction = ""  # of the offsets that were to be committed last
-        self.owner_of: Callable[[Partition], str] = lambda _partition: ""
+        self._owner_of = owner_of
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
@@ -191,7 +192,7 @@ class OffsetTracker:
         return [TopicPartition(t, n, offset, self._metadata((t, n))) for (t, n), offset in sorted(offsets.items())]
 
     def _metadata(self, partition: Partition) -> str:
-        topic, owner = partition[0], self.owner_of(partition)
+        topic, owner = partition[0], self._owner_of(partition)
         own = {
             "topic_id": self._topic_ids.get(topic, ""),
             "format": WITH_OWNER if owner else FORMAT,
@@ -251,11 +252,12 @@ def open_offset_tracker(
     checkpoint: "Checkpoint",
     cluster_id: str,
     accepted: Collection[str] = (),
+    owner_of: Callable[[Partition], str] = lambda _partition: "",
 ) -> OffsetTracker:
     """The tracker as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
 
     `cluster_id`: of the Kafka cluster that all of this is of. `accepted`: ids of re-created topics that are read from
-    their beginning.
+    their beginning. `owner_of`: see `PartitionSets.owner`.
     """
     checkpoint.check_cluster(cluster_id)  # before anything else: no other difference would name the cause
     found = read_committed(group, partitions)
@@ -269,7 +271,7 @@ def open_offset_tracker(
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
     replaced = {partition: known for partition, known in found.items() if partition not in committed}
-    return OffsetTracker(committed, topic_ids, replaced, known)
+    return OffsetTracker(committed, topic_ids, replaced, known, owner_of)
 
 
 def without_replaced(

@@ -92,7 +92,7 @@ _decode_results = msgspec.msgpack.Decoder(list[PartitionResult]).decode
 class PartitionTransactions:
     """The transactions of one run of the job on its executors. `is_unavailable`: see `Output.is_unavailable`.
 
-    `sets`: which partitions share one; by default each has its own.
+    `sets`: which partitions share one; None: each has its own.
     """
 
     def __init__(
@@ -101,9 +101,10 @@ class PartitionTransactions:
         spark: SparkSession,
         is_unavailable: Callable[[BaseException], bool],
         during: During = lambda _step: contextlib.nullcontext(),
+        sets: PartitionSets | None = None,
     ) -> None:
         self._all_settings, self._job, self._spark = settings, settings.job_name, spark
-        self.sets = PartitionSets(settings.job_name)
+        self.sets = sets or PartitionSets(settings.job_name)
         self._is_unavailable, self._during = is_unavailable, during
         self._evaluation = Evaluation(spark)
         self._java = java_classes(spark)

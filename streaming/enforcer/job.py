@@ -14,20 +14,16 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
-from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
-from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
 from streaming.commit.transaction import Outage, Output, is_unavailable
 from streaming.enforcer.known_task import Versions, encode_task
@@ -62,7 +58,6 @@ from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.broadcasts import RECENT, Broadcasts, FactBroadcasts, Facts, PastSnapshots, PublishedSnapshot
-from streaming.snapshots.candidate import Candidate
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
 from streaming.topics import dead_letters_of
@@ -145,7 +140,6 @@ class Enforcer:
         self._versions = Versions()
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._named = self._open_named(spark)
-        self._candidate = self._open_candidate()
         self._fact_lag = FactLag(settings, self._admin) if settings.monitor.enabled else None
         self._stale = StaleWatch(self._admin, settings)
         self._outage, self._during = Outage(stop, watch), watch.watchdog.during
@@ -157,20 +151,10 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits = ReadLimits(settings.max_records, settings.weights)
         self._slots = spark.sparkContext.defaultParallelism
-        partitions.sets = sets_for(
-            settings.job_name, len(partitions_of(self._admin, self._inputs, RETRIED_SECONDS)), self._slots
-        )
-        self._tracker.owner_of = self._owner_of
         self._last_commit = self._began = time.monotonic()
         self._committed_at: dict[Partition, float] = {}  # the input partitions
         self._sent = NOTHING_SENT
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
-
-    def _open_candidate(self) -> Candidate | None:
-        if not self._settings.candidate:
-            return None
-        send = self._spark.sparkContext.broadcast
-        return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
 
     def _open_named(self, spark: SparkSession) -> NamedOffsets | None:
         """What decides again what was answered elsewhere; None: there are no such topics."""
@@ -184,7 +168,14 @@ class Enforcer:
         accepted = self._settings.accepted_topic_ids
         cluster = cluster_id(self._admin)
         return open_offset_tracker(
-            self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
+            self._output.group,
+            partitions,
+            self._inputs,
+            self._topic_ids,
+            self._checkpoint,
+            cluster,
+            accepted,
+            self._owner_of,
         )
 
     def _owner_of(self, partition: Partition) -> str:
@@ -342,7 +333,6 @@ class Enforcer:
         sent, self._sent = self._sent, self._sent.without(committed)
         sides = [side for side in sent.evaluated.side_outputs if side.partition in committed]
         self._watch.decided((side.tally for side in sides), sent.now, sent.version)
-        self._watch.compared(side.compared for side in sides)
         self._watch.decisions(itertools.chain.from_iterable(side.decisions for side in sides))
 
     def _check_results(self, results: Sequence[PartitionResult]) -> None:
@@ -413,8 +403,6 @@ class Enforcer:
             snapshots = self._published()
             if self._named is not None:
                 self._named.follow(snapshots, self._policies.policy_offsets())
-            if self._candidate is not None:
-                self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
             range_ = range_.left(self._tracker.committed)
             worker, task = self._worker(snapshots, range_, pending)
@@ -448,7 +436,7 @@ class Enforcer:
         task = self._task(published, facts, self._budgets(range_), pending)
         broadcasts = [snapshot.broadcast for snapshot in published]
         rebuilt = self._named.broadcasts() if self._named is not None else []
-        worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes, rebuilt)
+        worker = Worker(task, broadcasts, self._facts.broadcasts, self._broadcasts.changes, rebuilt)
         return worker, task
 
     def _known(
@@ -512,15 +500,10 @@ class Enforcer:
         with self._during("send the snapshot to the workers"):
             return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
 
-    def _tried(self) -> "Broadcast[Snapshot] | None":
-        return self._candidate.broadcast if self._candidate else None
-
     def _budgets(self, range_: OffsetRange) -> dict[Partition, Budget]:
         settings, limits = self._settings, self._settings.limits
-        # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
-        seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)
         exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
-        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
+        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), settings.max_batch_seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
     def _task(
@@ -546,7 +529,6 @@ class Enforcer:
             limits=self._settings.limits,
             formats=self._encodings.formats(),
             enforced=self._settings.mode == "enforce",
-            candidate=self._candidate.number if self._candidate else 0,
             logged=self._watch.logs_decisions,
             budgets=budgets,
             pending=self._pending_facts(passed_on),
@@ -608,8 +590,6 @@ class Enforcer:
         self._past.tidy()
         if self._named is not None:
             self._named.tidy()
-        if self._candidate is not None:
-            self._candidate.tidy()
 
     def _commit_offsets(self, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets of input partitions of which nothing is decided, by their transactional ids (rule 1)."""

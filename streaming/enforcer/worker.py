@@ -25,7 +25,7 @@ from streaming.enforcer.pending_facts import FactReads, PendingFacts
 from streaming.enforcer.ranges import Budget, Decide, Usage
 from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
-from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
+from streaming.ops.tally import DEAD, Counts, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_dead_letter
 from streaming.records.formats import JSON_HEADERS, Formats, content_type
@@ -33,7 +33,6 @@ from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
-from streaming.snapshots.candidate import compare
 from streaming.snapshots.named_offsets import ResolvedOffsets
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
@@ -66,13 +65,12 @@ class Task(msgspec.Struct, frozen=True):
     `topics`: the batch's output topics, by number. `outputs`: by input topic, the numbers of its own. `read`: the
     newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: since when
     (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
-    first; the last one is in force. `segments`: how those of the present follow one
-    another. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
-    `enforced`: whether clients must act on the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
-    each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy offsets
-    that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there are no
-    answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms. `pending`: derived facts that are not on the
-    facts topic yet; None: the monitor, which derives them, is off.
+    first; the last one is in force. `segments`: how those of the present follow one another. `facts`: what is known
+    beside the policies. `now`: the driver's clock, ms. `enforced`: whether clients must act on the decisions. `logged`:
+    whether each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy
+    offsets that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there
+    are no answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms. `pending`: derived facts that are not
+    on the facts topic yet; None: the monitor, which derives them, is off.
     """
 
     topics: Sequence[str]
@@ -90,7 +88,6 @@ class Task(msgspec.Struct, frozen=True):
     limits: Limits
     formats: Formats
     enforced: bool
-    candidate: int
     logged: bool
     segments: tuple[Segment, ...] = ()
     named: Mapping[bytes, ResolvedOffsets] = {}
@@ -108,11 +105,10 @@ class Worker:
         task: Task,
         snapshots: "Sequence[Broadcast[Snapshot]]",
         facts: "Sequence[Broadcast[Any]]",
-        candidate: "Broadcast[Snapshot] | None" = None,
         changes: "Sequence[Broadcast[tuple[bytes, ...]] | None]" = (),
         rebuilt: "Sequence[Broadcast[Snapshot]]" = (),
     ) -> None:
-        self._task, self._candidate, self._rebuilt = task, candidate, tuple(rebuilt)
+        self._task, self._rebuilt = task, tuple(rebuilt)
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
         self._changes = tuple(changes)
         self._lessons = b""  # of an Arrow batch, for Java
@@ -168,15 +164,13 @@ class Worker:
 
     def _evaluate(self, records: Records, usage: Usage) -> tuple[list[bytes | None], SideOutput]:
         """The first of these, as far as the budget goes, as packed columnar batches, with their side output."""
-        outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
+        outputs, reader = self._task.outputs[records.topic], Reader(self._task.formats)
         self._moments.clear()
         self._unknown.clear()
         self._lessons = b""
         facts = None if self._pending is None else FactReads(self._pending)
         made, counts = self._make(records, reader, usage, facts)
         count = made.decided or 0
-        if self._candidate is not None and outputs.verdicts is None and not outputs.answered and count:
-            compared = self._compare(self._source(records, outputs.dead_letters), reader, records.head(count))
         counts[DEAD] += replace_too_large(made, records, outputs.dead_letters, self._task.limits.record_out)
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
@@ -188,7 +182,7 @@ class Worker:
         offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
         moments = sorted(self._moments)
         noted = ([], []) if facts is None else (list(facts.passed_on), list(facts.newest.items()))
-        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, moments, decided, offsets, *noted)
+        side_output = SideOutput(counted, sorted(reader.needed), logged, moments, decided, offsets, *noted)
         return packed or [None], side_output
 
     def _make(self, records: Records, reader: Reader, usage: Usage, facts: FactReads | None) -> tuple[Packed, Counts]:
@@ -284,17 +278,6 @@ class Worker:
     def _context(self, evaluator: Evaluator) -> EvaluationContext:
         task, version = self._task, evaluator.snapshot.version
         return EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
-
-    def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
-        """Compare the answers of the candidate policies with the live ones."""
-        both = self._newest_evaluator(), self._candidate_evaluator()
-        live, candidate = (self._for_partition(evaluator, source, reader).decide_all(records) for evaluator in both)
-        return compare(live, candidate)
-
-    def _candidate_evaluator(self) -> Evaluator:
-        assert self._candidate is not None
-        held, task = self._held_facts(), self._task
-        return _evaluator_of(task.candidate, held, self._candidate, task.limits, _candidate_evaluators)
 
     def _audit(
         self,
@@ -542,8 +525,7 @@ _at_offsets: collections.OrderedDict[tuple[bytes, str, int], Evaluator] = collec
 _facts: dict[int, HeldFacts] = {}
 _snapshots = HeldSnapshots()
 _evaluators: dict[tuple[int, int], HeldEvaluator] = {}
-_candidate_evaluators: dict[tuple[int, int], HeldEvaluator] = {}
-"""The evaluator of the newest policies that this process has seen, with its caches. At most one of each.
+"""The evaluator of the newest policies that this process has seen, with its caches. At most one.
 
 By the numbers of the snapshot and of the layer of facts.
 """

@@ -115,11 +115,6 @@ class Metrics(JobMetrics):
             LATENCY,
             self.registry,
         )
-        self._candidate = self._counter(
-            "lockkeeper_candidate_decisions_total",
-            "Decisions compared with the candidate policies. live, candidate: the outcome of each.",
-            {"system": self._systems, "live": outcomes, "candidate": outcomes},
-        )
 
     def _other_records(self, inputs: Sequence[str]) -> None:
         self._verdicts = self._counter(
@@ -133,11 +128,6 @@ class Metrics(JobMetrics):
             "Dead letters: records that are not requests or audit events. topic: their source.",
             {"topic": inputs},
         )
-
-    def compared(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
-        """What a candidate would have answered: system, live and candidate outcome, how many."""
-        for system, live, candidate, count in counts:
-            self._candidate.labels(system, live, candidate).inc(count)
 
     def _batches(self) -> None:
         self._step = Histogram(

@@ -1,4 +1,4 @@
-"""What a worker counts of the records it decides, and of those that candidate policies decide otherwise.
+"""What a worker counts of the records it decides.
 
 The driver adds it up once they are committed, so each counts once. Per record it costs one addition to a dictionary;
 all else is per Arrow batch.
@@ -17,19 +17,6 @@ from policy import all_systems
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-
-class Compared(msgspec.Struct, array_like=True, frozen=True):
-    """How many decisions of an Arrow batch there were by system, live and candidate outcome, and some that differ.
-
-    `samples`: pairs of decision records, the live one first.
-    """
-
-    counts: list[tuple[str, str, str, int]]
-    samples: list[tuple[bytes, bytes]]
-
-
-NOTHING = Compared([], [])
 
 
 OTHER = "other"

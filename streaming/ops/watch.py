@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 import structlog
@@ -12,7 +11,7 @@ import structlog
 from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Metrics, Step
 from streaming.ops.queries import AnyRecord, MonitorWatch, QueryWatch
-from streaming.ops.tally import Compared, Compiled, Tally
+from streaming.ops.tally import Compiled, Tally
 from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
 from streaming.records.avro import Undecodable, own_json
@@ -21,14 +20,6 @@ from streaming.settings import Settings
 log = structlog.get_logger()
 
 NO_BATCH = -1
-DIFFERENCES_LOGGED = 5  # of a micro-batch
-
-
-def _difference(live: bytes, candidate: bytes) -> dict[str, Any]:
-    """Of two decisions on one request: who asked for what, and both answers with their first reasons."""
-    now, then = (msgspec.json.decode(record)["context"] for record in (live, candidate))
-    why = {name: context["reasons"][0]["message"] for name, context in (("because", now), ("candidate_because", then))}
-    return {"request": now.get("request"), "live": now["outcome"], "candidate": then["outcome"], **why}
 
 
 class _Batch:
@@ -95,15 +86,6 @@ class Watch(QueryWatch):
     def decisions(self, records: Iterable[bytes]) -> None:
         """Decision records of the batch that is committed, each of which is to be logged."""
         self._batch.decisions += records
-
-    def compared(self, found: Iterable[Compared]) -> None:
-        """What a candidate would have answered in the batch that is committed; a few differences are logged."""
-        shown = 0
-        for compared in found:
-            self.metrics.compared(compared.counts)
-            for live, candidate in compared.samples[: DIFFERENCES_LOGGED - shown]:
-                shown += 1
-                log.info("the candidate differs", **_difference(live, candidate))
 
     def _finish(self, batch: _Batch) -> None:
         steps = list(batch.lasted())

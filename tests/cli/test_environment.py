@@ -11,6 +11,7 @@ from streaming.client import Connection
 from streaming.settings import (
     OTHER_VARIABLES,
     TEST_PREFIX,
+    Settings,
     SettingsError,
     check_settings,
     load_settings,
@@ -128,6 +129,20 @@ def test_a_command_ends_with_exit_code_2(lockkeeper: Command, monkeypatch: pytes
     shown = lockkeeper("topics", "manifest")
     assert shown.code == 2
     assert "LOCKKEEPER_MODE" in shown.err
+
+
+def test_a_setting_that_was_removed_is_accepted_with_a_warning(tmp_path: Path) -> None:
+    path, warnings = tmp_path / "lockkeeper.yaml", list[str]()
+    path.write_text("job_name: mine\ncandidate: drafts\n")
+    assert load_settings(path, {}, warnings.append).job_name == "mine"
+    assert load_settings(None, {"LOCKKEEPER_CANDIDATE": "drafts"}, warnings.append) == Settings()
+    assert len(warnings) == 2
+    assert all("candidate" in warning and "replay" in warning for warning in warnings)
+
+
+def test_a_command_warns_of_a_setting_that_was_removed(lockkeeper: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKKEEPER_CANDIDATE", "drafts")
+    assert "warning: candidate is no setting any more" in lockkeeper("topics", "manifest").err
 
 
 def test_other_variables_are_left_alone() -> None:

@@ -220,7 +220,6 @@ def task_of(budget: Budget, committed: int) -> Task:
         limits=Limits(),
         formats=JSON_ALONE,
         enforced=True,
-        candidate=0,
         logged=True,
         budgets={("requests", 0): budget},
     )

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
 RIVAL_RECORDS, RIVAL_STEPS = 40, 80
-SIDE = (("requests", [], 1, [], [], []), [], ([], []), [], [])
+SIDE = (("requests", [], 1, [], [], []), [], [], [])
 DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
 
@@ -108,9 +108,8 @@ class Place:
     def another(self, sets: int = 0, **settings: Any) -> PartitionTransactions:
         """``sets``: of input partitions; 0: each has a transaction of its own."""
         changed = msgspec.structs.replace(self.settings, **settings)
-        transactions = PartitionTransactions(changed, self.spark, lambda _: False)
-        transactions.sets = PartitionSets(changed.job_name, sets)
-        return transactions
+        shared = PartitionSets(changed.job_name, sets)
+        return PartitionTransactions(changed, self.spark, lambda _: False, sets=shared)
 
     def produce(self, count: int) -> int:
         """So many more records of each input partition; how many that are."""
@@ -468,7 +467,7 @@ def test_what_a_run_before_has_left_open_is_aborted_at_the_start(place: Place) -
 def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
     """In several pieces, where they are longer than Java sends at once."""
     logged = [b"{}", bytes(range(256)) * (more // 256)]
-    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), logged, [])
+    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], logged, [])
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -3,7 +3,6 @@ package lockkeeper;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -65,7 +64,7 @@ final class KnownCounts {
         List none = Collections.EMPTY_LIST;
         try {
             return new ObjectMapper().writeValueAsString(
-                new Object[] {tally, none, Arrays.asList(new Object[] {none, none}), none, none, decided});
+                new Object[] {tally, none, none, none, decided});
         } catch (IOException impossible) {
             throw new IllegalStateException(impossible);
         }
