@@ -10,7 +10,6 @@ import msgspec
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
 """Signatures by an asymmetric key alone: with HS256, each service that can verify a token can also issue one."""
 
-MAX_LEEWAY_SECONDS = 300
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})  # as written: `localhost.` is what a name server says
 PLAIN_URL = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?(/[a-z0-9/._~!$&'()*+,;=:@%-]*)?(\?[a-z0-9/._~!$&'()*+,;=:@%?-]*)?",
@@ -36,28 +35,26 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """JSON Web Tokens, RFC 7519. `issuer`: that `iss` must be; "": none are accepted. `audience`: that `aud` must hold.
 
     `jwks`: the issuer's keys, a JWK Set (RFC 7517): a file, or an https URL. `algorithms`: that tokens may be signed
-    with. `leeway_seconds`: by which clocks may differ. `claim`: that names the caller.
+    with. `claim`: that names the caller.
     """
 
     issuer: str = ""
     audience: str = ""
     jwks: str = ""
     algorithms: Annotated[tuple[Algorithm, ...], msgspec.Meta(min_length=1)] = ("RS256", "ES256")
-    leeway_seconds: Annotated[int, msgspec.Meta(ge=0, le=MAX_LEEWAY_SECONDS)] = 30
     claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
 
 
 class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OpenID Connect, the code flow with PKCE. `issuer`: whose metadata name its endpoints; "": nobody signs in so.
 
-    `client_secret`: "" for a public client. `scopes`: that are asked for. `claim`: of the ID token, that names the
+    `client_secret`: "" for a public client. `claim`: of the ID token, that names the
     viewer; `groups_claim`: that lists its groups. `algorithms`: that ID tokens may be signed with.
     """
 
     issuer: str = ""
     client_id: str = ""
     client_secret: str = ""
-    scopes: str = "openid"
     claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
     groups_claim: str = "groups"
     algorithms: Annotated[tuple[Algorithm, ...], msgspec.Meta(min_length=1)] = ("RS256", "ES256")
@@ -85,9 +82,9 @@ class ProxySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ConsoleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lockkeeper console`. Without a way to sign in, only browsers of this machine see it, and they see all.
 
-    `port`: 0 takes a free one. `url`: at which browsers reach it, for links to its pages; "": there are none.
-    `access`: a YAML file of who sees which systems, by `oidc` or `proxy`. `session_seconds`: after which viewers sign
-    in again. `anonymous`: any address without signing in, where only this machine reaches its port, as of a container.
+    `port`: 0 takes a free one. `url`: at which browsers reach it, for links to its pages; "": there are none. `access`:
+    a YAML file of who sees which systems, by `oidc` or `proxy`. `anonymous`: any address without signing in, where only
+    this machine reaches its port, as of a container.
     """
 
     address: Annotated[str, msgspec.Meta(min_length=1)] = "127.0.0.1"
@@ -96,7 +93,6 @@ class ConsoleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     access: str = ""
     oidc: OidcSettings = OidcSettings()
     proxy: ProxySettings = ProxySettings()
-    session_seconds: Annotated[int, msgspec.Meta(ge=60, le=86_400)] = 3600
     anonymous: bool = False
 
     def page(self, kind: Literal["alerts", "changes", "decisions"], id_: str) -> str:

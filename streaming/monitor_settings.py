@@ -104,8 +104,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `separate`: an application of its own, `lockkeeper monitor`, runs it, and `lockkeeper run` leaves it out.
     `checkpoint`: "" for that of the job with `-monitor` after it. `partitions`: of its state, fixed with the first
-    checkpoint. `max_records`: of a micro-batch. `accesses_per_subject`: remembered at once; older ones are forgotten,
-    and not held against the subject.
+    checkpoint. `max_records`: of a micro-batch.
     """
 
     enabled: bool = True
@@ -114,7 +113,6 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
     max_records: Positive = 500_000
-    accesses_per_subject: Positive = 20_000
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
     exempt: tuple[Exemption, ...] = ()

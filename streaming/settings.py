@@ -12,7 +12,6 @@ import msgspec
 import yaml
 
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
-from policy.evaluation import HELD_BYTES
 from streaming.alert_kinds import AlertKind
 from streaming.authentication_settings import (
     ConsoleSettings,
@@ -48,8 +47,23 @@ RecordMode = Literal["all", "durable", "denials", "none"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
+CONSTANT = "the value that was its default always holds"
 REMOVED: Mapping[tuple[str, ...], str] = {
     ("candidate",): "lockkeeper policy diff --newest and lockkeeper replay try policies on past requests",
+    ("snapshots_kept",): CONSTANT,
+    ("answer_clock_skew",): CONSTANT,
+    ("idle_seconds",): CONSTANT,
+    ("limits", "cached_decisions"): CONSTANT,
+    ("limits", "cached_bytes"): CONSTANT,
+    ("monitor", "accesses_per_subject"): CONSTANT,
+    ("serve", "wait_seconds"): CONSTANT,
+    ("serve", "poll_seconds"): CONSTANT,
+    ("serve", "record_topic"): "answers are recorded on the first topic of topics.answered",
+    ("serve", "record_queue"): CONSTANT,
+    ("serve", "record_full"): "an answer that cannot be recorded is an error",
+    ("serve", "jwt", "leeway_seconds"): CONSTANT,
+    ("console", "session_seconds"): CONSTANT,
+    ("console", "oidc", "scopes"): CONSTANT,
 }
 """Settings of the version before that this one accepts without effect, and what takes their place."""
 
@@ -61,16 +75,13 @@ class SettingsError(Exception):
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Beyond these a record becomes `error` or a dead letter. Sizes in bytes.
 
-    `claimed_groups`: groups that a request may claim, and roles. `cached_decisions`, `cached_bytes`: what each worker
-    keeps of what it worked out; beyond them it is forgotten.
+    `claimed_groups`: groups that a request may claim, and roles.
     """
 
     record_in: Positive = MIB
     record_out: Positive = 4 * MIB
     document: Positive = MIB
     claimed_groups: Positive = MAX_CLAIMED_GROUPS
-    cached_decisions: Positive = 200_000
-    cached_bytes: Positive = HELD_BYTES
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,18 +95,15 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lockkeeper serve`. Without `callers` only this machine may ask.
 
     `callers`: a YAML file of who may ask, by which credentials, what; "": callers need none. `tls`, `jwt`: see there.
-    `allow_plaintext`: an address that other machines reach without TLS, where a proxy or service mesh encrypts.
-    `port`: 0 takes a free one. `url`: at which callers reach it, for `/.well-known/authzen-configuration`; "": address
-    and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
+    `allow_plaintext`: an address that other machines reach without TLS, where a proxy or service mesh encrypts. `port`:
+    0 takes a free one. `url`: at which callers reach it, for `/.well-known/authzen-configuration`; "": address and
+    port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
     claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
-    for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
-    readings. `request_seconds`: for a request to be sent, and for its response to be read. `max_requests`: that are
-    answered at once. `drain_seconds`: how long it goes on answering, while it is not ready, once it is asked to stop.
-    `access_log`: a line per response.
-    `record`: which answers are recorded, `durable`: and given once Kafka has them; `record_systems`: by system.
-    `record_topic`: "": the first of `topics.answered`. `record_queue`: how many wait for Kafka; beyond, by
-    `record_full`, the answer is an error or is given and counted as lost. `name`: in records; "": of the machine.
-    `ext_authz`: a YAML file of routes for Envoy's external authorization; "": there is none.
+    for so long decide nothing. `request_seconds`: for a request to be sent, and for its response to be read.
+    `max_requests`: that are answered at once. `drain_seconds`: how long it goes on answering, while it is not ready,
+    once it is asked to stop. `access_log`: a line per response. `record`: which answers are recorded, `durable`: and
+    given once Kafka has them; `record_systems`: by system. `name`: in records; "": of the machine. `ext_authz`: a YAML
+    file of routes for Envoy's external authorization; "": there is none.
     """
 
     address: Text = "127.0.0.1"
@@ -109,8 +117,6 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trust: frozenset[str] = frozenset()
     max_staleness_seconds: Seconds = 15.0
     search: bool = True
-    wait_seconds: Seconds = 2.0
-    poll_seconds: Seconds = 0.02
     request_seconds: Seconds = 10.0
     max_connections: Positive = 1000
     max_requests: Positive = 256
@@ -119,9 +125,6 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ext_authz: str = ""
     record: RecordMode = "all"
     record_systems: dict[str, RecordMode] = {}
-    record_topic: str = ""
-    record_queue: Positive = 10_000
-    record_full: Literal["error", "count"] = "error"
     name: Annotated[str, msgspec.Meta(max_length=256)] = ""
 
     def record_of(self, system: str) -> RecordMode:
@@ -209,15 +212,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
-    `snapshots_kept`: policy versions kept to evaluate audit events by what was in force when they happened.
     `policy_stale_seconds`: after so long without the policies, an alert.
     `progress_deadline_seconds`: if records wait for so long and none is decided, the job is not ready; if Spark has had
     no executors for so long, it ends.
-    `answer_clock_skew`: seconds by which the time of an answer given elsewhere may differ from its record's.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
-    `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
-    often offsets are committed then (Kafka forgets them after days; a fenced job notices).
+    `idle_commit_seconds`: how often offsets are committed while there are no requests (Kafka forgets them after days; a
+    fenced job notices).
     `encoding`: of decisions and alerts; that of requests is recognised by their first bytes.
     """
 
@@ -236,14 +237,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     max_records: Positive = 200_000
     max_batch_bytes: Positive = 128 * MIB
     max_batch_seconds: Seconds = 3.0
-    snapshots_kept: Positive = 8
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
     progress_deadline_seconds: Seconds = 120.0
-    answer_clock_skew: Seconds = 5.0
     accepted_topic_ids: tuple[str, ...] = ()
-    idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
@@ -588,9 +586,7 @@ def check_separate_monitor(settings: Settings) -> None:
 
 def unrecorded_systems(settings: Settings) -> list[str]:
     """Those whose answers over HTTP are not all recorded: accesses of theirs may have been allowed without a record."""
-    serve = settings.serve
-    lossy = serve.record_full == "count"
-    return [system for system in settings.systems if lossy or serve.record_of(system) in ("denials", "none")]
+    return [system for system in settings.systems if settings.serve.record_of(system) in ("denials", "none")]
 
 
 def _monitored(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -2,9 +2,21 @@
 
 from policy.core.caching import BUDGET, HELD_BYTES, Cache, weight_of
 from policy.core.facts import Lookup
-from policy.evaluation.answers import FIRST, ID, Answer, AnswerCache, ByState, CachedQuery, PolicySets, State, States
+from policy.evaluation.answers import (
+    ANSWERS_KEPT,
+    FIRST,
+    ID,
+    Answer,
+    AnswerCache,
+    ByState,
+    CachedQuery,
+    PolicySets,
+    State,
+    States,
+)
 
 __all__ = [
+    "ANSWERS_KEPT",
     "BUDGET",
     "FIRST",
     "HELD_BYTES",

@@ -29,6 +29,7 @@ from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
 ID = "\N{INTERLINEAR ANNOTATION ANCHOR}"
 """In an answer to several resources, the id of each: a format character, which no name has."""
 
+ANSWERS_KEPT = 200_000  # queries, as a rule fewer by the budget in bytes: for callers that have no bound of their own
 KEY_BYTES = 4096  # of content and id; larger ones are not worth their memory
 ID_BYTES = 256  # the same of ids alone
 QUERY_BYTES = 2_000  # beside its key and answers

@@ -70,8 +70,8 @@ class Connection:
 
     def settings(self, **more: Any) -> Settings:
         """The same as settings of the job, for what takes those."""
-        more.setdefault("schema_registry", self.schema_registry)
-        return Settings(bootstrap_servers=self.bootstrap_servers, topics=self.topics, kafka=dict(self.kafka), **more)
+        own = {"topics": self.topics, "schema_registry": self.schema_registry, "kafka": dict(self.kafka)}
+        return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
 
     def make(self, kind: Callable[[dict[str, Any]], T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
         """One of Kafka's clients. `usual` gives way to the user's settings, and those to `fixed`.

@@ -285,10 +285,11 @@ class _Local(BaseClient):
         self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
         if unknown := set(trust) - DEFAULT_TRUST:
             raise ClientError(f"trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
-        serve = ServeSettings(
-            record=record, record_topic=answered, name=name, max_staleness_seconds=checked_timeout(max_staleness)
-        )
-        settings = self._connection.settings(serve=serve, systems=self._connection.topics.systems)
+        serve = ServeSettings(record=record, name=name, max_staleness_seconds=checked_timeout(max_staleness))
+        topics = self._connection.topics
+        if answered:
+            topics = msgspec.structs.replace(topics, answered=(answered,))
+        settings = self._connection.settings(serve=serve, systems=topics.systems, topics=topics)
         options = LocalOptions(frozenset(trust), freshness, mode == "enforce")
         try:
             self._exchange = LocalExchange(self._connection, settings, options)

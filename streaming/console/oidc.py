@@ -21,6 +21,7 @@ log = structlog.get_logger()
 
 METADATA_SECONDS, RETRY_SECONDS = 3600.0, 5.0
 SIGN_IN_SECONDS = 600.0
+SESSION_SECONDS = 3600  # after which viewers sign in again
 MOST_CODE = 4096
 
 
@@ -50,11 +51,8 @@ class _Answer(msgspec.Struct, frozen=True):
 class Issuer:
     """Signs viewers in. `callback`: the redirect URI. `clock`: Unix time, s."""
 
-    def __init__(
-        self, settings: OidcSettings, callback: str, session_seconds: int, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, settings: OidcSettings, callback: str, clock: Callable[[], float] = time.time) -> None:
         self._settings, self._callback, self._clock = settings, callback, clock
-        self._session_seconds = session_seconds
         self._metadata: _Metadata | None = None
         self._read_at, self._failed_at = 0.0, 0.0
         self._tokens: Tokens | None = None
@@ -68,7 +66,7 @@ class Issuer:
             "response_type": "code",
             "client_id": self._settings.client_id,
             "redirect_uri": self._callback,
-            "scope": self._settings.scopes,
+            "scope": "openid",
             "state": state,
             "nonce": nonce,
             "code_challenge": digest,
@@ -96,7 +94,7 @@ class Issuer:
             raise SignInFailed("the token was issued to another client")
         groups = claims.get(self._settings.groups_claim)
         named = [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
-        until = self._clock() + self._session_seconds
+        until = self._clock() + SESSION_SECONDS
         subject = str(claims[self._settings.claim])
         return Session(secrets.token_urlsafe(16), subject, tuple(named[:MOST_GROUPS]), until)
 

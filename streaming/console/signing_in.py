@@ -98,7 +98,7 @@ class ByIssuer:
     def __init__(self, settings: Settings, viewers: Viewers, tokens: Tokens, pages: Pages) -> None:
         console, self._pages = settings.console, pages
         secure = urlsplit(console.url).scheme == "https"
-        self._issuer = Issuer(console.oidc, f"{console.url.rstrip('/')}{CALLBACK}", console.session_seconds)
+        self._issuer = Issuer(console.oidc, f"{console.url.rstrip('/')}{CALLBACK}")
         self._sessions = Cookie("lockkeeper", Session, secure)
         self._begun = Cookie("lockkeeper-sign-in", SignIn, secure)
         self._viewers, self._tokens = viewers, tokens

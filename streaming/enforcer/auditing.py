@@ -20,7 +20,7 @@ from policy import (
     Snapshot,
     to_ms,
 )
-from policy.evaluation import FIRST, Answer, AnswerCache, Lookup, PolicySets
+from policy.evaluation import ANSWERS_KEPT, FIRST, Answer, AnswerCache, Lookup, PolicySets
 from streaming.enforcer.answers import (
     TIME,
     Pieces,
@@ -111,7 +111,13 @@ def _rendered(
 class AuditAnswers(AnswerCache[RenderedVerdict]):
     """The verdicts by the policies of one span of time. `facts`: what was known beside them at each moment."""
 
-    def __init__(self, policies: Snapshot, trust: frozenset[str], most: int, facts: FactOverlay | None = None) -> None:
+    def __init__(
+        self,
+        policies: Snapshot,
+        trust: frozenset[str],
+        most: int = ANSWERS_KEPT,
+        facts: FactOverlay | None = None,
+    ) -> None:
         self._policies, self._facts, self.version = policies, facts, policies.version
         super().__init__(self._now(), trust | TIME, self._verdict, most)
 

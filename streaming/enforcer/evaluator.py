@@ -24,7 +24,7 @@ from policy import (
     answer,
     to_text,
 )
-from policy.evaluation import AnswerCache, Lookup
+from policy.evaluation import ANSWERS_KEPT, AnswerCache, Lookup
 from streaming.enforcer.answers import (
     TIME,
     QueryParts,
@@ -107,9 +107,10 @@ class EvaluationContext(msgspec.Struct, frozen=True):
 class Evaluator:
     """A snapshot with the answers it has given, by trust."""
 
-    def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
+    def __init__(self, snapshot: Snapshot, limits: Limits, most: int = ANSWERS_KEPT) -> None:
+        """`most`: queries whose answers are kept, for each trust."""
         self.snapshot = snapshot
-        self.limits = limits
+        self.limits, self._most = limits, most
         self.parts = Parts(limits.claimed_groups)
         self._answers: dict[frozenset[str], Answers] = {}
 
@@ -123,8 +124,8 @@ class Evaluator:
         """The answers to producers with this trust."""
         answers = self._answers.get(trust)
         if answers is None:
-            most, policy_sets = self.limits.cached_decisions, self.snapshot.policy_sets
-            answers = self._answers[trust] = AnswerCache(policy_sets, trust | TIME, render, most)
+            policy_sets = self.snapshot.policy_sets
+            answers = self._answers[trust] = AnswerCache(policy_sets, trust | TIME, render, self._most)
         return answers
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:

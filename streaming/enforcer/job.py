@@ -48,6 +48,7 @@ from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_l
 from streaming.ops.metrics import Step
 from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
+from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS, Result
@@ -57,7 +58,15 @@ from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.broadcasts import RECENT, Broadcasts, FactBroadcasts, Facts, PastSnapshots, PublishedSnapshot
+from streaming.snapshots.broadcasts import (
+    RECENT,
+    SNAPSHOTS_KEPT,
+    Broadcasts,
+    FactBroadcasts,
+    Facts,
+    PastSnapshots,
+    PublishedSnapshot,
+)
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
 from streaming.topics import dead_letters_of
@@ -66,6 +75,7 @@ log = structlog.get_logger()
 
 ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
+IDLE_SECONDS = 0.5  # between two looks at the policies while there are no requests
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
 COMMITTED_AT_ONCE = 50  # idle partitions
@@ -134,11 +144,11 @@ class Enforcer:
             RECENT if settings.topics.answered else 0,
         )
         self._broadcasts, self._facts = (
-            Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
+            Broadcasts(spark.sparkContext.broadcast, SNAPSHOTS_KEPT, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
         self._versions = Versions()
-        self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
+        self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, SNAPSHOTS_KEPT)
         self._named = self._open_named(spark)
         self._fact_lag = FactLag(settings, self._admin) if settings.monitor.enabled else None
         self._stale = StaleWatch(self._admin, settings)
@@ -187,7 +197,7 @@ class Enforcer:
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running(), self._followed():
-                while not self._stop.wait(self._settings.idle_seconds):
+                while not self._stop.wait(IDLE_SECONDS):
                     if not query.isActive:
                         query = self._start_again(query)
                     self._partitions.check_workers()
@@ -550,7 +560,7 @@ class Enforcer:
             "named": named.named(),
             "policy_topics": topics.policy_topics(),
             "facts_topic": topics.facts,
-            "answer_skew": round(self._settings.answer_clock_skew * 1000),
+            "answer_skew": ANSWER_SKEW_MS,
         }
 
     def _outputs_of(self, topic: str) -> Outputs:
@@ -619,7 +629,7 @@ class Enforcer:
 
     def _between_batches(self) -> None:
         """Also while there are no requests: policies are read and published, and offsets committed (rule 3)."""
-        if not self._busy.acquire(timeout=self._settings.idle_seconds):
+        if not self._busy.acquire(timeout=IDLE_SECONDS):
             return
         try:
             if self._failure is not None:

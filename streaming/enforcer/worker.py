@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 
 from policy import FactChange, FactOverlay, Snapshot, all_systems, together
-from policy.evaluation import BUDGET, Lookup
+from policy.evaluation import Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput, known_cell
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
@@ -69,7 +69,7 @@ class Task(msgspec.Struct, frozen=True):
     beside the policies. `now`: the driver's clock, ms. `enforced`: whether clients must act on the decisions. `logged`:
     whether each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy
     offsets that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there
-    are no answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms. `pending`: derived facts that are not
+    are no answered records. `answer_skew`: see `ANSWER_SKEW_MS`. `pending`: derived facts that are not
     on the facts topic yet; None: the monitor, which derives them, is off.
     """
 
@@ -128,7 +128,6 @@ class Worker:
         self._pending = None if pending is None else pending.copy()
         for batch in batches:
             records = self._undecided(batch)
-            BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
                 usage = usage or self._begin(records)
                 usage.resume()
@@ -333,7 +332,7 @@ class Worker:
         held = _audited.get(key)
         changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
         if held is None or changed is None or held.policies is not policies:
-            answers = AuditAnswers(policies, trust, self._task.limits.cached_decisions, facts.overlay)
+            answers = AuditAnswers(policies, trust, facts=facts.overlay)
             held = _audited[key] = HeldAuditAnswers(answers, policies, facts.base, facts.applied)
         elif held.applied != facts.applied:
             held.answers.follow_facts(changed)

@@ -27,6 +27,9 @@ from streaming.monitor import (
 from streaming.monitor.rules import Accesses, Episode, Occurrence, Watch
 from streaming.monitor_settings import Exemption, MonitorSettings, Rules
 
+# Whose decisions are remembered at once; older ones are forgotten, and not held against the subject.
+ACCESSES_OF_A_SUBJECT = 20_000
+
 
 class Raised(msgspec.Struct, frozen=True):
     """There is news of an episode."""
@@ -104,7 +107,7 @@ class Monitor:
         rules = self.rules_of(key.system)
         for happened in state.accesses.settle(now, rules):
             self._unallowed(key, state, happened, rules)
-        state.accesses.tidy(now, self._settings.accesses_per_subject, rules)
+        state.accesses.tidy(now, ACCESSES_OF_A_SUBJECT, rules)
         for kind, watch in list(state.watches.items()):
             yield from (Raised(key, kind, episode) for episode in watch.alerts(now, rules, rules.of(kind)))
             if watch.empty:

@@ -13,6 +13,7 @@ FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
 BY_CHARACTERS = 256
 OFFSETS_BYTES = 4 << 10  # more policy topics than any cluster has
 ITEMS = 1000
+ANSWER_SKEW_MS = 5_000  # by which an answer's time may differ from its record's: of clocks that NTP keeps
 
 NOTHING_READ = {"0": -1}
 

@@ -52,9 +52,9 @@ class Comparison:
     """Decides requests of producers with one trust under both sides. It keeps its answers: a process has one."""
 
     def __init__(self, sides: Sides, trust: frozenset[str], limits: Limits) -> None:
-        self._sides, most = sides, limits.cached_decisions
+        self._sides = sides
         self._before, self._after = (
-            AuditAnswers(side, trust, most, sides.facts) for side in (sides.before, sides.after)
+            AuditAnswers(side, trust, facts=sides.facts) for side in (sides.before, sides.after)
         )
         self._requests, self._trusts_time = Parts(limits.claimed_groups), "time" in trust
 

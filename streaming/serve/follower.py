@@ -27,6 +27,7 @@ from streaming.snapshots.policies import Policies
 log = structlog.get_logger()
 
 ATTEMPT_SECONDS = 2.0
+POLL_SECONDS = 0.02  # between two readings of the policies: each takes a fraction of a millisecond
 STUCK_SECONDS = 1.0  # between two looks at transactions that are not ended
 PAUSE_SECONDS = 0.2  # before Kafka is asked again that did not answer
 
@@ -90,7 +91,7 @@ class Follower:
                 if self._catch_up(policies) and time.monotonic() >= stuck_at:
                     watch.stuck()
                     self.stuck, stuck_at = watch.late, time.monotonic() + STUCK_SECONDS
-                self._wake.wait(self._settings.serve.poll_seconds)
+                self._wake.wait(POLL_SECONDS)
         finally:
             policies.close()
 

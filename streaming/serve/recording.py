@@ -25,6 +25,8 @@ from streaming.topics import ROOM
 log = structlog.get_logger()
 
 POLL_SECONDS = 0.05
+WAIT_SECONDS = 2.0  # of a caller, for its record to be in Kafka, or for policies that are newer than its request
+QUEUE = 10_000  # records that wait for Kafka, about 10 MB: beyond, answers are errors
 FLUSH_SECONDS = 10.0
 START_SECONDS = 15.0
 
@@ -95,7 +97,7 @@ class Recorder:
                 "enable.idempotence": True,
                 "message.timeout.ms": "0",  # what Kafka does not take for a while waits in the queue
                 "message.max.bytes": self._most_bytes + ROOM,
-                "queue.buffering.max.messages": settings.serve.record_queue,
+                "queue.buffering.max.messages": QUEUE,
             }
         )
 
@@ -111,7 +113,7 @@ class Recorder:
     def send(self, body: Mapping[str, Any], value: bytes, delivered: Delivered | None = None) -> None:
         """Put a record in the queue. `delivered`: called once, in another thread, with whether Kafka has it.
 
-        Raises NotRecorded for one that is too large, and where the queue is full, unless the settings let it be lost.
+        Raises NotRecorded for one that is too large, and where the queue is full.
         """
         key = _key_of(body)
         if len(value) + len(key or b"") > self._most_bytes:
@@ -121,10 +123,7 @@ class Recorder:
             producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))
         except (BufferError, KafkaException) as error:
             self._count(lost=1)
-            if self._settings.serve.record_full == "error":
-                raise NotRecorded("the queue of records is full, or Kafka does not take them") from error
-            if delivered is not None:
-                delivered(False)
+            raise NotRecorded("the queue of records is full, or Kafka does not take them") from error
 
     def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, _message: Message) -> None:
@@ -166,8 +165,8 @@ class Recorder:
             self._count(lost=left)
             log.error("answers were not recorded: Kafka did not take them in time", records=left)
 
-    async def durable(self, body: Mapping[str, Any], value: bytes, seconds: float) -> None:
-        """Return once Kafka has a record. Raises NotRecorded, also after so many seconds; then it may have it yet."""
+    async def durable(self, body: Mapping[str, Any], value: bytes) -> None:
+        """Return once Kafka has a record. Raises NotRecorded, also after WAIT_SECONDS; then it may have it yet."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
 
@@ -180,11 +179,11 @@ class Recorder:
 
         self.send(body, value, delivered)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(WAIT_SECONDS):
                 is_recorded = await future
         except TimeoutError:
-            raise NotRecorded(f"Kafka did not take the record within {seconds:g} s") from None
-        if not is_recorded and self._settings.serve.record_full == "error":
+            raise NotRecorded(f"Kafka did not take the record within {WAIT_SECONDS:g} s") from None
+        if not is_recorded:
             raise NotRecorded("Kafka did not take the record")
 
 
@@ -197,9 +196,7 @@ def _key_of(body: Mapping[str, Any]) -> bytes | None:
 
 def topic_of(settings: Settings) -> str:
     """The topic to record on. Raises CannotStart where the settings name none."""
-    serve, topics = settings.serve, settings.topics.answered
-    if serve.record_topic:
-        return serve.record_topic
+    topics = settings.topics.answered
     if not topics:
         raise CannotStart(
             "serve.record: answers are to be recorded, and topics.answered names no topic. Set "

@@ -35,7 +35,7 @@ from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics
-from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.serve.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
@@ -233,7 +233,7 @@ class Application:
             return
         value = answered_record(request.body, decision, answer_context, recorder.by)
         if recorder.mode_of(system) == "durable":
-            await recorder.durable(request.body, value, self._settings.wait_seconds)
+            await recorder.durable(request.body, value)
         else:
             recorder.send(request.body, value)
 
@@ -317,11 +317,10 @@ class Application:
         self._waiting.append(waiting)
         self._ask()
         try:
-            async with asyncio.timeout(self._settings.wait_seconds):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await waiting[1]
         except TimeoutError:
-            seconds = self._settings.wait_seconds
-            raise Stale(f"the policies could not be read within {seconds:g} s: does Kafka answer?") from None
+            raise Stale(f"the policies could not be read within {WAIT_SECONDS:g} s: does Kafka answer?") from None
         finally:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)

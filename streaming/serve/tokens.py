@@ -23,6 +23,7 @@ from policy import decode_json
 from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import IssuerKeys
 
+LEEWAY_SECONDS = 30  # by which clocks may differ: RFC 7519, 4.1.4 has "a few minutes" at the most
 KEPT = 10_000  # verified tokens
 HEADER_BYTES = 4096
 warnings.filterwarnings("ignore", message="EdDSA is deprecated")  # for Ed25519, which issuers do not write yet
@@ -46,7 +47,7 @@ class Tokens:
         text = {"essential": True, "allow_blank": False}
         self._claims = JWTClaimsRegistry(
             now=lambda: int(clock()),
-            leeway=settings.leeway_seconds,
+            leeway=LEEWAY_SECONDS,
             iss={"essential": True, "value": settings.issuer},
             aud={"essential": True, "value": settings.audience},
             exp={"essential": True},
@@ -66,7 +67,7 @@ class Tokens:
         if found is not None and self._clock() < found[0]:
             return found[1]
         claims = await self.claims(token)
-        until, subject = claims["exp"] + self._settings.leeway_seconds, str(claims[self._settings.claim])
+        until, subject = claims["exp"] + LEEWAY_SECONDS, str(claims[self._settings.claim])
         if self._kept_under == self._keys.version:
             self._verified[digest] = until, subject
             if len(self._verified) > KEPT:

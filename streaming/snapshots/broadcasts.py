@@ -71,6 +71,7 @@ class _Open:
         return [self.base] if self.changes is None else [self.base, self.changes]
 
 
+SNAPSHOTS_KEPT = 8  # audit events that come late are evaluated under the policies of their time; older ones are rebuilt
 TAIL_BYTES = 32 << 10  # of changes that travel with each task before they are broadcast
 SEGMENT_CHANGES = 1_000  # a worker that starts has to take them all together
 SEGMENT_SIZE = 2_000  # or a quarter of the snapshot: so much may be different before a segment ends

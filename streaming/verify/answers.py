@@ -120,7 +120,7 @@ class AnswerChecker:
     def check_again(
         self, request: ConsumerRecord, value: bytes, decision: Decision, skew: int
     ) -> Iterator[Contradiction | Unknown]:
-        """The same of a request that was answered elsewhere. `skew`: see `Settings.answer_clock_skew`, ms."""
+        """The same of a request that was answered elsewhere. `skew`: see `ANSWER_SKEW_MS`."""
         answer = read_answer(value)
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
         recorded = read_request(value, at, frozenset(), self._max_claimed_groups)

@@ -16,7 +16,7 @@ from policy import MalformedRequest
 from streaming.client.decision import Decision, Place, Unreadable, read_decision
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
-from streaming.records.answered import offsets_in, read_answer
+from streaming.records.answered import ANSWER_SKEW_MS, offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.schemas import Kind
 from streaming.settings import Settings
@@ -134,7 +134,7 @@ class Checker:
         self._decisions_topic, self._facts_topic = names.decisions, names.facts
         self._asking = frozenset(names.asking)
         self._dead_letters = {dead_letters_of(topic) for topic in names.asking}
-        self._answered_topics, self._skew = names.answered, round(settings.answer_clock_skew * 1000)
+        self._answered_topics, self._skew = names.answered, ANSWER_SKEW_MS
         self._limit, self._newest = settings.limits.record_in, 0
         self._trust_of = settings.trust_of
         self._requests = {partition: _Requests(found) for partition, found in ranges.items()}

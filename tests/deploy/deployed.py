@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from streaming.settings import Settings, load_settings, variables
 from tests.deploy.files import instruction
@@ -10,42 +10,54 @@ from tests.deploy.kustomize import Resource, build, key
 from tests.deploy.test_kubernetes import BASE
 
 
-def named(folder: Path, kind: str, name: str) -> Resource:
-    """The resource of a kind and name."""
-    return {key(resource): resource for resource in build(folder)}[kind, name]
+class Deployed(NamedTuple):
+    """The Deployment of a name in a folder of manifests, with what is beside it."""
 
+    folder: Path
+    name: str
 
-def pod_of(folder: Path, name: str) -> Any:
-    """The template of its pods."""
-    return named(folder, "Deployment", name)["spec"]["template"]
+    @property
+    def everything(self) -> dict[tuple[str, str], Resource]:
+        """All resources of the folder, by kind and name."""
+        return {key(resource): resource for resource in build(self.folder)}
 
+    def resource(self, kind: str) -> Resource:
+        """Its own of a kind."""
+        return self.everything[kind, self.name]
 
-def container_of(folder: Path, name: str) -> Any:
-    """Their only container."""
-    [container] = pod_of(folder, name)["spec"]["containers"]
-    return container
+    @property
+    def pod(self) -> Any:
+        """The template of its pods."""
+        return self.resource("Deployment")["spec"]["template"]
 
+    @property
+    def container(self) -> Any:
+        """Their only container."""
+        [container] = self.pod["spec"]["containers"]
+        return container
 
-def settings_of(folder: Path, name: str, secret: Callable[[dict[str, Any]], str]) -> Settings:
-    """The settings of its program. `secret`: the value of a variable that has none itself."""
-    values: dict[str, str] = {}
-    for entry in container_of(folder, name)["env"]:
-        text = entry["value"] if "value" in entry else secret(entry["valueFrom"]["secretKeyRef"])
-        for variable, value in values.items():
-            text = text.replace(f"$({variable})", value)
-        values[entry["name"]] = text
-    assert {variable for variable in values if variable.startswith("LOCKKEEPER_")} <= variables().keys()
-    return load_settings(BASE / "lockkeeper.yaml", values)
+    def settings(self, secret: Callable[[dict[str, Any]], str] = lambda _reference: "a password") -> Settings:
+        """The settings of its program. `secret`: the value of a variable that has none itself."""
+        values: dict[str, str] = {}
+        for entry in self.container["env"]:
+            text = entry["value"] if "value" in entry else secret(entry["valueFrom"]["secretKeyRef"])
+            for variable, value in values.items():
+                text = text.replace(f"$({variable})", value)
+            values[entry["name"]] = text
+        ours = {variable: value for variable, value in values.items() if variable.startswith("LOCKKEEPER_")}
+        assert ours.keys() <= variables().keys()
+        return load_settings(BASE / "lockkeeper.yaml", ours)
 
-
-def check_rights(folder: Path, name: str) -> None:
-    """It runs as the image's user, without rights that it does not need."""
-    user, group = map(int, instruction("USER").split(":"))
-    pod, own = pod_of(folder, name)["spec"], container_of(folder, name)["securityContext"]
-    security = pod["securityContext"]
-    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (user, group, group)
-    assert security["runAsNonRoot"] is True
-    assert pod["automountServiceAccountToken"] is False
-    assert own["allowPrivilegeEscalation"] is False
-    assert own["readOnlyRootFilesystem"] is True
-    assert own["capabilities"] == {"drop": ["ALL"]}
+    def check_rights(self) -> None:
+        """It runs as the image's user, without rights that it does not need."""
+        user, group = map(int, instruction("USER").split(":"))
+        pod, own = self.pod["spec"], self.container["securityContext"]
+        security = pod["securityContext"]
+        assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (user, group, group)
+        assert security["runAsNonRoot"] is True
+        assert pod["automountServiceAccountToken"] is False
+        assert own == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }

@@ -16,9 +16,9 @@ from streaming.console.health import health_routes
 from streaming.console.live import console
 from streaming.settings import Settings
 from tests.brokers import TestBroker
-from tests.deploy.deployed import check_rights, container_of, named, pod_of, settings_of
+from tests.deploy.deployed import Deployed
 from tests.deploy.files import parse_command
-from tests.deploy.kustomize import Resource, build, key
+from tests.deploy.kustomize import build, key
 from tests.deploy.test_kubernetes import BASE, PRODUCTION
 from tests.stream.world import World
 from tests.waiting import wait_until
@@ -29,28 +29,20 @@ SIGNING_IN = {"url": "https://console.example.com", "issuer": "https://login.exa
 both = pytest.mark.parametrize("folder", [BASE, PRODUCTION], ids=lambda folder: folder.name)
 
 
-def _named(folder: Path, kind: str) -> Resource:
-    return named(folder, kind, NAME)
-
-
-def _pod(folder: Path) -> Any:
-    return pod_of(folder, NAME)
-
-
-def _container(folder: Path) -> Any:
-    return container_of(folder, NAME)
+def _deployed(folder: Path) -> Deployed:
+    return Deployed(folder, NAME)
 
 
 def _settings(folder: Path) -> Settings:
     def secret(reference: dict[str, Any]) -> str:
         return SIGNING_IN.get(reference["key"], "a secret") if reference["name"] == SIGN_IN else "a password"
 
-    return settings_of(folder, NAME, secret)
+    return _deployed(folder).settings(secret)
 
 
 @both
 def test_it_starts_with_settings_by_which_viewers_sign_in(folder: Path) -> None:
-    settings, container = _settings(folder), _container(folder)
+    settings, container = _settings(folder), _deployed(folder).container
     assert parse_command(container["args"]) == "console"
     assert settings.console.signs_in
     assert not settings.console.anonymous
@@ -77,8 +69,8 @@ def test_its_user_reads_what_it_shows_and_writes_nothing(folder: Path) -> None:
 
 @both
 def test_what_it_refers_to_is_there(folder: Path) -> None:
-    resources, container = {key(resource) for resource in build(folder)}, _container(folder)
-    volumes = {volume["name"]: volume for volume in _pod(folder)["spec"]["volumes"]}
+    resources, container = {key(resource) for resource in build(folder)}, _deployed(folder).container
+    volumes = {volume["name"]: volume for volume in _deployed(folder).pod["spec"]["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
     assert ("ConfigMap", volumes["settings"]["configMap"]["name"]) in resources
     secrets = {volume["secret"]["secretName"] for volume in volumes.values() if "secret" in volume}
@@ -90,9 +82,9 @@ def test_what_it_refers_to_is_there(folder: Path) -> None:
 
 @both
 def test_its_port_and_its_probes_are_those_of_the_program(folder: Path) -> None:
-    settings, container = _settings(folder), _container(folder)
+    settings, container = _settings(folder), _deployed(folder).container
     assert [(port["name"], port["containerPort"]) for port in container["ports"]] == [("http", settings.console.port)]
-    [served] = _named(folder, "Service")["spec"]["ports"]
+    [served] = _deployed(folder).resource("Service")["spec"]["ports"]
     assert (served["targetPort"], served["port"]) == ("http", settings.console.port)
     routes = {route.path for route in health_routes(lambda: True)}
     probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
@@ -103,27 +95,27 @@ def test_its_port_and_its_probes_are_those_of_the_program(folder: Path) -> None:
 
 @both
 def test_everything_selects_its_pods_and_no_others(folder: Path) -> None:
-    labels = _pod(folder)["metadata"]["labels"]
+    labels = _deployed(folder).pod["metadata"]["labels"]
     selectors = [
-        _named(folder, "Deployment")["spec"]["selector"]["matchLabels"],
-        _named(folder, "Service")["spec"]["selector"],
-        _named(folder, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        _deployed(folder).resource("Deployment")["spec"]["selector"]["matchLabels"],
+        _deployed(folder).resource("Service")["spec"]["selector"],
+        _deployed(folder).resource("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ]
     assert all(selector == labels for selector in selectors)
-    [rule] = _named(folder, "NetworkPolicy")["spec"]["ingress"]
+    [rule] = _deployed(folder).resource("NetworkPolicy")["spec"]["ingress"]
     assert rule["from"]
     assert [port["port"] for port in rule["ports"]] == ["http"]
 
 
 @both
 def test_sessions_are_of_one_process(folder: Path) -> None:
-    spec = _named(folder, "Deployment")["spec"]
+    spec = _deployed(folder).resource("Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 @both
 def test_it_runs_as_the_images_user_without_rights_that_it_does_not_need(folder: Path) -> None:
-    check_rights(folder, NAME)
+    _deployed(folder).check_rights()
 
 
 @pytest.mark.stream

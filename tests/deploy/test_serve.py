@@ -1,14 +1,13 @@
 """`lockkeeper serve` on Kubernetes: the resources fit each other, the settings, the image and the code."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from streaming.settings import Settings, load_settings
-from tests.deploy.deployed import check_rights, container_of, named, pod_of, settings_of
+from tests.deploy.deployed import Deployed
 from tests.deploy.files import parse_command
-from tests.deploy.kustomize import Resource, build, key
+from tests.deploy.kustomize import build, key
 from tests.deploy.test_kubernetes import BASE, PRODUCTION
 
 NAME = "lockkeeper-serve"
@@ -17,25 +16,17 @@ MADE_BY_OPERATORS = {"lockkeeper-serve-callers", "lockkeeper-serve-tls", "kafka-
 both = pytest.mark.parametrize("folder", [BASE, PRODUCTION], ids=lambda folder: folder.name)
 
 
-def _named(folder: Path, kind: str) -> Resource:
-    return named(folder, kind, NAME)
-
-
-def _pod(folder: Path) -> Any:
-    return pod_of(folder, NAME)
-
-
-def _container(folder: Path) -> Any:
-    return container_of(folder, NAME)
+def _deployed(folder: Path) -> Deployed:
+    return Deployed(folder, NAME)
 
 
 def _settings(folder: Path) -> Settings:
-    return settings_of(folder, NAME, lambda _secret: "a password")
+    return _deployed(folder).settings()
 
 
 @both
 def test_it_starts_with_settings_that_ask_for_credentials_and_encrypt(folder: Path) -> None:
-    settings, container = _settings(folder), _container(folder)
+    settings, container = _settings(folder), _deployed(folder).container
     assert parse_command(container["args"]) == "serve"
     assert settings.serve.callers
     assert settings.serve.tls.certificate
@@ -69,8 +60,8 @@ def test_each_answer_is_recorded_where_the_job_reads_and_it_alone_may_write(fold
 
 @both
 def test_what_it_refers_to_is_there(folder: Path) -> None:
-    resources, container = {key(resource) for resource in build(folder)}, _container(folder)
-    volumes = {volume["name"]: volume for volume in _pod(folder)["spec"]["volumes"]}
+    resources, container = {key(resource) for resource in build(folder)}, _deployed(folder).container
+    volumes = {volume["name"]: volume for volume in _deployed(folder).pod["spec"]["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
     assert ("ConfigMap", volumes["settings"]["configMap"]["name"]) in resources
     secrets = {volume["secret"]["secretName"] for volume in volumes.values() if "secret" in volume}
@@ -81,10 +72,10 @@ def test_what_it_refers_to_is_there(folder: Path) -> None:
 
 @both
 def test_its_ports_are_those_of_the_settings(folder: Path) -> None:
-    settings, container = _settings(folder), _container(folder)
+    settings, container = _settings(folder), _deployed(folder).container
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert ports == {"https": settings.serve.port, "metrics": settings.metrics.port}
-    service = _named(folder, "Service")["spec"]
+    service = _deployed(folder).resource("Service")["spec"]
     assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
     assert settings.serve.url == f"https://{NAME}:{ports['https']}"
     probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
@@ -98,37 +89,37 @@ def test_its_ports_are_those_of_the_settings(folder: Path) -> None:
 
 @both
 def test_everything_selects_its_pods_and_no_others(folder: Path) -> None:
-    labels = _pod(folder)["metadata"]["labels"]
+    labels = _deployed(folder).pod["metadata"]["labels"]
     selectors = [
-        _named(folder, "Deployment")["spec"]["selector"]["matchLabels"],
-        _named(folder, "Service")["spec"]["selector"],
-        _named(folder, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
-        _named(folder, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+        _deployed(folder).resource("Deployment")["spec"]["selector"]["matchLabels"],
+        _deployed(folder).resource("Service")["spec"]["selector"],
+        _deployed(folder).resource("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        _deployed(folder).resource("NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
     ]
     assert all(selector == labels for selector in selectors)
-    monitored = _named(folder, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
-    assert monitored.items() <= _named(folder, "Service")["metadata"]["labels"].items()
+    monitored = _deployed(folder).resource("ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= _deployed(folder).resource("Service")["metadata"]["labels"].items()
     jobs = {key(resource): resource for resource in build(folder)}["Service", "lockkeeper"]["spec"]["selector"]
     assert not jobs.items() <= labels.items()
 
 
 @both
 def test_only_clients_reach_it_and_only_prometheus_its_metrics(folder: Path) -> None:
-    ingress = _named(folder, "NetworkPolicy")["spec"]["ingress"]
+    ingress = _deployed(folder).resource("NetworkPolicy")["spec"]["ingress"]
     assert [[port["port"] for port in rule["ports"]] for rule in ingress] == [["https"], ["metrics"]]
     assert all(rule["from"] for rule in ingress)
 
 
 @both
 def test_an_update_or_a_drained_node_leaves_replicas_that_answer(folder: Path) -> None:
-    deployment, settings = _named(folder, "Deployment")["spec"], _settings(folder)
+    deployment, settings = _deployed(folder).resource("Deployment")["spec"], _settings(folder)
     assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    assert 0 < _named(folder, "PodDisruptionBudget")["spec"]["minAvailable"] < deployment["replicas"]
-    readiness = _container(folder)["readinessProbe"]
+    assert 0 < _deployed(folder).resource("PodDisruptionBudget")["spec"]["minAvailable"] < deployment["replicas"]
+    readiness = _deployed(folder).container["readinessProbe"]
     assert settings.serve.drain_seconds > readiness["periodSeconds"]
-    assert _pod(folder)["spec"]["terminationGracePeriodSeconds"] > settings.serve.drain_seconds + 8
+    assert _deployed(folder).pod["spec"]["terminationGracePeriodSeconds"] > settings.serve.drain_seconds + 8
 
 
 @both
 def test_it_runs_as_the_images_user_without_rights_that_it_does_not_need(folder: Path) -> None:
-    check_rights(folder, NAME)
+    _deployed(folder).check_rights()

@@ -317,12 +317,13 @@ def test_severities_follow_the_count() -> None:
     assert [rule.severity_of(count) for count in (1, 4, 5, 9, 10)] == ["low", "low", "medium", "medium", "high"]
 
 
-def test_what_is_forgotten_for_want_of_room_is_not_held_against_the_subject() -> None:
+def test_what_is_forgotten_for_want_of_room_is_not_held_against_the_subject(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streaming.monitor.state.ACCESSES_OF_A_SUBJECT", 10)
     asked = [decision(str(n), "dana", f"t{n}", "allow", T0 + n) for n in range(30)]
     forgotten, remembered = verdict("a", "dana", "t0", T0 + 100), verdict("b", "dana", "t29", T0 + 100)
-    assert kinds(watch(asked, [forgotten, remembered], accesses_per_subject=10)) == []
+    assert kinds(watch(asked, [forgotten, remembered])) == []
     unasked = verdict("c", "dana", "unasked", T0 + 400_000)
-    assert kinds(watch(asked, [unasked], accesses_per_subject=10)) == [("unrequested-access", "dana", 1)]
+    assert kinds(watch(asked, [unasked])) == [("unrequested-access", "dana", 1)]
 
 
 def test_the_newest_login_becomes_a_fact_in_any_order() -> None:

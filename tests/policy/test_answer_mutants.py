@@ -216,7 +216,7 @@ def _changed_facts(most: int) -> None:
     facts, overlay = DocumentStore(facts_only=True), FactOverlay()
     compiled = policy.compile_documents(POLICIES)
     worker = InWorker(compiled.with_facts(overlay))
-    worker.evaluator.limits = Limits(cached_decisions=most)
+    worker.evaluator._most = most
     for order, document in enumerate(steps):
         if document is not None:
             changed = [("streamsets", lookup) for lookup in overlay.apply(change(facts, document, order))]

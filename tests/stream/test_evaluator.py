@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policy import compile_documents, decide
+from policy.evaluation import ANSWERS_KEPT
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -25,11 +26,11 @@ RECORD_FIELDS = (*BATCH_FIELDS, "request", "enforced")
 
 
 def _for_partition(
-    snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int
+    snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, most: int = ANSWERS_KEPT, **limits: int
 ) -> PartitionEvaluator:
     source = Source("requests", 3, "topic-id", trust, 1)
     context = EvaluationContext(snapshot.version, READ, 7, {**READ, "facts": {"0": 7}}, AT)
-    return Evaluator(snapshot, Limits(**limits)).for_partition(source, context)
+    return Evaluator(snapshot, Limits(**limits), most).for_partition(source, context)
 
 
 def _decide(partition_evaluator: PartitionEvaluator, request: Any, at: int = AT) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def _expected(request: dict[str, Any], **more: Any) -> Any:
 @pytest.mark.parametrize("held", [1, 7, 50_000])
 def test_every_answer_is_that_of_decide_with_caches_of_any_size(held: int) -> None:
     """Twice in random order, so that most answers come from the cache the second time."""
-    partition_evaluator, asked = _for_partition(cached_decisions=held), list(workload.requests(DOCUMENTS, 300))
+    partition_evaluator, asked = _for_partition(most=held), list(workload.requests(DOCUMENTS, 300))
     random.Random(1).shuffle(asked)
     for request in asked + asked:
         assert _said(_decide(partition_evaluator, request)) == _expected(request)

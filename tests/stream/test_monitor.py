@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streaming.monitor_settings import MonitorSettings, Rules
+from streaming.snapshots.broadcasts import SNAPSHOTS_KEPT
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, Reader, World, group, request, role
@@ -92,7 +93,7 @@ def _versions(world: World, kind: str) -> list[int]:
 def _evaluate_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     """While no job ran, policies changed more often than snapshots are held, and accesses came in between."""
     [audit] = world.names.audit
-    users = [f"late-{number}" for number in range(world.settings.snapshots_kept + 4)]
+    users = [f"late-{number}" for number in range(SNAPSHOTS_KEPT + 4)]
     for user in users:
         world.publish(group("readers", f"user:{user}"))
         at = time.time_ns() // 1_000_000

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -128,7 +129,7 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
 
 
 def test_names_of_systems_that_clients_invent_are_not_kept_beyond_the_bound_of_the_cache() -> None:
-    evaluator = Evaluator(SNAPSHOT, msgspec.structs.replace(LIMITS, cached_decisions=2))
+    evaluator = Evaluator(SNAPSHOT, LIMITS, 2)
     for n in range(20):
         _compare([(None, json.dumps(_request(system=f"invented-{n}")).encode(), None)], evaluator)
     answers = evaluator.answers(DEFAULT_TRUST)
@@ -550,7 +551,7 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
 
     With room for all queries, or for some.
     """
-    limits = msgspec.structs.replace(LIMITS, cached_decisions=data.draw(st.sampled_from([2, 50])))
+    most = data.draw(st.sampled_from([2, 50]))
     other = data.draw(st.sampled_from(WRITTEN_FOR))
     documents = [
         msgspec.json.decode(msgspec.json.encode({**document, "effective_at": 0}))
@@ -563,12 +564,13 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
     store, held, evaluators = DocumentStore(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiling, "WHOLE", 0)
+        patched.setattr("streaming.enforcer.worker.Evaluator", partial(Evaluator, most=most))
         compiler = Compiler(store)
         for order, document in enumerate([*documents, *map(spoiled, documents), *map(deletion, documents)]):
             document.pop("effective_at", None)
             change(store, document, order)
             compiler.compile()
-            evaluator = _evaluator_of(order, held, Shown(compiler.snapshot), limits, evaluators)  # type: ignore[arg-type]
+            evaluator = _evaluator_of(order, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
             assert evaluator.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))

@@ -80,7 +80,6 @@ class World:
             checkpoint=checkpoint,
             topics=self.names,
             trust={self.names.requests[1]: frozenset()},
-            idle_seconds=0.2,
             **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
         )
         self._client = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "2"}

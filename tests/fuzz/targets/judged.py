@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy.core.request import Batch, MalformedRequest, Request
-from policy.evaluation import reference
+from policy.evaluation import ANSWERS_KEPT, reference
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
@@ -25,7 +25,8 @@ from tests.fuzz.samples import PER_WORLD, World, build, draw_sample, plain_sampl
 AT = 1_795_000_000_123
 READ = {"policies": {"0": 41}, "facts": {"0": 7}}
 KNOWN_ID, UNUSABLE_ID, NEW_ID = 1, 2, 3
-LIMITS = (Limits(cached_decisions=50), Limits(), Limits(record_in=3000, record_out=1500, document=2000))
+LIMITS = (Limits(), Limits(), Limits(record_in=3000, record_out=1500, document=2000))
+KEPT = (50, ANSWERS_KEPT, ANSWERS_KEPT)  # answers, beside these limits
 
 SECRET = "canary-{:016x}"
 NAMES = ("password", "client_secret", "access_token", "api_key", "Authorization", "sasl.jaas.config")

@@ -30,7 +30,7 @@ class Memory:
         documents = tuple(workload.documents(DOCUMENTS))
         self._world = build(Sample(documents, (), (), ()))
         self._requests = list(workload.requests(documents, 100))
-        self._evaluator = Evaluator(self._world.snapshot, Limits(cached_decisions=100))
+        self._evaluator = Evaluator(self._world.snapshot, Limits(), 100)
         BUDGET.most = CACHED_BYTES  # of this process, which is the target's own
 
     def portable(self, given: Any) -> Any:

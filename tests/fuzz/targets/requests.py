@@ -19,6 +19,7 @@ from tests.fuzz.mutation import FAULTY, OTHERS, mutate_bytes, mutate_data, mutat
 from tests.fuzz.samples import Data, World, all_requests, system_of, words
 from tests.fuzz.targets.judged import (
     AT,
+    KEPT,
     LIMITS,
     READ,
     Worlds,
@@ -101,13 +102,13 @@ class Requests:
 
     def _evaluator(self, given: Any, world: World) -> Evaluator:
         """The one who has judged the world's inputs before, with the caches."""
-        limits = LIMITS[given["limits"]]
+        bounds = LIMITS[given["limits"]], KEPT[given["limits"]]
         if not isinstance(given["world"], int):
-            return Evaluator(world.snapshot, limits)
+            return Evaluator(world.snapshot, *bounds)
         evaluator = self._evaluators.get(given["world"])
         if evaluator is None:
             self._evaluators.clear()
-            evaluator = self._evaluators[given["world"]] = Evaluator(world.snapshot, limits)
+            evaluator = self._evaluators[given["world"]] = Evaluator(world.snapshot, *bounds)
         return evaluator
 
 
