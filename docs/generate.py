@@ -435,7 +435,8 @@ make bench ARGS="--traffic lenses6 --statements 100000"
 
 - **Requests** are the records that the [client](../guides/client.md) sends, with deadline, key and headers.
   `five systems` is a mix of Lenses 6 (40 %), Lenses 5, Ververica, StreamSets and CDAP. Each is a new draw; with
-  `--distinct` the same ones come again, with other ids, deadlines and traces, so workers have decided them before.
+  `--distinct` the same ones come again, with other ids, deadlines and traces, so their answers are known. With
+  `--new-resources` each of these is for a resource that no request has named before.
 - **Machine**: the broker, the load and both jobs share it. Each job has a separate process and JVM. The jobs run
   alternately.
 - **Rates** are medians over the rounds after the first, in which Java is cold. Each round counts the second half of
@@ -550,6 +551,7 @@ def _cedar_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
 def _job_name(row: dict[str, Any]) -> str:
     traffic = "five systems" if row["traffic"] == "mix" else NAMES[row["traffic"]]
     again = f", {row['distinct']:,} requests again and again" if row.get("distinct") else ""
+    again += ", of new resources" if row.get("new_resources") else ""
     return f"{traffic}, {row['statements']:,} statements{again} ({row['commit']})"
 
 

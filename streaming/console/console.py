@@ -131,7 +131,7 @@ class Console:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
         except NoSuchDecision:
             raise HTTPException(
-                404, "there is no such decision: it was deleted by retention, or the id is wrong"
+                404, "there is no such decision: it was deleted by retention, or is not made yet, or the id is wrong"
             ) from None
         if explained is None:
             return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))

@@ -1,4 +1,4 @@
-"""The newest requests, each with the id of its decision, to be decided again by other policies."""
+"""The newest requests that are decided, each with the id of its decision, to be decided again by other policies."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,9 +8,10 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import decode_json, to_text
+from streaming.commit.offsets import read_committed
 from streaming.console.addresses import decision_address
 from streaming.history.records import record_of
-from streaming.kafka.clients import topic_ids
+from streaming.kafka.clients import group_observer, partitions_of, topic_ids
 from streaming.kafka.committed import committed_records
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
@@ -46,12 +47,20 @@ class PastRequest(msgspec.Struct, frozen=True):
 
 
 def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
-    """The newest requests of the systems that are wanted, newest first. Raises KafkaException and TimeoutError."""
+    """The newest decided requests of the systems that are wanted, newest first.
+
+    Raises KafkaException and TimeoutError; CannotStart where the job's committed offsets cannot be read.
+    """
     there = admin.list_topics(timeout=10).topics
     names = [topic for topic in settings.topics.requests if topic in there]
     ids, deserializer = topic_ids(admin, names), Deserializer(settings.schema_registry)
+    with contextlib.closing(group_observer(settings)) as group:  # rule 2: what lies beyond has no decision yet
+        decided = read_committed(group, partitions_of(admin, names))
     requests = list[PastRequest]()
     for record in map(record_of, committed_records(settings, names, MOST)):
+        committed = decided.get((record.topic, record.partition))
+        if committed is None or record.offset >= committed.offset:
+            continue
         with contextlib.suppress(Undecodable, ValueError, RecursionError):
             asked = msgspec.convert(decode_json(deserializer.json("request", record.value)), dict[str, Any])
             if is_wanted(str(asked.get("system", ""))):
