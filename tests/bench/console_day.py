@@ -112,7 +112,7 @@ def _write_changes(settings: Settings, producer: Producer, documents: list[dict[
     for number, role in enumerate(itertools.islice(roles, CHANGES)):
         statements = [
             *role["spec"]["statements"],
-            {"effect": "deny", "action": "kafka:*", "resource": f"kafka:topic:{number}"},
+            {"effect": "deny", "action": "kafka:*", "resource": f"kafka:topic:env-0/cluster-0/closed-{number}"},
         ]
         changed, offset = {**role, "spec": {**role["spec"], "statements": statements}}, written + number
         _produce(producer, topic, msgspec.json.encode(changed), key=f"Role/{role['name']}".encode())
