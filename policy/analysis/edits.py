@@ -68,8 +68,7 @@ def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     facts_before, facts_after = _facts_by_document(system, old), _facts_by_document(system, new)
     refused_before, refused_after = old.refused_documents(), new.refused_documents()
     names = {*_different(facts_before, facts_after), *refused_before, *refused_after}
-    for holders, others in ((old.grants, new.grants), (old.memberships, new.memberships)):
-        names |= _documents_of(holders, others)
+    names |= _documents_of(old.grants, new.grants) | _documents_of(old.memberships, new.memberships)
     before, after = _by_document(old, names, facts_before), _by_document(new, names, facts_after)
     edits = (
         Edit(name, before[name], after[name], refused_before.get(name), refused_after.get(name))

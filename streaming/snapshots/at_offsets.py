@@ -37,7 +37,14 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import DocumentRecord, KeptVersion, Loader, kept_version, said_since
+from streaming.snapshots.documents import (
+    DELETIONS_HELD_MS,
+    DocumentRecord,
+    KeptVersion,
+    Loader,
+    kept_version,
+    said_since,
+)
 from streaming.snapshots.record_log import NOTHING_READ, NoLongerKnown, RecordLog, Retention
 from streaming.snapshots.states import State, States
 from streaming.topics import TopicNames
@@ -242,6 +249,11 @@ class DocumentLog:
         for topic in self._policies.topics:
             self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
         return self.newest_records(policy_offsets)
+
+    def facts_known(self) -> tuple[int, int]:
+        """Two moments, ms: records of facts that came later are all there; what has none since then was not there."""
+        log = self._logs[self._names.facts]
+        return log.cutoff, min(log.cutoff, log.opened_at - DELETIONS_HELD_MS)
 
     @_locked
     def superseded(self, policy_offsets: Offsets) -> dict[str, int]:

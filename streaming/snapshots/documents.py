@@ -140,6 +140,7 @@ AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
 LOG = b"topic/"  # begins the key of a record that names the log of a topic
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
+DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
 Place = tuple[Key, int]  # a version of a document: the document, and the version's offset
 

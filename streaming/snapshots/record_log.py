@@ -34,6 +34,7 @@ class RecordLog:
 
     def __init__(self, topic: str, retention: Retention, opened_at: int) -> None:
         self.topic, self.start, self._id = topic, retention.start, retention.topic_id
+        self.opened_at = opened_at
         self.cutoff = opened_at - retention.lag_ms + CLOCKS_DIFFER_MS
         self.end = 0
         self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
