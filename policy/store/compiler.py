@@ -84,6 +84,7 @@ class Compiler:
         other._refusals = {system: dict(refusals) for system, refusals in self._refusals.items()}
         other.in_force, other.refused = self.in_force.copy(), self.refused.copy()
         mine, theirs = self._store.histories, store.histories
+        store.take_changed()  # since others: what is different here is what counts
         store.note(key for key in {**mine, **theirs} if not _is_alike(mine.get(key), theirs.get(key)))
         other.compile()
         return other

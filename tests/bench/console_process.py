@@ -39,12 +39,16 @@ class Opened:
         self.get(address)
         return (time.perf_counter() - began) * 1000
 
-    def until_whole(self, address: str) -> float:
-        """How long it takes until a page is there, rather than that it is being worked out, ms."""
-        began = time.perf_counter()
-        while b"data-reload" in self.get(address):
+    def until_whole(self, address: str) -> tuple[float, float]:
+        """How long it takes until there is an answer, and until that is the page itself, ms."""
+        began, first = time.perf_counter(), 0.0
+        while True:
+            is_whole = b"data-reload" not in self.get(address)
+            whole = (time.perf_counter() - began) * 1000
+            first = first or whole
+            if is_whole:
+                return first, whole
             time.sleep(PAUSE_SECONDS)
-        return (time.perf_counter() - began) * 1000
 
     def first_link(self, page: str, prefix: str) -> str:
         """The first link of a page to one below."""
