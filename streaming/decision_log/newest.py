@@ -20,7 +20,7 @@ from streaming.settings import Settings
 
 TIES = 10  # times the limit: so many decisions of one moment (ms) are shown at most
 FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as many before them, at most
-SURE = 0.7  # of the time that is left, what the next reading is likely to take: some come slower than others
+SURE = 0.5  # of the time that is left, what the next reading is likely to take: some come slower than others
 
 Offsets = Mapping[Partition, int]
 
