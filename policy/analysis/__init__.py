@@ -23,7 +23,7 @@ from policy.analysis.questions import Answer, Question, Questions, Turned, quest
 from policy.analysis.resource_access import AccessPath, ResourceAccess, ResourceQuestion
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
-from policy.analysis.usage import statements, uses
+from policy.analysis.usage import ordered_statements, statements, uses
 from policy.analysis.widening import Widening, Widenings, widening_text, widenings
 from policy.analysis.wording import document_contents, document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
@@ -73,6 +73,7 @@ __all__ = [
     "literal_name",
     "nearest_grants",
     "open_to_everyone",
+    "ordered_statements",
     "question_of",
     "read_may_widen",
     "refused",

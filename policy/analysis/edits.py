@@ -63,33 +63,58 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
 
 def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     """The documents that say something else in another policy set, with all of their versions."""
-    before, after = _by_document(system, old), _by_document(system, new)
+    if old is new:
+        return []
+    facts_before, facts_after = _facts_by_document(system, old), _facts_by_document(system, new)
     refused_before, refused_after = old.refused_documents(), new.refused_documents()
+    names = {*_different(facts_before, facts_after), *refused_before, *refused_after}
+    names |= _documents_of(old.grants, new.grants) | _documents_of(old.memberships, new.memberships)
+    before, after = _by_document(old, names, facts_before), _by_document(new, names, facts_after)
     edits = (
-        Edit(
-            name, before.get(name, NOTHING), after.get(name, NOTHING), refused_before.get(name), refused_after.get(name)
-        )
-        for name in sorted({*before, *after, *refused_before, *refused_after})
+        Edit(name, before[name], after[name], refused_before.get(name), refused_after.get(name))
+        for name in sorted(names)
     )
     return [edit for edit in edits if edit.is_change]
 
 
-def _by_document(system: System, policy_set: PolicySet) -> CompiledDocuments:
+def held_otherwise(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> list[str]:
+    """Those who hold something else, or in another order. Snapshots made of one another share the lists of all others:
+    comparing these costs nothing.
+    """
+    return [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
+
+
+def _documents_of(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> set[str]:
+    """The documents of all that those hold who hold something else."""
+    lists = (side.get(name, ()) for name in held_otherwise(old, new) for side in (old, new))
+    return {one.statement_id.document for one in chain.from_iterable(lists)}
+
+
+def _different(before: Mapping[str, list[Fact]], after: Mapping[str, list[Fact]]) -> set[str]:
+    return {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+def _by_document(policy_set: PolicySet, names: set[str], facts: Mapping[str, list[Fact]]) -> CompiledDocuments:
+    """What these documents say."""
     grants: dict[str, list[Grant]] = {}
     ways: dict[str, list[Membership]] = {}
-    facts: dict[str, list[Fact]] = {}
     for grant in chain.from_iterable(policy_set.grants.values()):
-        grants.setdefault(grant.statement_id.document, []).append(grant)
+        if grant.statement_id.document in names:
+            grants.setdefault(grant.statement_id.document, []).append(grant)
     for way in chain.from_iterable(policy_set.memberships.values()):
-        ways.setdefault(way.statement_id.document, []).append(way)
+        if way.statement_id.document in names:
+            ways.setdefault(way.statement_id.document, []).append(way)
+    parts = ((tuple(part.get(name, ())) for part in (grants, ways, facts)) for name in names)
+    return {name: CompiledDocument(*part) for name, part in zip(names, parts, strict=True)}  # type: ignore[arg-type]
+
+
+def _facts_by_document(system: System, policy_set: PolicySet) -> dict[str, list[Fact]]:
+    facts: dict[str, list[Fact]] = {}
     known = policy_set.facts
     for fact in (fact for kind in known.kinds() for name in known.names(kind) for fact in known.versions(kind, name)):
         document = fact.statement_id.document if fact.statement_id else f"{system.name}/{fact.kind}/{fact.name}"
         facts.setdefault(document, []).append(fact)
-    return {
-        name: CompiledDocument(*(tuple(part.get(name, ())) for part in (grants, ways, facts)))  # type: ignore[arg-type]
-        for name in {*grants, *ways, *facts}
-    }
+    return facts
 
 
 def fact_changes_of(system: System, edits: Sequence[Edit]) -> Iterator[FactChange]:

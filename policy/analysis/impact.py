@@ -293,8 +293,13 @@ def what_subject_can(
             return what_can(snapshot, base | probe, trust=trust)
         except Unanswerable as unanswerable:
             why = unanswerable.reason.message
+            if unanswerable.reason.code in OF_SUBJECTS:
+                break
     raise MalformedRequest(why)
 
+
+OF_SUBJECTS = frozenset({"unknown-principal", "unknown-subject-type"})
+"""Codes of what is wrong with a subject, whatever it asks for: other probes have the same answer."""
 
 ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
 

@@ -10,7 +10,7 @@ import msgspec
 from policy.analysis.impact import document_names, known_names
 from policy.analysis.wording import literal_name
 from policy.core.model import All, AnyOf, AuthorizationQuery, Condition, Expression, PermissionCheck
-from policy.core.pattern import Exact, Name, Pattern, match_part, matches
+from policy.core.pattern import Exact, Name, Pattern, match_part
 from policy.core.request import Request
 from policy.core.suggest import misspelt, nearest
 from policy.store.snapshot import PolicySet
@@ -44,23 +44,40 @@ class UnknownName(msgspec.Struct, frozen=True):
         return f"no {self.what} {self.name}{where}{self.hint}"
 
 
-class NamesOfDocuments(msgspec.Struct, frozen=True):
-    """What the documents of a system name. ``permissions``, ``patterns``: of all grants."""
+class NamesOfDocuments:
+    """What the documents of a system name. Most questions need the names alone: the rest is collected on demand."""
 
-    names: frozenset[str]
-    facts: frozenset[str]
-    permissions: frozenset[Name | None]
-    patterns: frozenset[Pattern]
+    def __init__(self, policy_set: PolicySet, system: str) -> None:
+        self._policy_set, self._kinds = policy_set, all_systems()[system].kinds
+        self.names = frozenset(document_names(policy_set, system)) - {EVERYONE}
+        """The names in the grants, memberships and facts."""
+
+    @functools.cached_property
+    def facts(self) -> frozenset[str]:
+        """The names of facts."""
+        known = self._policy_set.facts
+        return frozenset(name for kind in self._kinds for name in known.names(kind))
+
+    @functools.cached_property
+    def permissions(self) -> frozenset[Name | None]:
+        """The permissions of all grants that name one."""
+        patterns = {grant.permission for held in self._policy_set.grants.values() for grant in held}
+        return frozenset(map(literal_name, patterns))
+
+    @functools.cached_property
+    def patterns(self) -> frozenset[Pattern]:
+        """The resource patterns of all grants."""
+        return frozenset(grant.object for held in self._policy_set.grants.values() for grant in held)
+
+    def is_matched(self, name: Name) -> bool:
+        """Whether one of the resource patterns matches a resource's name."""
+        return bool(self._policy_set.index.tables(name))
 
 
 @functools.lru_cache(POLICY_SETS)
 def names_of_documents(policy_set: PolicySet, system: str) -> NamesOfDocuments:
     """The names in the grants, memberships and facts of a system."""
-    grants = {(grant.permission, grant.object) for held in policy_set.grants.values() for grant in held}
-    permissions, patterns = {permission for permission, _ in grants}, {object_ for _, object_ in grants}
-    facts = (name for kind in all_systems()[system].kinds for name in policy_set.facts.names(kind))
-    names = frozenset(document_names(policy_set, system)) - {EVERYONE}
-    return NamesOfDocuments(names, frozenset(facts), frozenset(map(literal_name, permissions)), frozenset(patterns))
+    return NamesOfDocuments(policy_set, system)
 
 
 def unknown_subjects(known: NamesOfDocuments, request: Request, query: AuthorizationQuery) -> Iterator[UnknownName]:
@@ -72,7 +89,12 @@ def unknown_subjects(known: NamesOfDocuments, request: Request, query: Authoriza
     names = known.names
     claimed = [name for name in query.principals if system.claims and name.startswith(system.claims)]
     yield from _misspelt_claims(names, claimed, system.claims)
-    if id_ in names | known.facts or any(name.endswith(f":{id_}") for name in names) or names.intersection(claimed):
+    if (
+        id_ in names
+        or id_ in known.facts
+        or any(name.endswith(f":{id_}") for name in names)
+        or names.intersection(claimed)
+    ):
         return
     own = next((name for name in query.principals if name.endswith(id_)), id_)
     prefix = own.removesuffix(id_)
@@ -101,7 +123,7 @@ def unknown_resources(known: NamesOfDocuments, request: Request, expression: Exp
     missing = any(isinstance(leaf, Condition) and leaf.code == "unknown-object" for leaf in checked)
     if id_ in known.facts or not (objects or missing):
         return
-    if not missing and any(matches(pattern, name) for pattern in known.patterns for name in objects):
+    if not missing and any(map(known.is_matched, objects)):
         return
     near = {_with_part(id_, old, new) for name in objects for old, new in _one_part_off(known.patterns, name)}
     same_kind = {name for name in known.facts if name.startswith(_kind(id_))}

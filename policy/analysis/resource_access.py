@@ -24,7 +24,7 @@ from policy.core.model import (
     PermissionCheck,
     Unanswerable,
 )
-from policy.core.pattern import Name, matches
+from policy.core.pattern import Name
 from policy.core.request import CLAIMS, Request
 from policy.evaluation.evaluate import conclude, evaluate_request, resolve
 from policy.evaluation.explain import route
@@ -124,12 +124,8 @@ class ResourceQuestion:
         wanted: dict[Name, list[Name]] = {}
         for name, permission in dict.fromkeys((check.object, check.permission) for check in self._checks):
             wanted.setdefault(name, []).append(permission)
-        for principal, grants in self._policy_set.grants.items():
-            for grant in grants:
-                permissions = (wanted[name] for name in wanted if matches(grant.object, name))
-                if any(matches(grant.permission, name) for name in itertools.chain.from_iterable(permissions)):
-                    yield principal
-                    break
+        for name, permissions in wanted.items():
+            yield from self._policy_set.index.principals(permissions, name)
 
     def _names(self, system: str) -> tuple[list[str], list[str]]:
         """Those that a matching statement reaches, and all others; sorted."""

@@ -4,13 +4,12 @@ The catalogue of a system knows its actions and types. Its documents know subjec
 an engine of its own (Cedar), actions and types too, as far as they are named.
 """
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from policy.analysis.impact import UNKNOWN_PRINCIPALS, probes
+from policy.analysis.impact import OF_SUBJECTS, UNKNOWN_PRINCIPALS, probes
 from policy.analysis.named_in_documents import (
     NamesOfDocuments,
     UnknownName,
@@ -83,8 +82,12 @@ def _unknown_to_grants(
     facts = policy_set.facts.at(fields["time"])
     for probe in probes(policy_set, system):
         request = _parsed(fields | probe)
-        with contextlib.suppress(Unanswerable):
+        try:
             query = authorization_query(all_systems()[system], request, facts, trust)
+        except Unanswerable as unanswerable:
+            if unanswerable.reason.code in OF_SUBJECTS:
+                break
+        else:
             return list(unknown_subjects(names_of_documents(policy_set, system), request, query))
     return []
 

@@ -5,6 +5,8 @@ for a deny the denies. What matched in a part that did not count (the part that 
 allow below a deny) did not decide. A request that is answered ``error`` is decided by none.
 """
 
+import operator
+import weakref
 from collections.abc import Iterator
 
 import msgspec
@@ -14,7 +16,7 @@ from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
-from policy.store.snapshot import Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statement_facts, statements_of
 
@@ -25,19 +27,48 @@ class Use(msgspec.Struct, frozen=True):
     statement_ids: tuple[StatementId, ...]
 
 
-def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant | Statement]]:
+Statements = dict[StatementId, list[Grant | Statement]]
+
+
+def statements(snapshot: Snapshot) -> Statements:
     """Every statement in the snapshot's documents that grants or denies something, with its grants.
 
     Of a system with an engine of its own with what the engine says of it.
     """
-    found: dict[StatementId, list[Grant | Statement]] = {}
+    found: Statements = {}
     for system, policy_set in snapshot.policy_sets.items():
-        if (engine := engine_of(all_systems()[system])) is not None:
-            for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
-                found.setdefault(statement_id, []).append(statement)
-        for grants in policy_set.grants.values():
-            for grant in grants:
-                found.setdefault(grant.statement_id, []).append(grant)
+        found |= _statements(policy_set, system)
+    return found
+
+
+_ordered: weakref.WeakKeyDictionary[object, Statements] = weakref.WeakKeyDictionary()
+"""By what they are of: to collect and sort them takes longer than most questions about them."""
+
+
+def ordered_statements(snapshot: Snapshot, system: str) -> Statements:
+    """The same of one system, by document and number, to be read alone. It is kept for as long as the policies are."""
+    policy_set = snapshot.policy_sets.get(system)
+    if policy_set is None:
+        return {}
+    # Facts change often, and are no statements but of an engine.
+    place = policy_set.index if engine_of(all_systems()[system]) is None else policy_set
+    if place not in _ordered:
+        found = _statements(policy_set, system)
+        _ordered[place] = {statement_id: found[statement_id] for statement_id in sorted(found, key=_by_place)}
+    return _ordered[place]
+
+
+_by_place = operator.attrgetter("place")
+
+
+def _statements(policy_set: PolicySet, system: str) -> Statements:
+    found: Statements = {}
+    if (engine := engine_of(all_systems()[system])) is not None:
+        for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
+            found.setdefault(statement_id, []).append(statement)
+    for grants in policy_set.grants.values():
+        for grant in grants:
+            found.setdefault(grant.statement_id, []).append(grant)
     return found
 
 

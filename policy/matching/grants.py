@@ -8,7 +8,7 @@ these the grants of the effective principals that have one of the numbers.
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from policy.core.model import DENY, Grant, in_force
@@ -174,6 +174,14 @@ class Grants:
     def tables(self, resource: Name) -> Sequence[Table]:
         """The tables of the resource patterns that match a resource's name."""
         return self._resources.find(resource)
+
+    def principals(self, permissions: Iterable[Name], resource: Name) -> Iterator[str]:
+        """Who has grants of any effect and time that match a resource and one of the permissions; some repeatedly."""
+        numbers = frozenset(itertools.chain.from_iterable(map(self._permissions.find, permissions)))
+        for table in self.tables(resource):
+            for principal, entry in [table] if isinstance(table, tuple) else table.items():
+                if not numbers.isdisjoint(entry if isinstance(entry, dict) else entry[::2]):
+                    yield principal
 
     def state(self, resource: Name) -> TrieState[Table]:
         """The state of the trie to which a resource's name leads."""

@@ -5,7 +5,9 @@ the order of what the same principal has, on which nothing depends.
 """
 
 import bisect
+import copy
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -67,6 +69,30 @@ class Compiler:
         self.in_force, self.refused = Counter[str](), Counter[str]()
         for key, one in self._documents.items():
             self._count(key, NOTHING, one)
+
+    def following(self, store: DocumentStore) -> "Compiler":
+        """The compiler of another store, which shares with this one what their documents have alike.
+
+        This one does not change. It must be up to date with its store.
+        """
+        if store.systems != self._store.systems:
+            return Compiler(store)
+        other = copy.copy(self)
+        other._store, other._changes = store, []
+        other._documents, other._lines, other._warnings = dict(self._documents), [*self._lines], [*self._warnings]
+        other._nameless, other._rejected, other._places = {**self._nameless}, {**self._rejected}, self._places.copy()
+        other._refusals = {system: dict(refusals) for system, refusals in self._refusals.items()}
+        other.in_force, other.refused = self.in_force.copy(), self.refused.copy()
+        mine, theirs = self._store.histories, store.histories
+        store.take_changed()  # since others: what is different here is what counts
+        store.note(key for key in {**mine, **theirs} if not _is_alike(mine.get(key), theirs.get(key)))
+        other.compile()
+        return other
+
+    @property
+    def store(self) -> DocumentStore:
+        """The documents that it follows."""
+        return self._store
 
     @property
     def newest(self) -> int:
@@ -182,6 +208,15 @@ def _compiled(key: Key, document_history: DocumentHistory) -> _Compiled:
         not document_history.newest.good,
         document_history.newest.at,
     )
+
+
+def _is_alike(one: DocumentHistory | None, other: DocumentHistory | None) -> bool:
+    """Whether two histories surely say the same: they have the very same versions."""
+    if one is other:
+        return True
+    if one is None or other is None or (one.kind.point_in_time and one.known_from != other.known_from):
+        return False
+    return len(one.versions) == len(other.versions) and all(map(operator.is_, one.versions, other.versions))
 
 
 def _places(key: Key, compiled: CompiledDocument) -> set[tuple[str, str, str]]:

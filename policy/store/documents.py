@@ -263,14 +263,20 @@ class DocumentStore:
         self.systems = tuple(all_systems()) if systems is None else tuple(sorted(systems))
         self.histories: dict[Key, DocumentHistory] = {}
         self.nameless: dict[Rejected, tuple[str, ...]] = {}
-        self._facts_only = facts_only
+        self.facts_only = facts_only
         self._changed: set[Key] = set()
         self._superseding: set[Key] = set()  # documents of which something may be dropped one day
+        self._shared: set[Key] = set()  # documents whose history is a copy's, too: it is copied before it changes
 
     def take_changed(self) -> set[Key]:
         """The documents of which versions came or went since the last call."""
         changed, self._changed = self._changed, set()
         return changed
+
+    def note(self, keys: Iterable[Key]) -> None:
+        """Count documents as changed, for the next `take_changed`."""
+        for key in keys:
+            self._note(key)
 
     def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
         """Add a version; ``at`` (ms) and ``order`` (offset) are the log's. Returns why it was refused, or None."""
@@ -283,6 +289,10 @@ class DocumentStore:
         version = _version(key, value, at, order)
         self._add(key, kind, version)
         return None if version.good else Rejected(str(key), version.errors)
+
+    def take(self, key: Key, version: Version) -> None:
+        """Add a good version of a document that another store of the same log has read."""
+        self._add(key, self._kind(key), version)
 
     def delete(self, key: Key, at: int, order: int, since: int | None = None) -> None:
         """Add a deletion to the log of ``key``; of an unknown kind there is one if something was refused under it.
@@ -348,7 +358,7 @@ class DocumentStore:
 
         Systems that ``retention_floors`` does not name keep everything.
         """
-        named = [self.histories[key] for key in self._superseding if key.system in retention_floors]
+        named = [self._own(key) for key in self._superseding if key.system in retention_floors]
         dropped = {
             document_history.key: document_history.forget_before(retention_floors[document_history.key.system])
             for document_history in named
@@ -362,12 +372,23 @@ class DocumentStore:
         return found
 
     def copy(self) -> "DocumentStore":
-        """Another store with the same documents, to continue from here. For documents of a log."""
-        other = DocumentStore(self._facts_only, self.systems)
-        other.histories = {key: document_history.copy() for key, document_history in self.histories.items()}
+        """Another store with the same documents, to continue from here. For documents of a log.
+
+        Both share the histories of documents until one of them changes.
+        """
+        other = DocumentStore(self.facts_only, self.systems)
+        other.histories = dict(self.histories)
+        self._shared, other._shared = set(self.histories), set(self.histories)
         other.nameless = dict(self.nameless)
         other._superseding = set(self._superseding)
         return other
+
+    def _own(self, key: Key) -> DocumentHistory:
+        """The history of a document that is there, to be changed."""
+        if key in self._shared:
+            self.histories[key] = self.histories[key].copy()
+            self._shared.discard(key)
+        return self.histories[key]
 
     def _note(self, key: Key) -> None:
         """Note that versions of a document came or went."""
@@ -380,6 +401,7 @@ class DocumentStore:
 
     def replace(self, key: Key, document_history: DocumentHistory | None) -> None:
         """Put a history in the place of a document's; None: there is no such document."""
+        self._shared.discard(key)
         if document_history is None:
             self.histories.pop(key, None)
         else:
@@ -388,8 +410,8 @@ class DocumentStore:
 
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
-        document_history = self.histories.get(key)
-        if document_history is not None:
+        if key in self.histories:
+            document_history = self._own(key)
             document_history.forget_before(None)
             if document_history.nothing_left(None):
                 del self.histories[key]
@@ -400,7 +422,7 @@ class DocumentStore:
 
         For the reader of a compacted log. Raises KeyError when no version of ``key`` is known.
         """
-        self.histories[key].lost_before(moment)
+        self._own(key).lost_before(moment)
         self._note(key)
 
     @property
@@ -429,15 +451,15 @@ class DocumentStore:
         kind = kinds.get(key.kind)
         if kind is None:
             raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(kinds)}{nearest(key.kind, kinds)}"])
-        if self._facts_only and not kind.fact:
+        if self.facts_only and not kind.fact:
             raise DocumentRefused([f"kind: {key.kind} is a policy and does not belong in the facts topic"])
         return kind
 
     def _add(self, key: Key, kind: Kind, version: Version) -> None:
-        document_history = self.histories.get(key)
-        if document_history is None:
-            document_history = self.histories[key] = DocumentHistory(key, kind)
-        document_history.add(version)
+        if key not in self.histories:
+            self._shared.discard(key)
+            self.histories[key] = DocumentHistory(key, kind)
+        self._own(key).add(version)
         self._note(key)
 
 

@@ -3,38 +3,32 @@
 When a statement decided last is read from the newest decisions alone; further back the page does not look.
 """
 
+import itertools
+import operator
 import time
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from policy import MalformedRequest, Snapshot, StatementId, Unreadable, all_systems, read_value, to_text
+from policy import MalformedRequest, Snapshot, Unreadable, all_systems, read_value, to_text
 from policy.analysis import (
     Permitted,
     grant_text,
     lint,
-    statements,
+    ordered_statements,
     unknown_subject,
     what_subject_can,
 )
 from policy.testing import CaseFileError, full_request
 from streaming.console.playground import TITLES
-from streaming.console.records import Records
+from streaming.console.recent import DocumentStatement, RecentDecisions
 from streaming.console.viewer import Viewer
-from streaming.decision_log.newest import Wanted
-from streaming.decision_log.search import Query
-from streaming.history.span import Span
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 
 MOST_PERMISSIONS = 500  # that are shown, and statements
 MOST_LINTED = 2000  # statements: more take longer than a page may
-NEWEST, SECONDS = 2000, 0.25  # decisions that are looked through, and for how long
-FOR_EVER = Span(0, 1 << 53)
-
-DocumentStatement = tuple[str, int | None]
-Statements = dict[str, dict[StatementId, list[Any]]]
+NEWEST = 2000  # decisions that are looked through
 
 
 class Uses(msgspec.Struct, frozen=True):
@@ -44,16 +38,18 @@ class Uses(msgspec.Struct, frozen=True):
     since: str = ""
 
 
-def uses(records: Records, viewer: Viewer, subject: str = "", system: str = "") -> Uses:
+def uses(recent: RecentDecisions, viewer: Viewer, subject: str = "", system: str = "") -> Uses:
     """Which statements decided lately. Raises KafkaException and TimeoutError."""
-    wanted = Wanted(Query(FOR_EVER, subject, limit=NEWEST), system, systems=viewer.systems)
-    shown, at = records.newest(wanted, SECONDS), dict[DocumentStatement, str]()
-    for decided in shown.found:
-        parts = (decided.decision, *(decided.decision.get("evaluations") or ()))
-        for reason in (reason for part in parts for reason in (part.get("context") or {}).get("reasons") or ()):
-            named = str(reason.get("document")), reason.get("statement")
-            at.setdefault(named, str(decided.decision.get("time") or ""))
-    return Uses(at, "" if shown.read_from is None else to_text(shown.read_from))
+    decisions, since = recent.newest()
+    fitting = [decision for decision in decisions if decision.fits(viewer, subject, system)]
+    if len(fitting) > NEWEST:
+        since = fitting[NEWEST - 1].at
+        fitting = [decision for decision in fitting if decision.at >= since]
+    at = dict[DocumentStatement, str]()
+    for decision in fitting:
+        for named in decision.statements:
+            at.setdefault(named, decision.time)
+    return Uses(at, "" if since is None else to_text(since))
 
 
 def access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str], used: Uses) -> dict[str, Any] | None:
@@ -99,38 +95,29 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
     `topic`: of its documents.
     """
     own = all_systems()[system]
-    written = _statements_of(snapshot).get(system, {})
-    ordered = sorted(written, key=lambda id_: ((id_.document, id_.statement) in used.at, id_.place))
+    written = ordered_statements(snapshot, system)
+    is_used = [(id_.document, id_.statement) in used.at for id_ in written]
+    parts = (
+        itertools.compress(written, map(operator.is_, is_used, itertools.repeat(state))) for state in (False, True)
+    )
+    ordered = itertools.islice(itertools.chain.from_iterable(parts), MOST_PERMISSIONS)
     lines: list[dict[str, Any]] = [
         {
             "statement": str(id_),
             "text": "; ".join(grant_text(grant, own) for grant in written[id_][:3]),
             "used": used.at.get((id_.document, id_.statement), ""),
         }
-        for id_ in ordered[:MOST_PERMISSIONS]
+        for id_ in ordered
     ]
     is_linted = len(written) <= MOST_LINTED
     return {
         "title": TITLES.get(system, system),
         "lines": lines,
         "count": len(written),
-        "unused": sum(1 for id_ in written if (id_.document, id_.statement) not in used.at),
+        "unused": is_used.count(False),
         "findings": _findings(system, log, topic) if is_linted else [],
         "is_linted": is_linted,
     }
-
-
-_statements: weakref.WeakKeyDictionary[Snapshot, Statements] = weakref.WeakKeyDictionary()
-"""By system, of the snapshots that were asked about: to collect them takes longer than the rest of the page."""
-
-
-def _statements_of(snapshot: Snapshot) -> Statements:
-    by_system = _statements.get(snapshot)
-    if by_system is None:
-        by_system = _statements[snapshot] = {}
-        for id_, grants in statements(snapshot).items():
-            by_system.setdefault(id_.document.partition("/")[0], {})[id_] = grants
-    return by_system
 
 
 def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]]:

@@ -8,9 +8,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from policy import MalformedRequest, Snapshot
+from policy.analysis import ordered_statements
 from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
 from streaming.console.addresses import fields_of
 from streaming.console.reading import from_kafka
+from streaming.console.recent import RecentDecisions
 from streaming.console.records import Records
 from streaming.console.resources import ResourceAnswer, resource_answers
 from streaming.console.viewer import Viewer, viewer_of
@@ -23,11 +25,23 @@ class AccessPages:
     """The route. `respond`: renders a template for the page of an address; `policies`: those in force."""
 
     def __init__(
-        self, settings: Settings, records: Records, policies: Callable[[], Snapshot], respond: Callable[..., Response]
+        self,
+        settings: Settings,
+        records: Records,
+        recent: RecentDecisions,
+        policies: Callable[[], Snapshot],
+        respond: Callable[..., Response],
     ) -> None:
+        self._recent = recent
         self._topics, self._systems = settings.topics.policy_topics(), settings.systems
         self._records, self._policies, self._respond = records, policies, respond
         self.routes = [Route("/access", self._access)]
+
+    def prepare(self, snapshot: Snapshot) -> None:
+        """Collect the statements, and the decisions that rest on them, before the first page lists them."""
+        self._recent.newest()
+        for system in self._systems:
+            ordered_statements(snapshot, system)
 
     def _access(self, request: Request) -> Response:
         fields, problem, viewer = fields_of(request, FIELDS), "", viewer_of(request)
@@ -37,7 +51,7 @@ class AccessPages:
         if fields["resource"]:
             answers = resource_answers(self._policies(), seen, fields)
         elif fields["subject"]:
-            used = from_kafka(lambda: uses(self._records, viewer, fields["subject"]))
+            used = from_kafka(lambda: uses(self._recent, viewer, fields["subject"]))
             try:
                 of_systems = (access_in(self._policies(), name, fields, used) for name in seen)
                 permissions = [in_system for in_system in of_systems if in_system]
@@ -59,6 +73,6 @@ class AccessPages:
         )
 
     def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
-        used = from_kafka(lambda: uses(self._records, viewer, system=system))
+        used = from_kafka(lambda: uses(self._recent, viewer, system=system))
         log, topic = from_kafka(self._records.documents), self._topics[system]
         return statements_in(self._policies(), system, used, log, topic), used

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from policy import FactOverlay
 from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
 from streaming.console.background import Background
 from streaming.console.changes import (
@@ -33,12 +34,17 @@ MARKS = {"added": "+", "changed": "~", "removed": "−", "refused": "✘"}
 
 
 class ChangePages:
-    """The routes. `respond`: renders a template for the page of an address."""
+    """The routes. `facts`: those of now, with their past. `respond`: renders a template for the page of an address."""
 
     def __init__(
-        self, settings: Settings, records: Records, changes: ChangeLog, respond: Callable[..., Response]
+        self,
+        settings: Settings,
+        records: Records,
+        changes: ChangeLog,
+        facts: Callable[[], FactOverlay],
+        respond: Callable[..., Response],
     ) -> None:
-        self._records, self._changes, self._respond = records, changes, respond
+        self._records, self._changes, self._facts, self._respond = records, changes, facts, respond
         self._topics = settings.topics.policy_topics()
         self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
@@ -87,7 +93,7 @@ class ChangePages:
     def _turned(self, change: LoggedChange) -> Turned:
         sides = sides_of(change, self._records.documents(), self._topics)
         systems = {side.part.system for side in sides}
-        return turned_requests(self._records.newest_requests(systems.__contains__), sides)
+        return turned_requests(self._records.newest_requests(systems.__contains__), sides, self._facts())
 
     def close(self) -> None:
         """Work nothing more out."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import Snapshot
+from policy import FactOverlay, Snapshot
 from policy.analysis import replay, widening_text
 from streaming.console.differences import ShownDifference, differences_in
 from streaming.console.documents import DocumentDiff, diffs_of
@@ -135,8 +135,8 @@ class Turned(msgspec.Struct, frozen=True):
     is_cut: bool = False
 
 
-def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side]) -> Turned:
-    """Decide requests, the newest first, by the policies before and after."""
+def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side], facts: FactOverlay) -> Turned:
+    """Decide requests, the newest first, by the policies before and after, each with the facts of its time."""
     by_system = {side.part.system: side for side in sides}
     rows: Rows = []
     count, deadline = 0, time.monotonic() + REQUEST_SECONDS
@@ -147,6 +147,7 @@ def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side]) -> T
         if side.before is None or side.after is None:
             continue
         count += 1
-        for turned in replay(side.before, side.after, [past.asked], past.trust):
+        before, after = (policies.with_facts(facts, past.at) for policies in (side.before, side.after))
+        for turned in replay(before, after, [past.asked], past.trust):
             rows.append({**past.row(), "before": turned.before.outcome, "after": turned.after.outcome})
     return Turned(count, rows)

@@ -14,14 +14,15 @@ from policy import (
     Compiler,
     Decision,
     DocumentStore,
+    FactOverlay,
     Key,
     Reason,
     Snapshot,
     Unreadable,
+    changes_of,
     decide,
     drafted,
     identify,
-    layer_of,
     read_document_text,
     read_value,
 )
@@ -32,36 +33,68 @@ from streaming.console.draft_program import Result, run, unreadable
 FILE = "documents.yaml"
 SECONDS = 1.0  # to decide requests; each is finished
 MOST_DIFFERENCES = 100  # that are returned
-MOST_STATEMENTS = 20_000  # of more of them, who gains and loses takes too long
+MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
 
 class LiveDocument(msgspec.Struct, frozen=True):
-    """What a record of a policy topic says, or of the facts topic: `is_fact`. `at`, `offset`: of the record."""
+    """What a record of a policy topic says. `at`, `offset`: of the record."""
 
     value: str
     at: int
     offset: int
-    is_fact: bool = False
+
+
+class LiveFact(msgspec.Struct, frozen=True):
+    """A record of the facts topic; an empty value deletes. `since`: see `DocumentRecord`."""
+
+    key: Key
+    value: str
+    at: int
+    offset: int
+    since: int | None = None
 
 
 class PastRequest(msgspec.Struct, frozen=True):
-    """A request at the moment of its decision. `trust`: what its producers may claim."""
+    """A request at the moment of its decision, which its time is (ms). `trust`: what its producers may claim."""
 
     asked: dict[str, Any]
     trust: tuple[str, ...]
 
+    @property
+    def at(self) -> int:
+        """The moment."""
+        return int(self.asked["time"])
+
+
+class LiveDocuments(msgspec.Struct, frozen=True):
+    """What is in force of a system, and its facts with their past. `key`: equal for the same documents.
+
+    `since`: the key of what the process has already; then `documents` are those that are others since, `gone` those
+    that are no more, and `facts` the records that came since. "": it is all of them. `facts_held_after`,
+    `no_facts_before`: moments (ms), see `FactOverlay`.
+    """
+
+    key: str
+    documents: tuple[LiveDocument, ...]
+    since: str = ""
+    gone: tuple[Key, ...] = ()
+    facts: tuple[LiveFact, ...] = ()
+    facts_held_after: int = 0
+    no_facts_before: int = 0
+
 
 class ComparisonJob(msgspec.Struct, frozen=True):
-    """`key`: of the live documents. `live`: these; None: they are what the process holds under this key, or is asked
-    for. `prune`: the draft is all that there would be.
+    """`key`: of the live documents. `live`: these; None: they are what the process has under this key, or is asked for.
+
+    `prune`: the draft is all that there would be. `documents` None: the live documents are to be taken in alone.
     """
 
     key: str
     system: str
-    documents: str
-    requests: tuple[PastRequest, ...]
+    documents: str | None
+    requests: tuple[PastRequest, ...] = ()
     prune: bool = False
-    live: tuple[LiveDocument, ...] | None = None
+    live: LiveDocuments | None = None
 
 
 class Turned(msgspec.Struct, frozen=True):
@@ -85,57 +118,125 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class NeedsLive(msgspec.Struct, frozen=True):
-    """The live documents are to be sent."""
+    """The live documents are to be sent. `since`: the key of those that are there; "": there are none."""
 
+    since: str
     needs_live: bool = True
+
+
+class LiveFacts:
+    """The facts of one system, now and in the past, as far as records of them are left."""
+
+    def __init__(self, system: str, held_after: int) -> None:
+        self._store = DocumentStore(facts_only=True, systems=(system,))
+        self.layer = FactOverlay(all_held_after=held_after)
+
+    def take(self, fact: LiveFact) -> None:
+        """Take the next record of the topic."""
+        self._put(fact)
+        history = self._store.histories.get(fact.key)
+        for change in changes_of(fact.key, history, 1) if history is not None else ():
+            self.layer.apply(change)
+        self._store.forget(fact.key)
+
+    def _put(self, fact: LiveFact) -> None:
+        if not fact.value:
+            return self._store.delete(fact.key, fact.at, fact.offset, fact.since)
+        value: Any = None
+        try:
+            value = read_value(fact.value.encode())
+            wrong = "" if _is_of(fact.key, value) else f"it is not {fact.key}"
+        except Unreadable as error:
+            wrong = str(error)
+        if wrong:
+            self._store.refuse(fact.key, [wrong], fact.at, fact.offset, value)
+        else:
+            self._store.put(value, fact.at, fact.offset)
+        return None
+
+
+def _is_of(key: Key, value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return (key.system, key.kind, key.name) == tuple(value.get(field) for field in ("system", "kind", "name"))
 
 
 class Live:
     """The live documents of one system, compiled."""
 
-    def __init__(self, job: ComparisonJob) -> None:
-        assert job.live is not None
-        self.key = job.key
-        self.store = DocumentStore(systems=(job.system,))
-        facts = DocumentStore(facts_only=True, systems=(job.system,))
-        for document in job.live:
-            store = facts if document.is_fact else self.store
-            store.put(read_value(document.value.encode()), document.at, document.offset)
-        self._facts, self._compiler = layer_of(facts), Compiler(self.store)
-        self.snapshot = self._compiler.snapshot.with_facts(self._facts)
-        self.statements = sum(map(len, self.snapshot.policy_sets[job.system].grants.values()))
+    def __init__(self, system: str) -> None:
+        self.key, self._system = "", system
+        self._start(0)
+
+    def _start(self, facts_held_after: int) -> None:
+        self.store = DocumentStore(systems=(self._system,))
+        self._facts, self._compiler = LiveFacts(self._system, facts_held_after), Compiler(self.store)
+        self.snapshot, self.statements = self._compiler.snapshot, 0
+
+    def take(self, live: LiveDocuments) -> None:
+        """Bring them up to date."""
+        assert live.since in ("", self.key)
+        if not live.since:
+            self._start(live.facts_held_after)
+        for key in live.gone:
+            self.store.replace(key, None)
+        for document in live.documents:
+            self._put(document)
+        for fact in live.facts:
+            self._facts.take(fact)
+        if not live.since:
+            self._facts.layer.sees_all_from_now(live.no_facts_before)
+        self._compiler.compile()
+        self.key, self.snapshot = live.key, self._compiler.snapshot
+        self.statements = sum(map(len, self.snapshot.policy_sets[self._system].grants.values()))
+
+    def _put(self, document: LiveDocument) -> None:
+        """One version alone: the one that is in force."""
+        alone = DocumentStore(systems=(self._system,))
+        alone.put(read_value(document.value.encode()), document.at, document.offset)
+        for key, history in alone.histories.items():
+            self.store.replace(key, history)
 
     @contextlib.contextmanager
     def drafted(self, drafts: dict[Key, Any], prune: bool) -> Iterator[Snapshot]:
-        """The policies with a draft in their place."""
+        """The policies with a draft in their place, without facts."""
         with drafted(self.store, self._compiler, drafts, prune) as snapshot:
-            yield snapshot.with_facts(self._facts)
+            yield snapshot
+
+    def with_facts(self, policies: Snapshot, moment: int | None = None) -> Snapshot:
+        """Policies with the facts of now, or of a moment (ms)."""
+        return policies.with_facts(self._facts.layer, moment)
 
 
 class Comparer:
-    """Answers jobs, and holds the live documents of the last one."""
+    """Answers jobs, and holds the newest live documents of each system."""
 
     def __init__(self) -> None:
-        self._live: Live | None = None
+        self._live: dict[str, Live] = {}
 
     def __call__(self, line: bytes) -> Result:
         """`{"result": …}`, or `{"problem": …}` where the draft is no YAML."""
         job = msgspec.json.decode(line, type=ComparisonJob)
+        live = self._live.get(job.system) or Live(job.system)
         if job.live is not None:
-            self._live = Live(job)
-        if self._live is None or self._live.key != job.key:
-            return {"result": msgspec.to_builtins(NeedsLive())}
+            self._live.pop(job.system, None)  # it must not stay half of the one and half of the other
+            live.take(job.live)
+            self._live[job.system] = live
+        if live.key != job.key:
+            return {"result": msgspec.to_builtins(NeedsLive(live.key))}
         try:
-            return {"result": msgspec.to_builtins(compare_draft(job, self._live))}
+            return {"result": msgspec.to_builtins(compare_draft(job, live))}
         except Unreadable as error:
-            return {"problem": unreadable(job.documents, error)}
+            return {"problem": unreadable(job.documents or "", error)}
         except CaseFileError as error:
             return {"problem": msgspec.to_builtins(Problem("error", str(error)))}
 
 
 def compare_draft(job: ComparisonJob, live: Live) -> Compared:
     """What a draft would change. Raises Unreadable and CaseFileError for one that is no documents."""
-    problems = tuple(_problems(job))
+    if job.documents is None:
+        return Compared()
+    problems = tuple(_problems(job, job.documents))
     if problems:
         return Compared(problems)
     values = [{"system": job.system, **located.value} for located in read_document_text(job.documents, FILE)]
@@ -151,20 +252,21 @@ def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
         if time.monotonic() > deadline:
             break
         count += 1
-        turned += _turned(number, past, live.snapshot, after)
+        before_then, after_then = (live.with_facts(policies, past.at) for policies in (live.snapshot, after))
+        turned += _turned(number, past, before_then, after_then)
     is_cut = count < len(job.requests)
-    if live.statements > MOST_STATEMENTS:
+    if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
-    differences = differences_in(job.system, live.snapshot, after)
+    differences = differences_in(job.system, *(live.with_facts(policies) for policies in (live.snapshot, after)))
     shown = tuple(differences[:MOST_DIFFERENCES])
     return Compared((), count, is_cut, tuple(turned), shown, len(differences))
 
 
-def _problems(job: ComparisonJob) -> Iterator[Problem]:
+def _problems(job: ComparisonJob, documents: str) -> Iterator[Problem]:
     """Why the documents cannot be applied: a version that is refused would not come into force."""
-    policies = DraftPolicies(job.system, job.documents)
+    policies = DraftPolicies(job.system, documents)
     yield from (problem for problem in policies.problems() if problem.level == "error")
-    for located in read_document_text(job.documents, FILE):
+    for located in read_document_text(documents, FILE):
         system = located.value.get("system", job.system) if isinstance(located.value, dict) else job.system
         if system != job.system:
             yield Problem("error", "a document of another language: compare one language at a time", located.place.line)

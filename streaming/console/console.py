@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy import MalformedRequest, Snapshot, all_systems, decide, to_text
+from policy import FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.access_pages import AccessPages
@@ -31,6 +31,7 @@ from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import from_kafka, worked_out
+from streaming.console.recent import RecentDecisions
 from streaming.console.records import Explained, NoSuchDecision, Records, request_of
 from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
@@ -58,12 +59,16 @@ ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet."""
+    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet. `facts`: the newest
+    ones, with their past.
+    """
 
     records: Records
     changes: ChangeLog
     alerts: AlertLog
+    recent: RecentDecisions
     read: Callable[[], Read | None]
+    facts: Callable[[], FactOverlay]
 
 
 class Console:
@@ -72,10 +77,10 @@ class Console:
     def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
         self._pages, self._records, self._read = pages, topics.records, topics.read
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
-        changes = ChangePages(settings, topics.records, topics.changes, self._respond)
+        changes = ChangePages(settings, topics.records, topics.changes, topics.facts, self._respond)
         self._explained, self._changes = Background[Explained]("decisions"), changes
-        drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
-        access = AccessPages(settings, topics.records, self._policies, self._respond)
+        drafts = self._drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
+        access = self._access = AccessPages(settings, topics.records, topics.recent, self._policies, self._respond)
         alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
         self.routes = [
             Route("/", lambda _request: RedirectResponse("/overview")),
@@ -88,10 +93,17 @@ class Console:
             *alerts.routes,
         ]
 
+    def prepare(self) -> None:
+        """Do beforehand what the first page of a kind would wait for. Raises what such a page raises."""
+        if (read := self._read()) is not None:
+            self._access.prepare(read.snapshot)
+        self._drafts.prepare()
+
     def close(self) -> None:
         """Work nothing more out."""
         self._explained.close()
         self._changes.close()
+        self._drafts.close()
 
     def _policies(self) -> Snapshot:
         read = self._read()

@@ -3,10 +3,10 @@
 It is a form that is posted, for documents are long; nothing is stored and nothing is published.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,22 +14,22 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from streaming.console.addresses import fields_of
-from streaming.console.comparison_program import Compared, ComparisonJob, LiveDocument
-from streaming.console.comparison_program import PastRequest as AskedRequest
+from streaming.console.background import Background
+from streaming.console.comparison_program import Compared, Turned
+from streaming.console.comparisons import Comparisons, Draft
 from streaming.console.guard import Tokens, form_of
+from streaming.console.past_requests import PastRequest
 from streaming.console.playground import MOST_DOCUMENTS, TITLES
-from streaming.console.reading import from_kafka
+from streaming.console.reading import from_kafka, worked_out
 from streaming.console.records import Records
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import NoLongerKnown
-from streaming.snapshots.documents import DocumentRecord
 
 PATH = "/draft"
-MOST_LIVE = 64 << 20  # bytes of documents in force
-COMPARISON_PROGRAM = "streaming.console.comparison_program"
-COMPARISON_SECONDS, LIVE_SECONDS = 10.0, 60.0  # for a draft, and for the first one after others came into force
+
+CompletedComparison = tuple[Compared, list[PastRequest]]
 
 
 class DraftPages:
@@ -38,8 +38,10 @@ class DraftPages:
     def __init__(
         self, settings: Settings, records: Records, tokens: Tokens, sandbox: Sandbox, respond: Callable[..., Response]
     ) -> None:
-        self._records, self._tokens, self._sandbox, self._respond = records, tokens, sandbox, respond
+        self._records, self._tokens, self._respond = records, tokens, respond
         self._systems = settings.systems
+        self._comparisons = Comparisons(records, sandbox)
+        self._compared = Background[CompletedComparison]("drafts")
         self.routes = [Route(PATH, self._form), Route(PATH, self._compare, methods=["POST"])]
 
     def _form(self, request: Request) -> Response:
@@ -63,50 +65,40 @@ class DraftPages:
         system = fields["system"]
         if system not in self._systems or not viewer.may_see(system):
             return self._page(request, fields, problem={"message": "choose a language", "line": None})
+        draft = Draft(system, fields["documents"], bool(fields["prune"]))
         try:
-            compared, rows = self._compared(fields)
+            found = worked_out(lambda: self._compared.get(draft, lambda: self._comparisons.compare(draft), keep=False))
         except DraftRefused as refused:
             return self._page(request, fields, problem=refused.problem)
         except (DraftFailed, NoLongerKnown) as failed:
             return self._page(request, fields, problem={"message": str(failed), "line": None})
-        return self._page(request, fields, compared=compared, rows=rows)
+        if found is None:
+            return self._page(request, fields, status=202, is_compared_later=True)
+        compared, requests = found
+        return self._page(
+            request, fields, compared=compared, rows=[_row(turned, requests) for turned in compared.turned]
+        )
 
-    def _compared(self, fields: Mapping[str, str]) -> tuple[Compared, list[dict[str, str]]]:
-        """What a draft changes, and the requests that it turns. Raises DraftRefused, DraftFailed and NoLongerKnown."""
-        system = fields["system"]
-        requests = from_kafka(lambda: self._records.newest_requests(system.__eq__))
-        key, policies, facts = from_kafka(lambda: self._records.live_documents(system))
-        asked = tuple(AskedRequest(past.asked, tuple(past.trust)) for past in requests)
-        job = ComparisonJob(key, system, fields["documents"], asked, bool(fields["prune"]))
-        result = self._sandbox.ask(job)
-        if result.get("needs_live"):
-            result = self._sandbox.ask(msgspec.structs.replace(job, live=_live(policies, facts)), LIVE_SECONDS)
-        compared = msgspec.convert(result, Compared)
-        rows = [
-            {
-                **requests[turned.number].row(),
-                "before": turned.before,
-                "after": turned.after,
-                "reason": turned.reason.message if turned.reason else "",
-            }
-            for turned in compared.turned
-        ]
-        return compared, rows
+    def prepare(self) -> None:
+        """Have what is in force taken in, so that the first draft need not wait for it. It takes a while.
+
+        Raises what `Comparisons` does.
+        """
+        for system in self._systems:
+            self._compared.do(functools.partial(self._comparisons.prepare, system)).result()
+
+    def close(self) -> None:
+        """Compare nothing more."""
+        self._compared.close()
 
     def _page(self, request: Request, fields: Mapping[str, str], **values: Any) -> Response:
         title = TITLES.get(fields["system"], fields["system"])
-        shown = {"problem": None, "compared": None, "rows": [], **values}
+        shown = {"problem": None, "compared": None, "rows": [], "is_compared_later": False, **values}
         token = self._tokens.of(viewer_of(request).session)
         fields = {"prune": "", **fields}
         return self._respond(request, "draft.html.j2", PATH, fields=fields, title=title, token=token, **shown)
 
 
-def _live(policies: tuple[DocumentRecord, ...], facts: tuple[DocumentRecord, ...]) -> tuple[LiveDocument, ...]:
-    """The documents for the process. Raises DraftFailed where they are too many for a page."""
-    if sum(len(record.value) for record in (*policies, *facts)) > MOST_LIVE:
-        raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
-    return tuple(
-        LiveDocument(record.value.decode("utf-8", "replace"), record.at, record.offset, is_fact)
-        for records, is_fact in ((policies, False), (facts, True))
-        for record in records
-    )
+def _row(turned: Turned, requests: list[PastRequest]) -> dict[str, str]:
+    reason = turned.reason.message if turned.reason else ""
+    return {**requests[turned.number].row(), "before": turned.before, "after": turned.after, "reason": reason}

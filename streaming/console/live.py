@@ -7,16 +7,19 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp
 
+from policy import Compiler
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
+from streaming.console.comparisons import COMPARISON_PROGRAM, COMPARISON_SECONDS
 from streaming.console.console import LINKS, Console, Topics
-from streaming.console.draft_pages import COMPARISON_PROGRAM, COMPARISON_SECONDS
 from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
 from streaming.console.health import health_routes
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
+from streaming.console.preparation import Preparation
 from streaming.console.pulse import Pulse
+from streaming.console.recent import RecentDecisions
 from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
@@ -41,18 +44,24 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     way, hosts = way_of(settings, tokens, pages), LOCAL | {urlsplit(settings.console.url).hostname or "localhost"}
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
-    follower = Follower(settings, stop, lambda _read: None, stop.set)
     admin = admin_client(settings)
+    records = Records(settings, admin)
+    changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
+    recent = RecentDecisions(settings, admin)
+    topics = Topics(records, changes, alerts, recent, lambda: follower.read, lambda: follower.facts)
+    shown = Console(pages, settings, topics, tokens, comparisons)
+    preparation = Preparation((records.prepare, shown.prepare), stop)
+
+    def take(policies: Compiler) -> None:
+        records.share(policies)
+        preparation.begin()
+
+    follower = Follower(settings, stop, lambda _read: None, stop.set, on_policies=take)
     pulse = Pulse(settings, admin, stop)
     follower.start()
-    shown: Console | None = None
     try:
         pulse.start()
-        changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
-        records = Records(settings, admin)
-        threading.Thread(target=records.prepare, name="documents", daemon=True).start()
-        topics = Topics(records, changes, alerts, lambda: follower.read)
-        shown = Console(pages, settings, topics, tokens, comparisons)
+        preparation.start()
         overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
@@ -63,8 +72,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         stop.set()
         pulse.close()
         follower.close()
-        if shown is not None:
-            shown.close()
+        shown.close()
         sandbox.close()
         comparisons.close()
     if follower.failure is not None:

@@ -53,7 +53,7 @@ class Overview:
         self._settings, self._pulse, self._alerts, self._read = settings, pulse, alerts, read
         self._pages, self._stop = pages, stop
         self._streams = 0
-        self._rendered: dict[frozenset[str] | None, tuple[int, str]] = {}
+        self._rendered: dict[frozenset[str] | None, tuple[int, asyncio.Future[bytes]]] = {}
         self.routes = [Route("/overview", self._page), Route("/overview/events", self._events)]
 
     def _page(self, request: Request) -> Response:
@@ -67,30 +67,34 @@ class Overview:
         headers = {"x-accel-buffering": "no"}
         return StreamingResponse(self._stream(viewer), media_type="text/event-stream", headers=headers)
 
-    async def _stream(self, viewer: Viewer) -> AsyncIterator[str]:
+    async def _stream(self, viewer: Viewer) -> AsyncIterator[str | bytes]:
         self._streams += 1
         deadline, shown = time.monotonic() + STREAM_SECONDS, -1
         try:
             yield "retry: 2000\n\n"
             while not self._stop.is_set() and time.monotonic() < deadline:
                 if self._pulse.look.number != shown:
-                    shown = self._pulse.look.number
-                    yield _event(await run_in_threadpool(self._part, viewer))
+                    shown, event = await self._event(viewer)
+                    yield event
                 await asyncio.sleep(EVENT_SECONDS / 4)
         finally:
             self._streams -= 1
 
-    def _part(self, viewer: Viewer) -> str:
-        """What is live, rendered once for all viewers of the same systems."""
+    async def _event(self, viewer: Viewer) -> tuple[int, bytes]:
+        """What is live, and the number of the look that it shows. Rendered once for all viewers of the same systems:
+        those who come while it is rendered wait for it.
+        """
         number = self._pulse.look.number
-        rendered = self._rendered.get(viewer.systems)
-        if rendered is not None and rendered[0] == number:
-            return rendered[1]
-        text = self._pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer))
-        if len(self._rendered) > MOST_STREAMS:
-            self._rendered.clear()
-        self._rendered[viewer.systems] = number, text
-        return text
+        latest = self._rendered.get(viewer.systems)
+        if latest is None or latest[0] != number:
+            if len(self._rendered) > MOST_STREAMS:
+                self._rendered.clear()
+            rendering = asyncio.ensure_future(run_in_threadpool(self._render, viewer))
+            latest = self._rendered[viewer.systems] = number, rendering
+        return number, await asyncio.shield(latest[1])
+
+    def _render(self, viewer: Viewer) -> bytes:
+        return _event(self._pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer)))
 
     def _values(self, viewer: Viewer) -> dict[str, Any]:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
@@ -137,10 +141,10 @@ class Overview:
         ]
 
 
-def _event(text: str) -> str:
+def _event(text: str) -> bytes:
     """An event whose data are the lines of a text."""
     data = [f"data: {line}" for line in text.splitlines()]
-    return "\n".join(["event: overview", *data, "", ""])
+    return "\n".join(["event: overview", *data, "", ""]).encode()
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -1,17 +1,15 @@
 """What the console reads from Kafka: decisions, and the documents that were in force when one was made."""
 
 import contextlib
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from policy import MalformedRequest, Snapshot
+from policy import Compiler, Key, MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
 from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, statement_in, text_at
@@ -20,10 +18,9 @@ from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
-from streaming.errors import JobStopped
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
-from streaming.snapshots.documents import DocumentRecord
+from streaming.snapshots.documents import DocumentRecord, key_of
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -44,6 +41,20 @@ class Explained(msgspec.Struct, frozen=True):
     now: int = 0
 
 
+class InForce(msgspec.Struct, frozen=True):
+    """The policies in force of a system by their keys, and the records of its facts. `key`: equal for equal ones.
+
+    `facts_held_after`, `no_facts_before`: see `DocumentLog.facts_known`.
+    """
+
+    key: str
+    policies: Mapping[Key, DocumentRecord]
+    facts: tuple[DocumentRecord, ...]
+    fact_keys: tuple[Key, ...]
+    facts_held_after: int
+    no_facts_before: int
+
+
 class NoSuchDecision(Exception):
     """There is no decision of this id that the viewer may see."""
 
@@ -58,13 +69,19 @@ class Records:
         self._settings, self._admin = settings, admin
         self._lock = threading.Lock()
         self._log: DocumentLog | None = None
+        self._compiled: Compiler | None = None
         self._read: dict[tuple[str, int], int] = {}
+
+    def share(self, compiler: Compiler) -> None:
+        """Take over what the reader of the policies in force has read and compiled: see `DocumentLog.share`."""
+        self._compiled, log = compiler, self._log
+        if log is not None:
+            log.share(compiler)
 
     def prepare(self) -> None:
         """Read and compile the documents: the first page that needs them would wait for it."""
-        with contextlib.suppress(KafkaException, TimeoutError, NoLongerKnown, JobStopped):  # that page says so
+        with contextlib.suppress(NoLongerKnown):  # that page says so
             self.documents().newest()
-            gc.freeze()  # documents and snapshots hold no cycles: the collector need not go through them again
 
     def newest(self, wanted: Wanted, seconds: float = 0.8) -> NewestDecisions:
         """The newest decisions that fit. `seconds`: for which it is read, about."""
@@ -74,19 +91,24 @@ class Records:
         """The newest requests of the systems that are wanted."""
         return newest_requests(self._settings, self._admin, is_wanted)
 
-    def live_documents(self, system: str) -> tuple[str, tuple[DocumentRecord, ...], tuple[DocumentRecord, ...]]:
-        """A key of the documents in force of a system, equal for equal ones; the policies, and the facts.
+    def live_key(self, system: str) -> str:
+        """A key of the documents in force of a system, equal for equal ones."""
+        return self._live_key(self.documents(), system)
 
-        Raises NoLongerKnown.
-        """
+    def live_documents(self, system: str) -> InForce:
+        """The documents in force of a system. Raises NoLongerKnown."""
         log, facts_topic = self.documents(), self._settings.topics.facts
         topic = self._settings.topics.policy_topics()[system]
-        ends = {topic: {"0": log.end(topic) - 1}}
-        policies = tuple(log.documents_at(ends).values())
-        newest_facts = {record.key: record for record in log.records(facts_topic)}
-        prefix = f"{system}/".encode()
-        facts = tuple(record for key, record in newest_facts.items() if record.value and key.startswith(prefix))
-        return f"{system} {log.newest_records(ends)} {log.end(facts_topic)}", policies, facts
+        key, policies = self._live_key(log, system), log.documents_at({topic: {"0": log.end(topic) - 1}})
+        named = ((key_of(record.key, None), record) for record in log.records(facts_topic))
+        facts = [(name, record) for name, record in named if name is not None and name.system == system]
+        keys, records = tuple(name for name, _ in facts), tuple(record for _, record in facts)
+        return InForce(key, policies, records, keys, *log.facts_known())
+
+    def _live_key(self, log: DocumentLog, system: str) -> str:
+        topic = self._settings.topics.policy_topics()[system]
+        end = log.end(self._settings.topics.facts)
+        return f"{system} {log.newest_records({topic: {'0': log.end(topic) - 1}})} {end}"
 
     def text_of(self, document: str) -> str:
         """The newest version of `SYSTEM/KIND/NAME` as YAML; "": there is none."""
@@ -128,6 +150,8 @@ class Records:
         with self._lock:
             if self._log is None:
                 self._log = read_document_log(self._settings)
+                if self._compiled is not None:
+                    self._log.share(self._compiled)
                 self._read = {(topic, 0): self._log.end(topic) for topic in self._log.topics}
             else:  # from where it was read to: a record that is added twice would stand behind newer ones
                 self._read = read_further(self._settings, self._log, self._read)

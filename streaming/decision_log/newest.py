@@ -1,7 +1,8 @@
 """The newest decisions first, read backwards from the ends of the topic: a page of them must not read a day.
 
-Kafka reads forwards alone. So the last records of each partition are read, then four times as many before them, until
-enough fit or the time is up; what is older than the oldest that every partition has been read to is not shown.
+Kafka reads forwards alone. So the last records of each partition are read, then up to four times as many before them,
+as the time that is left allows, until enough fit. What is older than the oldest that every partition has been read to
+is not shown.
 """
 
 import time
@@ -18,7 +19,8 @@ from streaming.kafka.committed import records_between
 from streaming.settings import Settings
 
 TIES = 10  # times the limit: so many decisions of one moment (ms) are shown at most
-FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as many before them
+FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as many before them, at most
+SURE = 0.5  # of the time that is left, what the next reading is likely to take: some come slower than others
 
 Offsets = Mapping[Partition, int]
 
@@ -74,8 +76,10 @@ def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: floa
         began = time.monotonic()
         reading.read_back()
         now = time.monotonic()
-        if len(reading.sure()) >= limit or now + GROWTH * (now - began) > deadline:
+        growth = min(GROWTH, SURE * (deadline - now) / max(now - began, 1e-3))
+        if len(reading.sure()) >= limit or growth < 1:
             break
+        reading.grow(growth)
     found = sorted(reading.sure(), key=lambda one: (one.record.at, one.record.offset), reverse=True)
     if len(found) <= limit:
         return NewestDecisions(tuple(found), reading.reach)
@@ -120,7 +124,10 @@ class _Reading:
         }
         # Before the oldest record that was read, others of the same moment may stand.
         self.reach = max((oldest[one] + 1 for one in self.ends if one in oldest), default=None)
-        self._size *= GROWTH
+
+    def grow(self, times: float) -> None:
+        """Read so many times as many the next time."""
+        self._size = int(self._size * times)
 
     def _is_in_span(self, at: int) -> bool:
         return self._wanted.query.span.start <= at < self._wanted.query.span.end

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaException
 
-from policy import Snapshot
+from policy import Compiler, FactOverlay, Snapshot
 from streaming.errors import Stopping
 from streaming.kafka.clients import admin_client
 from streaming.kafka.reader import document_topics, find_logs
@@ -36,8 +36,9 @@ class Follower:
     """Reads until `stop` is set. `read`: the newest complete reading, None before the first one.
 
     `on_read` is called in the thread with each reading; `on_failure` when it ends by an error, which `failure` holds:
-    nothing may be decided from then on. `on_compiled`: with each snapshot that is compiled. A reading that asks for the
-    ends at a moment or after it is had by `ask`.
+    nothing may be decided from then on. `on_compiled`: with each snapshot that is compiled. `on_policies`: with the
+    policies of each reading in which they are others than before; None: nobody asks. A reading that asks for the ends
+    at a moment or after it is had by `ask`.
     """
 
     def __init__(
@@ -47,11 +48,15 @@ class Follower:
         on_read: Callable[[Read], None],
         on_failure: Callable[[], None],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
+        on_policies: Callable[[Compiler], None] | None = None,
     ) -> None:
         self._settings, self._stop = settings, stop
         self._on_read, self._on_failure, self._on_compiled = on_read, on_failure, on_compiled
+        self._on_policies = on_policies
         self._wake = threading.Event()
         self.read: Read | None = None
+        self.facts = FactOverlay()
+        """Where `on_policies` is there: the facts of the newest reading, with their past. It is not changed."""
         self.failure: Exception | None = None
         self.unread_since: float | None = None
         """Since when Kafka could not be read (Unix time, s)."""
@@ -120,8 +125,8 @@ class Follower:
             return False
         self.unread_since = None
         facts, before = policies.take_fact_changes(), self.read
-        if before is None or facts or policies.snapshot is not self._compiled:
-            self._compiled = policies.snapshot
+        is_new, self._compiled = policies.snapshot is not self._compiled, policies.snapshot
+        if before is None or facts or is_new:
             snapshot = policies.snapshot.with_facts(policies.overlay)
             policies.pending()  # is the job's to write; what was returned is forgotten
             policies.published()
@@ -129,6 +134,10 @@ class Follower:
         else:  # the snapshot that keeps what it worked out
             self.read = _read(policies, before.snapshot, began)
         self._on_read(self.read)
+        if self._on_policies is not None:
+            self.facts = policies.overlay.copy() if facts or before is None else self.facts
+            if is_new:
+                self._on_policies(policies.compiled())
         return True
 
     _compiled: Snapshot | None = None

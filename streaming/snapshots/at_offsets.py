@@ -22,8 +22,6 @@ begin at 0; those of the old one are beyond its end at first and cannot be disti
 that were deleted from the beginning of a log (`kafka-delete-records`) make all of it unknown.
 """
 
-import bisect
-import collections
 import functools
 import threading
 import time
@@ -33,45 +31,41 @@ from typing import Any, TypeVar, cast
 import msgspec
 from confluent_kafka import Message
 
-from policy import DocumentHistory, DocumentStore, FactOverlay, Key, Snapshot, all_systems, layer_of, to_text
+from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
 from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
 from streaming.snapshots.documents import (
-    CLOCKS_DIFFER_MS,
+    DELETIONS_HELD_MS,
     DocumentRecord,
     KeptVersion,
     Loader,
     kept_version,
     said_since,
 )
+from streaming.snapshots.record_log import NOTHING_READ, NoLongerKnown, RecordLog, Retention
+from streaming.snapshots.states import State, States
 from streaming.topics import TopicNames
 
-SNAPSHOTS_CACHED = 8
-NOTHING_READ = -1  # the offset that decisions name for an empty topic
-ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a retention floor before all times
+__all__ = [
+    "DocumentLog",
+    "NoLongerKnown",
+    "Offsets",
+    "Retention",
+    "Span",
+    "document_record",
+    "of_topics",
+    "read_document_log",
+    "read_further",
+    "read_retention",
+]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 Offsets = Mapping[str, Mapping[str, int]]
 """The newest offset read, by topic and partition, as decisions name them; -1: nothing."""
-
-
-class NoLongerKnown(Exception):
-    """The snapshot at these offsets cannot be rebuilt; the message says which topic lacks what."""
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """What a topic still holds: `lag_ms` is its `min.compaction.lag.ms`, `start` its log start offset, 0 as a rule.
-
-    `topic_id`: Kafka's id of the topic. What the history topic keeps of one with another id is left aside.
-    """
-
-    lag_ms: int = 0
-    start: int = 0
-    topic_id: str = ""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -80,123 +74,6 @@ class Span(msgspec.Struct, frozen=True):
     since: int
     until: int | None
     offsets: Offsets
-
-
-class _Log:
-    """The records of one topic by offset. `end`: the offset up to which it was read, not included."""
-
-    def __init__(self, topic: str, retention: Retention, opened_at: int) -> None:
-        self.topic, self.start, self._id = topic, retention.start, retention.topic_id
-        self.cutoff = opened_at - retention.lag_ms + CLOCKS_DIFFER_MS
-        self.end = 0
-        self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
-        self.floor = NOTHING_READ  # the oldest offset that can still be asked for
-        self.records: list[DocumentRecord] = []
-        self._offsets: list[int] = []
-        self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
-
-    def is_of(self, topic_id: bytes | None) -> bool:
-        """Whether something is of this topic, as far as it is known of which topic it is."""
-        return not topic_id or not self._id or topic_id == self._id.encode()
-
-    def append(self, record: DocumentRecord) -> None:
-        self.records.append(record)
-        self._offsets.append(record.offset)
-        self._times.append(max(record.at, self._times[-1] if self._times else record.at))
-
-    def insert(self, records: Iterable[DocumentRecord]) -> None:
-        """Add records that stood before others; those whose offset is there already are left out."""
-        there = set(self._offsets)
-        merged = [*self.records, *(record for record in records if record.offset not in there)]
-        self.records, self._offsets, self._times = [], [], []
-        for record in sorted(merged, key=lambda record: record.offset):
-            self.append(record)
-
-    def count(self, offset: int) -> int:
-        """How many records there are up to an offset."""
-        return bisect.bisect_right(self._offsets, offset)
-
-    def next_time(self, offset: int) -> int | None:
-        """When the first record beyond an offset came, ms."""
-        count = self.count(offset)
-        return self.records[count].at if count < len(self.records) else None
-
-    def at(self, offset: int) -> DocumentRecord:
-        """The record at an offset, which must be there."""
-        return self.records[self.count(offset) - 1]
-
-    def between(self, after: int, upto: int) -> list[DocumentRecord]:
-        return self.records[self.count(after) : self.count(upto)]
-
-    def offset_at(self, moment: int) -> int:
-        """The newest offset at a moment (ms), as far as the records that are there say."""
-        following = bisect.bisect_right(self._times, moment)
-        return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
-
-    def is_complete(self) -> bool:
-        """Whether no record can have been removed."""
-        if not self.records:
-            return self.end == 0
-        first = self.records[0]
-        return first.offset == 0 and self.all_seen_above(first.offset, first.at)
-
-    def all_seen_above(self, record_offset: int, at: int) -> bool:
-        """Whether a record with this offset and time, and all after it, cannot have been removed unseen."""
-        return at > self.cutoff or (self.seen_from is not None and record_offset >= self.seen_from)
-
-    def check(self, offset: int, moment: int | None) -> None:
-        """Raise NoLongerKnown unless what was in force at an offset is still there; `moment`: see `snapshot_at`."""
-        place = f"{self.topic} at offset {offset}"
-        if offset >= self.end:
-            raise NoLongerKnown(f"{place}: read up to {self.end} only; was the topic deleted and created again?")
-        if self.start > 0:
-            raise NoLongerKnown(f"{place}: the records below offset {self.start} were deleted")
-        if offset < self.floor:
-            raise NoLongerKnown(f"{place}: kept from offset {self.floor} on")
-        if not self._holds_what_follows(offset, moment):
-            raise NoLongerKnown(f"{place}: compaction may have removed what was in force then")
-
-    def _holds_what_follows(self, offset: int, moment: int | None) -> bool:
-        if offset == self.end - 1 or (self.seen_from is not None and offset >= self.seen_from - 1):
-            return True
-        count = self.count(offset)
-        if count and self._times[count - 1] > self.cutoff:
-            return True
-        if count < len(self._offsets) and self._times[count] <= self.cutoff:
-            return False
-        adjacent = count < len(self._offsets) and self._offsets[count] == offset + 1
-        return adjacent or (moment is not None and moment > self.cutoff)
-
-    def check_moment(self, moment: int) -> int:
-        """The newest offset at a moment (ms), by the records' timestamps; raises NoLongerKnown."""
-        offset = self.offset_at(moment)
-        if moment <= self.cutoff and self.seen_from != 0 and (self.seen_from is None or offset < self.seen_from):
-            raise NoLongerKnown(
-                f"{self.topic} at {to_text(moment)}: compaction may have removed what was in force then"
-            )
-        self.check(offset, moment)
-        return offset
-
-    def around(self, moment: int) -> tuple[int, int | None]:
-        """When the newest record at a moment (ms) came, 0 if there is none, and when the next one did."""
-        following = bisect.bisect_right(self._times, moment)
-        after = self._times[following] if following < len(self._times) else None
-        return self._times[following - 1] if following else 0, after
-
-    def forget(self, offset: int) -> None:
-        """Let go of the records up to an offset, once they are taken into a document store."""
-        count = self.count(offset)
-        del self.records[:count], self._offsets[:count], self._times[:count]
-        self.floor = max(self.floor, offset)
-
-
-class _State(msgspec.Struct):
-    """The documents at some offsets (by topic), those of them without any good version, and what was compiled."""
-
-    offsets: dict[str, int]
-    store: DocumentStore
-    refused: tuple[Key, ...] = ()
-    compiled: Any = None
 
 
 def _locked(method: Method) -> Method:
@@ -232,14 +109,15 @@ class DocumentLog:
         self._systems: dict[str, str | None] = {**by_topic, names.facts: None}
         self._names, self._max_bytes = names, max_bytes
         known = retention or {}
-        self._logs = {topic: _Log(topic, known.get(topic, Retention()), opened_at) for topic in self._systems}
+        self._logs = {topic: RecordLog(topic, known.get(topic, Retention()), opened_at) for topic in self._systems}
         history_lag = known.get(names.history, Retention()).lag_ms
         self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
         self._kept: dict[str, dict[int, KeptVersion]] = {topic: {} for topic in by_topic}
         policies, facts = DocumentStore(systems=names.systems), DocumentStore(facts_only=True, systems=names.systems)
-        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), policies))
-        self._facts = _States(_State({names.facts: NOTHING_READ}, facts))
+        made_of = (self._logs, self._systems, max_bytes, self._gaps)
+        self._policies = States(State(dict.fromkeys(by_topic, NOTHING_READ), policies), *made_of)
+        self._facts = States(State({names.facts: NOTHING_READ}, facts), *made_of)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -261,6 +139,15 @@ class DocumentLog:
     def end(self, topic: str) -> int:
         """The offset up to which a topic was read, not included."""
         return self._logs[topic].end
+
+    @_locked
+    def share(self, compiler: Compiler) -> None:
+        """Take over what another reader of the same topics has read and compiled, where it is the same.
+
+        It costs neither the time to parse a document again nor the memory to hold it twice. The compiler and its store
+        must not change any more.
+        """
+        self._policies.share(compiler)
 
     @_locked
     def add_kept(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> None:
@@ -287,7 +174,7 @@ class DocumentLog:
                 log.insert(self._restored(log, self._kept.pop(topic, {})))
                 log.seen_from = end
 
-    def _restored(self, log: _Log, kept: Mapping[int, KeptVersion]) -> Iterator[DocumentRecord]:
+    def _restored(self, log: RecordLog, kept: Mapping[int, KeptVersion]) -> Iterator[DocumentRecord]:
         """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
         there = {record.offset for record in log.records} | kept.keys()
         for record, successor in ((one.record, one.successor) for one in kept.values()):
@@ -306,7 +193,7 @@ class DocumentLog:
     def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
         """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
         offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
-        state, topics = self._state(self._policies, offsets, moment, Snapshot), self._names.policy_topics()
+        state, topics = self._state(self._policies, offsets, moment), self._names.policy_topics()
         in_force = ((key, history.in_force) for key, history in state.store.histories.items())
         return {
             key: self._logs[topics[key.system]].at(version.order)
@@ -334,11 +221,11 @@ class DocumentLog:
         which these offsets still were the ends, such as that of the request whose decision names them.
         """
         offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
-        snapshot: Snapshot = self._state(self._policies, offsets, moment, Snapshot).compiled
+        snapshot = self._policies.policies(self._state(self._policies, offsets, moment)).snapshot
         if facts_offset is None:
             return snapshot
-        overlay: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
-        return snapshot.with_facts(overlay)
+        state = self._state(self._facts, {self._names.facts: facts_offset}, moment)
+        return snapshot.with_facts(self._facts.facts(state))
 
     @_locked
     def newest_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
@@ -363,26 +250,27 @@ class DocumentLog:
             self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
         return self.newest_records(policy_offsets)
 
+    def facts_known(self) -> tuple[int, int]:
+        """Two moments, ms: records of facts that came later are all there; what has none since then was not there."""
+        log = self._logs[self._names.facts]
+        return log.cutoff, min(log.cutoff, log.opened_at - DELETIONS_HELD_MS)
+
     @_locked
     def superseded(self, policy_offsets: Offsets) -> dict[str, int]:
         """By policy topic, when the first record beyond these offsets came (ms); none: there is none yet."""
         found = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
         return {topic: at for topic, at in found if at is not None}
 
-    def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:
-        """The state at these offsets, compiled; a topic that is not named was not read."""
+    def _state(self, states: States, offsets: Mapping[str, int], moment: int | None) -> State:
+        """The state at these offsets; a topic that is not named was not read."""
         if unknown := offsets.keys() - set(states.topics):
             raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
         for topic, offset in offsets.items():
             self._logs[topic].check(offset, moment)
-        wanted = {topic: self._last_record(topic, offsets.get(topic, NOTHING_READ)) for topic in states.topics}
-        state = states.find(wanted)
-        if state.offsets != wanted:
-            state = self._moved(state, wanted)
-            states.keep(state)
+        state = states.at(
+            {topic: self._last_record(topic, offsets.get(topic, NOTHING_READ)) for topic in states.topics}
+        )
         self._check_refused(state)
-        if state.compiled is None:
-            state.compiled = compile_(state.store)
         return state
 
     def _last_record(self, topic: str, offset: int) -> int:
@@ -391,35 +279,13 @@ class DocumentLog:
         count = log.count(offset)
         return log.records[count - 1].offset if count else log.floor
 
-    def _moved(self, state: _State, offsets: Mapping[str, int]) -> _State:
-        """The state with the records up to these offsets."""
-        store = state.store.copy()
-        for topic, offset in offsets.items():
-            loader = Loader(store, self._systems[topic], self._max_bytes)
-            for record in self._logs[topic].between(state.offsets[topic], offset):
-                loader.take(record)
-                self._mark_lost(store, loader.key_of(record), record)
-        store.forget_before(ALL_VERSIONS)
-        refused = tuple(key for key, document_history in store.histories.items() if document_history.in_force is None)
-        return _State(dict(offsets), store, refused)
-
-    def _mark_lost(self, store: DocumentStore, key: Key | None, record: DocumentRecord) -> None:
-        """Versions before the first one that is known may be missing, as at a start of the job."""
-        document_history = store.histories.get(key) if key is not None else None
-        if document_history is None:
-            return
-        before = document_history.versions[-2].order if len(document_history.versions) > 1 else None
-        first_known = before is None and not self._logs[record.topic].all_seen_above(record.offset, record.at)
-        if first_known or (record.topic, before) in self._gaps:
-            document_history.lost_before(record.at)
-
-    def _check_refused(self, state: _State) -> None:
+    def _check_refused(self, state: State) -> None:
         """Raise NoLongerKnown where a good version below a refused one may have been in force and removed since."""
         for key in state.refused:
             if self._may_lack_good_version(key, state.store.histories[key], state):
                 raise NoLongerKnown(f"{key}: refused, and its last good version may have been removed")
 
-    def _may_lack_good_version(self, key: Key, document_history: DocumentHistory, state: _State) -> bool:
+    def _may_lack_good_version(self, key: Key, document_history: DocumentHistory, state: State) -> bool:
         first = document_history.versions[0]
         are_facts = self._names.facts in state.offsets
         topic = self._names.facts if are_facts else self._names.policy_topics()[key.system]
@@ -436,35 +302,9 @@ class DocumentLog:
         for states in (self._policies, self._facts):
             logs = {topic: self._logs[topic] for topic in states.topics}
             kept = {topic: max(log.offset_at(moment), log.floor) for topic, log in logs.items()}
-            states.restart(self._moved(states.base, {topic: self._last_record(topic, kept[topic]) for topic in kept}))
+            states.restart(states.later(states.base, {topic: self._last_record(topic, kept[topic]) for topic in kept}))
             for topic, log in logs.items():
                 log.forget(kept[topic])
-
-
-class _States:
-    """The last few states, and the oldest one, from which all others can be made."""
-
-    def __init__(self, base: _State) -> None:
-        self.base = base
-        self.topics = tuple(base.offsets)
-        self._cached: collections.deque[_State] = collections.deque(maxlen=SNAPSHOTS_CACHED)
-
-    def find(self, offsets: Mapping[str, int]) -> _State:
-        """The state at these offsets, or else the nearest before it."""
-        before = (
-            state
-            for state in (self.base, *self._cached)
-            if all(state.offsets[topic] <= offset for topic, offset in offsets.items())
-        )
-        return max(before, key=lambda state: sum(state.offsets.values()))
-
-    def keep(self, state: _State) -> None:
-        self._cached.append(state)
-
-    def restart(self, base: _State) -> None:
-        """Begin at a later state."""
-        self.base = base
-        self._cached.clear()
 
 
 LAG = "min.compaction.lag.ms"

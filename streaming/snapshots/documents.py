@@ -51,11 +51,15 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """How a topic's records become documents: `system` of a policy topic, None for the facts topic."""
+    """How a topic's records become documents: `system` of a policy topic, None for the facts topic.
+
+    `read_elsewhere`: the version that a record is, where another store of the same log has read it already.
+    """
 
     store: DocumentStore
     system: str | None
     max_bytes: int
+    read_elsewhere: Callable[[Key, DocumentRecord], Version | None] = lambda _key, _record: None
 
     def key_of(self, record: DocumentRecord) -> Key | None:
         """The document that a record is a version of; None when its key is none."""
@@ -70,6 +74,9 @@ class Loader(msgspec.Struct, frozen=True):
     def _put(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:
             self.store.delete(key, record.at, record.offset, record.since)
+            return ()
+        if (version := self.read_elsewhere(key, record)) is not None:
+            self.store.take(key, version)
             return ()
         try:
             value = self._read(record)
@@ -133,6 +140,7 @@ AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
 LOG = b"topic/"  # begins the key of a record that names the log of a topic
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
+DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
 Place = tuple[Key, int]  # a version of a document: the document, and the version's offset
 

@@ -35,8 +35,15 @@ from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
 from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, DocumentRecord, History, Loader, Refused
-from streaming.topics import DAY_MS
+from streaming.snapshots.documents import (
+    CLOCKS_DIFFER_MS,
+    DELETIONS_HELD_MS,
+    KEPT_BY_TOPIC_MS,
+    DocumentRecord,
+    History,
+    Loader,
+    Refused,
+)
 
 log = structlog.get_logger()
 
@@ -47,7 +54,6 @@ WARNED_AT_ONCE = 10
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
 NOTHING = -1  # the newest offset where nothing was read
 FUTURE = 1 << 62
-DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
 class Reader(Protocol):
@@ -312,6 +318,10 @@ class Policies:
         if time.monotonic() >= self._forget_past_at:
             self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)
             self._forget_past_at = time.monotonic() + PAST_FORGOTTEN_SECONDS
+
+    def compiled(self) -> Compiler:
+        """The policies in force, compiled, for another thread: what is read later does not change it."""
+        return self._compiler.following(self._policies.copy())
 
     def changes_since(self, snapshot: Snapshot | None) -> list[SnapshotChange] | None:
         """What `snapshot` differs in from an earlier one, see `Compiler.changes_since`."""

@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,6 +35,7 @@ from tests.bench.console_process import Opened, opened
 
 ROUNDS = 3
 PAUSE_SECONDS = 5.0  # about, between two pages of a viewer
+IDLE_SECONDS = 10.0  # in which the console's CPU is counted without a job
 BATCH = 20_000
 
 
@@ -71,14 +72,14 @@ def pages(settings: Settings, folder: Path, decisions: int, statements: int) -> 
     _print({"progress": "written"})
     began = time.monotonic()
     with opened(settings, folder) as console:
-        ready = time.monotonic() - began
+        ready, ready_mib = time.monotonic() - began, console.memory()["rss_mib"]
         found = {name: _times(console, address) for name, address in _addresses(day).items()}
         found["a change"] = _times(console, console.first_link("/changes", "/changes/"))
         found["a change, compared"] = _times(console, f"{console.first_link('/changes', '/changes/')}?compare=1")
         found["an alert"] = _times(console, console.first_link("/alerts", "/alerts/"))
         found["a draft, compared"] = _drafted(console, day)
         memory = console.memory()
-    return {"ready_seconds": round(ready, 1), "pages_ms": found, **memory}
+    return {"ready_seconds": round(ready, 1), "ready_mib": ready_mib, "pages_ms": found, **memory}
 
 
 def _addresses(day: Day) -> dict[str, str]:
@@ -109,17 +110,17 @@ def _addresses(day: Day) -> dict[str, str]:
 
 def _times(console: Opened, address: str) -> dict[str, int]:
     """The first time, how long it takes until the page is whole, and the median of those after that, ms."""
-    first, whole = console.milliseconds(address), console.until_whole(address)
+    first, whole = console.until_whole(address)
     times = [console.milliseconds(address) for _ in range(ROUNDS)]
-    return {"first": round(first), "whole": round(first + whole), "median": round(statistics.median(times))}
+    return {"first": round(first), "whole": round(whole), "median": round(statistics.median(times))}
 
 
 def _drafted(console: Opened, day: Day) -> dict[str, int]:
     """The same of a draft that takes a document's statements away."""
     kind, name = day.document.split("/", 2)[1:]
     draft = msgspec.json.encode({"kind": kind, "name": name, "spec": {"statements": []}}).decode()
-    times = [console.post_draft(draft) for _ in range(1 + ROUNDS)]
-    return {"first": round(times[0]), "median": round(statistics.median(times[1:]))}
+    (first, whole), *later = [console.post_draft(draft) for _ in range(1 + ROUNDS)]
+    return {"first": round(first), "whole": round(whole), "median": round(statistics.median(time for time, _ in later))}
 
 
 # Decisions beside it.
@@ -129,16 +130,28 @@ def decisions_beside(settings: Settings, folder: Path, viewers: int, requests: i
     """The rates of a job with and without viewers, in turn; the first pair is cold and does not count."""
     settings = msgspec.structs.replace(settings, max_records=BATCH)
     stream.prepare(settings, 1000, requests, True)
-    alone, beside = list[float](), list[float]()
+    alone, beside, cpu = list[float](), list[float](), list[tuple[float, float]]()
     with opened(settings, folder) as console, stream.own_process() as job:
         for number in range(rounds + 1):
-            alone.append(_rate(job, settings, folder, requests))
+            unwatched = _cpu(console, lambda: alone.append(_rate(job, settings, folder, requests)))
             with watching(console, viewers) as loaded:
-                beside.append(_rate(job, settings, folder, requests))
-            _print({"progress": f"round {number}", "alone": alone[-1], "beside": beside[-1], "pages": loaded[0]})
+                cpu.append((unwatched, _cpu(console, lambda: beside.append(_rate(job, settings, folder, requests)))))
+            progress = {"progress": f"round {number}", "alone": alone[-1], "beside": beside[-1], "pages": loaded[0]}
+            _print({**progress, "console_cpu": cpu[-1]})
+        quiet = [_cpu(console, lambda: time.sleep(IDLE_SECONDS))]
+        with watching(console, viewers):
+            quiet.append(_cpu(console, lambda: time.sleep(IDLE_SECONDS)))
         memory = console.memory()
     ratios = [round(with_them / without, 3) for without, with_them in zip(alone[1:], beside[1:], strict=True)]
-    return {"ratio": statistics.median(ratios), "ratios": ratios, "alone": alone, "beside": beside, **memory}
+    found = {"ratio": statistics.median(ratios), "ratios": ratios, "alone": alone, "beside": beside, **memory}
+    return {**found, "console_cpu": cpu, "console_cpu_open": quiet}
+
+
+def _cpu(console: Opened, work: Callable[[], None]) -> float:
+    """What the console takes of a core while something is done."""
+    before, began = console.cpu_seconds(), time.monotonic()
+    work()
+    return round((console.cpu_seconds() - before) / (time.monotonic() - began), 3)
 
 
 def _rate(job: Any, settings: Settings, folder: Path, requests: int) -> float:

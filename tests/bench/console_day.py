@@ -71,13 +71,15 @@ def _write_decisions(
 ) -> Day:
     topic, names = settings.topics.requests[0], settings.topics
     [topic_id] = topic_ids(AdminClient({"bootstrap.servers": settings.bootstrap_servers}), [topic]).values()
-    now, newest = time.time_ns() // 1_000_000, ""
+    first = max(count - WITH_REQUESTS, 0)
+    for number in range(first, count):  # all in one partition, so that offsets are known before they are written
+        value = msgspec.json.encode({**asked[number % len(asked)], "id": f"r-{number}", "system": SYSTEM})
+        _produce(producer, topic, value, partition=0)
+    stream.flush(producer)
+    # A decision comes after its request, also here, where a second passes until the first page is asked for.
+    now, newest = time.time_ns() // 1_000_000 + 1000, ""
     for number in range(count):
-        at, which = now - (count - number) * DAY_MS // count, number % len(asked)
-        offset = number - (count - WITH_REQUESTS)
-        if offset >= 0:  # all in one partition, so that offsets are known before they are written
-            value = msgspec.json.encode({**asked[which], "id": f"r-{number}", "system": SYSTEM})
-            _produce(producer, topic, value, partition=0)
+        at, which, offset = now - (count - number) * DAY_MS // count, number % len(asked), number - first
         place = {"topic": topic, "partition": 0, "offset": max(offset, 0)}
         newest = f"{topic_id}-0-{offset}" if offset >= 0 else f"{topic_id}-9-{number}"
         whole = answered[which]
@@ -112,7 +114,7 @@ def _write_changes(settings: Settings, producer: Producer, documents: list[dict[
     for number, role in enumerate(itertools.islice(roles, CHANGES)):
         statements = [
             *role["spec"]["statements"],
-            {"effect": "deny", "action": "kafka:*", "resource": f"kafka:topic:{number}"},
+            {"effect": "deny", "action": "kafka:*", "resource": f"kafka:topic:env-0/cluster-0/closed-{number}"},
         ]
         changed, offset = {**role, "spec": {**role["spec"], "statements": statements}}, written + number
         _produce(producer, topic, msgspec.json.encode(changed), key=f"Role/{role['name']}".encode())

@@ -8,17 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy import compile_documents, decide
+from policy import Key, compile_documents, decide
 from streaming.console.comparison_program import (
     Compared,
     Comparer,
     ComparisonJob,
     Live,
     LiveDocument,
+    LiveDocuments,
+    LiveFact,
     PastRequest,
     compare_draft,
 )
-from streaming.console.draft_pages import COMPARISON_PROGRAM
+from streaming.console.comparisons import COMPARISON_PROGRAM
 from streaming.console.sandbox import DraftRefused, Sandbox
 
 SYSTEM = "lenses6"
@@ -51,21 +53,31 @@ def _asked(topic: str, user: str = "user:dana", **more: Any) -> PastRequest:
     return PastRequest(asked, ("groups",))
 
 
+NOW = 1_795_258_800_000
 ASKED = (_asked("orders"), _asked("audit"), _asked("audit", "user:nobody"))
 
 
-def _live(*documents: dict[str, Any], is_fact: bool = False) -> tuple[LiveDocument, ...]:
+def _live(*documents: dict[str, Any]) -> tuple[LiveDocument, ...]:
     values = ({"system": SYSTEM, **document} for document in documents)
-    return tuple(LiveDocument(json.dumps(value), 1, number, is_fact) for number, value in enumerate(values))
+    return tuple(LiveDocument(json.dumps(value), 1, number) for number, value in enumerate(values))
 
 
 def _job(documents: str, key: str = "a", **more: Any) -> ComparisonJob:
     return msgspec.structs.replace(ComparisonJob(key, SYSTEM, documents, ASKED), **more)
 
 
+def _all(documents: tuple[LiveDocument, ...], key: str = "a") -> LiveDocuments:
+    return LiveDocuments(key, documents)
+
+
+def _with(live: LiveDocuments, system: str = SYSTEM) -> Live:
+    taken = Live(system)
+    taken.take(live)
+    return taken
+
+
 def _compared(documents: str, **more: Any) -> Compared:
-    job = _job(documents, live=_live(READERS, MEMBERS), **more)
-    return compare_draft(job, Live(job))
+    return compare_draft(_job(documents, **more), _with(_all(_live(READERS, MEMBERS))))
 
 
 def test_the_requests_that_a_draft_turns_are_those_that_decide_answers_otherwise() -> None:
@@ -122,45 +134,95 @@ def sandbox() -> Iterator[Sandbox]:
 
 
 def test_a_process_asks_for_the_live_documents_once(sandbox: Sandbox) -> None:
-    live = _live(READERS, MEMBERS)
-    assert sandbox.ask(_job(FROZEN)) == {"needs_live": True}
+    live = _all(_live(READERS, MEMBERS))
+    assert sandbox.ask(_job(FROZEN)) == {"needs_live": True, "since": ""}
     first, again = sandbox.ask(_job(FROZEN, live=live)), sandbox.ask(_job(FROZEN))
     assert first == again
     assert len(first["turned"]) == 1
-    assert sandbox.ask(_job(FROZEN, key="b")) == {"needs_live": True}
+    assert sandbox.ask(_job(FROZEN, key="b")) == {"needs_live": True, "since": "a"}
 
 
 def test_documents_that_are_no_yaml_are_refused_with_their_line(sandbox: Sandbox) -> None:
     with pytest.raises(DraftRefused) as refused:
-        sandbox.ask(_job("kind: Role\nname: [", live=_live(READERS)))
+        sandbox.ask(_job("kind: Role\nname: [", live=_all(_live(READERS))))
     assert refused.value.problem["line"] == 2
 
 
-def test_facts_of_the_facts_topic_count() -> None:
-    acl = {"type": "pipeline", "owner": "rita", "organization": "acme", "acl": {"user:miguel": ["READ"]}}
-    policies = [
-        {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
-        {"system": "streamsets", "kind": "Object", "name": "pipeline:orders", "spec": acl},
-    ]
-    session = {"system": "streamsets", "kind": "Session", "name": "sam", "spec": {"login_at": 5, "groups": ["dev"]}}
-    draft = json.dumps({"kind": "Object", "name": "pipeline:orders", "spec": {**acl, "acl": {"group:dev": ["READ"]}}})
+HOUR = 3_600_000
+ACL = {"type": "pipeline", "owner": "rita", "organization": "acme", "acl": {"user:miguel": ["READ"]}}
+STREAMSETS = [
+    {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
+    {"system": "streamsets", "kind": "Object", "name": "pipeline:orders", "spec": ACL},
+]
+TO_DEVELOPERS = json.dumps(
+    {"kind": "Object", "name": "pipeline:orders", "spec": {**ACL, "acl": {"group:dev": ["READ"]}}}
+)
+
+
+def _login(hour: int, *groups: str) -> LiveFact:
+    at, key = NOW + hour * HOUR, Key("streamsets", "Session", "sam")
+    value = {"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at, "groups": groups}}
+    return LiveFact(key, json.dumps(value), at, hour)
+
+
+def _viewed(hour: int) -> PastRequest:
     asked = {
         "id": "r",
         "system": "streamsets",
         "subject": {"type": "user", "id": "sam"},
         "action": {"name": "pipeline.view"},
         "resource": {"type": "pipeline", "id": "pipeline:orders"},
-        "time": 1_795_258_800_000,
+        "time": NOW + hour * HOUR,
     }
-    live = (
-        *(LiveDocument(json.dumps(one), 1, number) for number, one in enumerate(policies)),
-        LiveDocument(json.dumps(session), 2, 0, True),
-    )
-    job = ComparisonJob("a", "streamsets", draft, (PastRequest(asked, ()),), False, live)
-    [turned] = compare_draft(job, Live(job)).turned
-    assert (turned.before, turned.after) == ("deny", "allow")
+    return PastRequest(asked, ())
+
+
+def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
+    """Also where they come later, to a process that has some; of a time of which they are not known none is turned."""
+    policies = tuple(LiveDocument(json.dumps(one), 1, number) for number, one in enumerate(STREAMSETS))
+    facts = (_login(1, "dev"), _login(3), _login(5, "dev"))
+    asked = tuple(_viewed(hour) for hour in (0, 2, 4, 6))
+    job = ComparisonJob("a", "streamsets", TO_DEVELOPERS, asked)
+    whole = LiveDocuments("a", policies, facts=facts, facts_held_after=NOW, no_facts_before=NOW)
+    live = _with(whole, "streamsets")
+    turned = compare_draft(job, live).turned
+    assert [(one.number, one.before, one.after) for one in turned] == [(1, "deny", "allow"), (3, "deny", "allow")]
+    in_parts = _with(msgspec.structs.replace(whole, facts=facts[:1]), "streamsets")
+    assert [one.number for one in compare_draft(job, in_parts).turned] == [1, 2, 3]
+    in_parts.take(LiveDocuments("b", (), "a", facts=facts[1:]))
+    assert compare_draft(job, in_parts) == compare_draft(job, live)
+    gone = LiveFact(facts[0].key, "", NOW + 7 * HOUR, 7)
+    in_parts.take(LiveDocuments("c", (), "b", facts=(gone, LiveFact(Key("cdap", "Entity", "x"), "{", NOW, 8))))
+    assert compare_draft(job, in_parts) == compare_draft(job, live)
 
 
 def test_a_comparer_without_live_documents_asks_for_them() -> None:
     comparer = Comparer()
-    assert comparer(msgspec.json.encode(_job(FROZEN))) == {"result": {"needs_live": True}}
+    assert comparer(msgspec.json.encode(_job(FROZEN))) == {"result": {"needs_live": True, "since": ""}}
+
+
+def test_what_has_changed_is_enough() -> None:
+    """A process that gets it answers as one that gets all documents; the draft of one system leaves others alone."""
+    comparer, members = Comparer(), {**MEMBERS, "spec": {"roles": ["readers"], "members": ["user:nobody"]}}
+    states = [(READERS, MEMBERS), (READERS, members), (members,), (READERS, members)]
+    sent: dict[str, LiveDocument] = {}
+    for number, documents in enumerate(states):
+        whole = {str(one["kind"]): live for one, live in zip(documents, _live(*documents), strict=True)}
+        changed = tuple(live for kind, live in whole.items() if sent.get(kind) != live)
+        gone = tuple(Key(SYSTEM, kind, "readers") for kind in sent if kind not in whole)
+        key = f"{number}"
+        live = LiveDocuments(key, changed, str(number - 1) if number else "", gone)
+        found = comparer(msgspec.json.encode(_job(FROZEN, key=key, live=live)))["result"]
+        expected = Comparer()(msgspec.json.encode(_job(FROZEN, key=key, live=_all(tuple(whole.values()), key))))
+        assert found == expected["result"]
+        other = ComparisonJob("x", "cdap", None, live=LiveDocuments("x", ()))
+        assert comparer(msgspec.json.encode(other)) == {"result": msgspec.to_builtins(Compared())}
+        sent = whole
+
+
+def test_a_process_that_has_taken_in_nothing_of_a_change_asks_for_all_of_it() -> None:
+    comparer = Comparer()
+    comparer(msgspec.json.encode(_job(FROZEN, live=_all(_live(READERS, MEMBERS)))))
+    with pytest.raises(AssertionError):
+        comparer(msgspec.json.encode(_job(FROZEN, key="c", live=LiveDocuments("c", (), "b"))))
+    assert comparer(msgspec.json.encode(_job(FROZEN)))["result"]["since"] == ""

@@ -28,3 +28,11 @@ showTimes(document);
 const live = document.getElementById("live");
 if (live) follow(live, document.getElementById("pause"));
 if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 1500);
+
+// A draft that is not compared yet is sent again, unless somebody writes on.
+const waiting = document.querySelector("[data-submit]");
+if (waiting) {
+  const form = document.querySelector("form.draft-form");
+  const again = setTimeout(() => form.requestSubmit(), 1500);
+  form.addEventListener("input", () => clearTimeout(again));
+}

@@ -1,0 +1,147 @@
+"""The newest decisions, with no more of each than which statements decided it, read on from one look to the next.
+
+A look costs what was decided since the one before, and is bounded: where more was, the newest of it are read, and what
+was read before is let go of. So the first page that asks costs as much as others, once it was read beforehand.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy import matches
+from streaming.console.reading import Locked
+from streaming.console.viewer import Viewer
+from streaming.decision_log.search import WILDCARD
+from streaming.history.records import record_of
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
+from streaming.kafka.committed import records_between
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.settings import Settings
+
+MOST, FEWEST = 20_000, 200  # decisions that are held, of all partitions together, and of each at least
+
+DocumentStatement = tuple[str, int | None]
+
+
+class _Id(msgspec.Struct, frozen=True):
+    id: str = ""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    subject: _Id = _Id()
+
+
+class _Reason(msgspec.Struct, frozen=True):
+    document: str | None = None
+    statement: int | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    reasons: tuple[_Reason, ...] = ()
+    request: _Request = _Request()
+
+
+class _Part(msgspec.Struct, frozen=True):
+    context: _Context = _Context()
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    system: str = ""
+    time: str = ""
+    context: _Context = _Context()
+    evaluations: tuple[_Part, ...] | None = None
+
+
+class RecentDecision(msgspec.Struct, frozen=True):
+    """`at`: of its record, ms; `time`: of its request. `subjects`: of a batch those of its evaluations, too."""
+
+    at: int
+    offset: int
+    system: str
+    time: str
+    subjects: tuple[str, ...]
+    statements: tuple[DocumentStatement, ...]
+
+    def fits(self, viewer: Viewer, subject: str, system: str) -> bool:
+        """Whether it is of a subject and a system, "" for any, and the viewer may see it."""
+        if system not in ("", self.system) or not viewer.may_see(self.system):
+            return False
+        if WILDCARD in subject:
+            return any(matches(subject, name) for name in self.subjects)
+        return not subject or subject in self.subjects
+
+
+class _Partition:
+    """What is held of a partition. `is_cut`: whether there were decisions before it."""
+
+    def __init__(self, most: int, is_cut: bool) -> None:
+        self.decisions = collections.deque[RecentDecision](maxlen=most)
+        self.is_cut = is_cut
+
+    def add(self, decision: RecentDecision) -> None:
+        self.is_cut = self.is_cut or len(self.decisions) == self.decisions.maxlen
+        self.decisions.append(decision)
+
+
+class RecentDecisions:
+    """Of the topic of decisions. For several threads. Raises KafkaException and TimeoutError."""
+
+    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+        self._settings, self._admin, self._lock = settings, admin, Locked()
+        self._deserializer = Deserializer(settings.schema_registry)
+        self._partitions: dict[Partition, _Partition] = {}
+        self._read: dict[Partition, int] = {}
+        self._names: dict[str, str] = {}  # so that each is held once
+
+    def newest(self) -> tuple[list[RecentDecision], int | None]:
+        """The newest first. Of those before the moment (ms) that is returned too some are not there; None: all are."""
+        with self._lock:
+            self._read_on()
+            held = self._partitions.values()
+            oldest = (one.decisions[0].at + 1 for one in held if one.is_cut and one.decisions)
+            since = max(oldest, default=None)
+            every = (decision for one in held for decision in one.decisions if since is None or decision.at >= since)
+            return sorted(every, key=lambda decision: (decision.at, decision.offset), reverse=True), since
+
+    def _read_on(self) -> None:
+        partitions = partitions_of(self._admin, [self._settings.topics.decisions])
+        ends, first = last_stable_offsets(self._admin, partitions), first_offsets(self._admin, partitions)
+        most = max(MOST // max(len(partitions), 1), FEWEST)
+        starts = dict(self._starts(first, ends, most))
+        for record in map(record_of, records_between(self._settings, starts, ends)):
+            if (decision := self._decoded(record.value, record.at, record.offset)) is not None:
+                self._partitions[record.topic, record.partition].add(decision)
+        self._read = dict(ends)
+        if len(self._names) > MOST:
+            self._names.clear()
+
+    def _starts(
+        self, first: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
+    ) -> Iterator[tuple[Partition, int]]:
+        """From where on each partition is read; what is held of one that is not read on from there is let go of."""
+        for partition, end in ends.items():
+            start, read = max(first[partition], end - most), self._read.get(partition, -1)
+            if not start <= read <= end:
+                self._partitions[partition] = _Partition(most, start > first[partition])
+                read = start
+            yield partition, read
+
+    def _decoded(self, value: bytes, at: int, offset: int) -> RecentDecision | None:
+        try:
+            decision = msgspec.json.decode(self._deserializer.json("decision", value), type=_Decision)
+        except (Undecodable, ValueError, RecursionError):
+            return None
+        parts: tuple[Any, ...] = (decision, *(decision.evaluations or ()))
+        subjects = dict.fromkeys(self._once(part.context.request.subject.id) for part in parts)
+        reasons = (reason for part in parts for reason in part.context.reasons)
+        statements = dict.fromkeys((self._once(str(reason.document)), reason.statement) for reason in reasons)
+        return RecentDecision(
+            at, offset, self._once(decision.system), decision.time, tuple(subjects), tuple(statements)
+        )
+
+    def _once(self, name: str) -> str:
+        return self._names.setdefault(name, name)

@@ -1,0 +1,138 @@
+"""The records of one topic of documents by offset, and what of its past compaction has surely left there.
+
+See `streaming.snapshots.at_offsets` for when what was in force at an offset is still known.
+"""
+
+import bisect
+from collections.abc import Iterable
+
+import msgspec
+
+from policy import to_text
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord
+
+NOTHING_READ = -1  # the offset that decisions name for an empty topic
+
+
+class NoLongerKnown(Exception):
+    """The snapshot at these offsets cannot be rebuilt; the message says which topic lacks what."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What a topic still holds: `lag_ms` is its `min.compaction.lag.ms`, `start` its log start offset, 0 as a rule.
+
+    `topic_id`: Kafka's id of the topic. What the history topic keeps of one with another id is left aside.
+    """
+
+    lag_ms: int = 0
+    start: int = 0
+    topic_id: str = ""
+
+
+class RecordLog:
+    """The records of one topic by offset. `end`: the offset up to which it was read, not included."""
+
+    def __init__(self, topic: str, retention: Retention, opened_at: int) -> None:
+        self.topic, self.start, self._id = topic, retention.start, retention.topic_id
+        self.opened_at = opened_at
+        self.cutoff = opened_at - retention.lag_ms + CLOCKS_DIFFER_MS
+        self.end = 0
+        self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
+        self.floor = NOTHING_READ  # the oldest offset that can still be asked for
+        self.records: list[DocumentRecord] = []
+        self._offsets: list[int] = []
+        self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
+
+    def is_of(self, topic_id: bytes | None) -> bool:
+        """Whether something is of this topic, as far as it is known of which topic it is."""
+        return not topic_id or not self._id or topic_id == self._id.encode()
+
+    def append(self, record: DocumentRecord) -> None:
+        self.records.append(record)
+        self._offsets.append(record.offset)
+        self._times.append(max(record.at, self._times[-1] if self._times else record.at))
+
+    def insert(self, records: Iterable[DocumentRecord]) -> None:
+        """Add records that stood before others; those whose offset is there already are left out."""
+        there = set(self._offsets)
+        merged = [*self.records, *(record for record in records if record.offset not in there)]
+        self.records, self._offsets, self._times = [], [], []
+        for record in sorted(merged, key=lambda record: record.offset):
+            self.append(record)
+
+    def count(self, offset: int) -> int:
+        """How many records there are up to an offset."""
+        return bisect.bisect_right(self._offsets, offset)
+
+    def next_time(self, offset: int) -> int | None:
+        """When the first record beyond an offset came, ms."""
+        count = self.count(offset)
+        return self.records[count].at if count < len(self.records) else None
+
+    def at(self, offset: int) -> DocumentRecord:
+        """The record at an offset, which must be there."""
+        return self.records[self.count(offset) - 1]
+
+    def between(self, after: int, upto: int) -> list[DocumentRecord]:
+        return self.records[self.count(after) : self.count(upto)]
+
+    def offset_at(self, moment: int) -> int:
+        """The newest offset at a moment (ms), as far as the records that are there say."""
+        following = bisect.bisect_right(self._times, moment)
+        return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
+
+    def is_complete(self) -> bool:
+        """Whether no record can have been removed."""
+        if not self.records:
+            return self.end == 0
+        first = self.records[0]
+        return first.offset == 0 and self.all_seen_above(first.offset, first.at)
+
+    def all_seen_above(self, record_offset: int, at: int) -> bool:
+        """Whether a record with this offset and time, and all after it, cannot have been removed unseen."""
+        return at > self.cutoff or (self.seen_from is not None and record_offset >= self.seen_from)
+
+    def check(self, offset: int, moment: int | None) -> None:
+        """Raise NoLongerKnown unless what was in force at an offset is still there; `moment`: see `snapshot_at`."""
+        place = f"{self.topic} at offset {offset}"
+        if offset >= self.end:
+            raise NoLongerKnown(f"{place}: read up to {self.end} only; was the topic deleted and created again?")
+        if self.start > 0:
+            raise NoLongerKnown(f"{place}: the records below offset {self.start} were deleted")
+        if offset < self.floor:
+            raise NoLongerKnown(f"{place}: kept from offset {self.floor} on")
+        if not self._holds_what_follows(offset, moment):
+            raise NoLongerKnown(f"{place}: compaction may have removed what was in force then")
+
+    def _holds_what_follows(self, offset: int, moment: int | None) -> bool:
+        if offset == self.end - 1 or (self.seen_from is not None and offset >= self.seen_from - 1):
+            return True
+        count = self.count(offset)
+        if count and self._times[count - 1] > self.cutoff:
+            return True
+        if count < len(self._offsets) and self._times[count] <= self.cutoff:
+            return False
+        adjacent = count < len(self._offsets) and self._offsets[count] == offset + 1
+        return adjacent or (moment is not None and moment > self.cutoff)
+
+    def check_moment(self, moment: int) -> int:
+        """The newest offset at a moment (ms), by the records' timestamps; raises NoLongerKnown."""
+        offset = self.offset_at(moment)
+        if moment <= self.cutoff and self.seen_from != 0 and (self.seen_from is None or offset < self.seen_from):
+            raise NoLongerKnown(
+                f"{self.topic} at {to_text(moment)}: compaction may have removed what was in force then"
+            )
+        self.check(offset, moment)
+        return offset
+
+    def around(self, moment: int) -> tuple[int, int | None]:
+        """When the newest record at a moment (ms) came, 0 if there is none, and when the next one did."""
+        following = bisect.bisect_right(self._times, moment)
+        after = self._times[following] if following < len(self._times) else None
+        return self._times[following - 1] if following else 0, after
+
+    def forget(self, offset: int) -> None:
+        """Let go of the records up to an offset, once they are taken into a document store."""
+        count = self.count(offset)
+        del self.records[:count], self._offsets[:count], self._times[:count]
+        self.floor = max(self.floor, offset)
