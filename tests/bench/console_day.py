@@ -1,15 +1,16 @@
 """A day for the console's benchmark: policies, decisions by them with the requests of the newest, alerts, changes."""
 
+import contextlib
 import itertools
 import time
 from typing import Any
 
 import msgspec
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from policy import Snapshot, compile_documents, decide, to_text
-from streaming.kafka.clients import topic_ids
+from streaming.kafka.clients import group_consumer, topic_ids
 from streaming.settings import Settings
 from tests.bench import stream, workload
 
@@ -76,6 +77,7 @@ def _write_decisions(
         value = msgspec.json.encode({**asked[number % len(asked)], "id": f"r-{number}", "system": SYSTEM})
         _produce(producer, topic, value, partition=0)
     stream.flush(producer)
+    _commit(settings, topic, count - first)
     # A decision comes after its request, also here, where a second passes until the first page is asked for.
     now, newest = time.time_ns() // 1_000_000 + 1000, ""
     for number in range(count):
@@ -95,6 +97,12 @@ def _write_decisions(
     request = asked[(count - 1) % len(asked)]
     documents = [reason["document"] for one in answered for reason in one["context"]["reasons"] if reason["document"]]
     return Day(newest, request["subject"]["id"], request["action"]["name"], request["resource"]["id"], documents[0])
+
+
+def _commit(settings: Settings, topic: str, end: int) -> None:
+    """As the job does: what lies beyond has no decision yet."""
+    with contextlib.closing(group_consumer(settings)) as group:
+        group.commit(offsets=[TopicPartition(topic, 0, end)], asynchronous=False)
 
 
 def _write_alerts(settings: Settings, producer: Producer, day: Day) -> None:
