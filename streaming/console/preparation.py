@@ -20,6 +20,7 @@ from streaming.snapshots.at_offsets import NoLongerKnown
 log = structlog.get_logger()
 
 LOOK_SECONDS = 0.5
+RETRY_SECONDS = 10.0  # after a step failed: as a rule Kafka does not answer
 NOT_PREPARED = (KafkaException, TimeoutError, JobStopped, NoLongerKnown, DraftFailed, DraftRefused)
 """What a page says where it is told the same."""
 
@@ -46,15 +47,21 @@ class Preparation:
         while not self._stop.is_set():
             if self._changed.wait(LOOK_SECONDS):
                 self._changed.clear()
-                self._prepare()
+                if not self._prepare():
+                    self._stop.wait(RETRY_SECONDS)
+                    self._changed.set()
                 if is_first:
                     gc.freeze()  # documents and snapshots hold no cycles: the collector need not go through them again
                     is_first = False
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> bool:
+        """Whether each step is done; one that fails keeps no other from being done."""
+        is_done = True
         with contextlib.suppress(*CLOSED):
             for step in self._steps:
                 try:
                     step()
                 except NOT_PREPARED as error:
+                    is_done = False
                     log.info("a first page will take longer", error=str(error))
+        return is_done

@@ -58,3 +58,15 @@ def test_only_some_wait_and_only_some_are_kept(worked: Background[int], monkeypa
     monkeypatch.setattr(background, "MOST_KEPT", 3)
     assert [worked.get(number, lambda: 9) for number in range(10, 14)] == [9] * 4
     assert worked.get(0, lambda: 5) == 5, "it was forgotten"
+
+
+def test_an_answer_that_is_not_kept_and_that_nobody_came_back_for_is_not_given_later(
+    worked: Background[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks the same then is somebody else, and what it rests on may have changed."""
+    done = threading.Event()
+    assert worked.get("draft", lambda: int(done.wait(30)), keep=False) is None
+    done.set()
+    wait_until(lambda: worked._answers["draft"].future.done(), "it is there")
+    monkeypatch.setattr(background, "LATER_SECONDS", 0.0)
+    assert worked.get("draft", lambda: 7, keep=False) == 7
