@@ -239,7 +239,7 @@ def test_a_rollback_is_refused_when_the_history_no_longer_has_the_content(
     widen(session.folder)
     change = session.apply()
     monkeypatch.setattr("streaming.snapshots.at_offsets.read_retention", lambda _settings: {})
-    monkeypatch.setattr("streaming.snapshots.at_offsets.CLOCKS_DIFFER_MS", 10**12)
+    monkeypatch.setattr("streaming.snapshots.record_log.CLOCKS_DIFFER_MS", 10**12)
     refused = session("rollback", change)
     assert refused.code == 1
     assert f"what was in force before {change} is not known any more" in refused.err
