@@ -19,7 +19,7 @@ from streaming.enforcer.source import session_settings
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import RETRIED_SECONDS, admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
-from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
+from streaming.kafka.permissions import explain_lacking, missing_permissions
 from streaming.kafka.topics import Problem, check_topics, explained_problems
 from streaming.monitor.query import MonitorObserver, MonitorStep
 from streaming.monitor.running import RunningMonitor, run_alone
@@ -132,7 +132,7 @@ def run_monitor(
 def _check_monitor_permissions(settings: Settings) -> None:
     missing = missing_permissions(admin_client(settings), monitor_permissions(settings))
     if missing:
-        raise CannotStart(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing))
+        raise CannotStart(explain_lacking(settings, missing))
 
 
 def check_cluster(settings: Settings) -> None:
@@ -152,11 +152,10 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
     """
     missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
     needed = set(enforcer_permissions(settings))
-    principal, servers = principal_of(settings.kafka), settings.bootstrap_servers
     if refused := [permission for permission in missing if permission in needed]:
-        raise CannotStart(explain_missing(principal, servers, refused))
+        raise CannotStart(explain_lacking(settings, refused))
     if missing and settings.monitor.runs_within_job:
-        log.error("the monitor cannot run", error=explain_missing(principal, servers, missing))
+        log.error("the monitor cannot run", error=explain_lacking(settings, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

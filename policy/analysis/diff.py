@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from policy.analysis.edits import edits_between, fact_changes_of, held_otherwise
+from policy.analysis.edits import edits_between, fact_changes_of, principals_that_differ
 from policy.analysis.opened import (
     Edits,
     LiftedRefusal,
@@ -117,13 +117,13 @@ class Sides:
 
     def _grants(self) -> Iterator[Compared]:
         opens, closes = self._opens.by_grant, self._closes.by_grant
-        for sign, grant in _on_one_side(*_held_otherwise(self._old.grants, self._new.grants)):
+        for sign, grant in _on_one_side(*_of_principals_that_differ(self._old.grants, self._new.grants)):
             text, document = grant_text(grant, self.system), grant.statement_id.document
             yield self._compared(sign, text, document, opens.get(placeless(grant)), closes.get(placeless(grant)))
 
     def _memberships(self) -> Iterator[Compared]:
         opens, closes = self._opens.by_way, self._closes.by_way
-        for sign, way in _on_one_side(*_held_otherwise(self._old.memberships, self._new.memberships)):
+        for sign, way in _on_one_side(*_of_principals_that_differ(self._old.memberships, self._new.memberships)):
             text, document = membership_text(way), way.statement_id.document
             yield self._compared(sign, text, document, opens.get(placeless(way)), closes.get(placeless(way)))
 
@@ -216,12 +216,12 @@ def _order(one: Difference) -> tuple[str, str, int, str]:
     return one.system, one.document, SIGNS.index(one.sign), one.text
 
 
-def _held_otherwise(
+def _of_principals_that_differ(
     old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]
 ) -> tuple[list[Written], list[Written]]:
     """All that those hold who hold something else on the other side; nothing of others is on one side alone."""
-    holders = held_otherwise(old, new)
-    before, after = ([one for name in holders for one in side.get(name, ())] for side in (old, new))
+    principals = principals_that_differ(old, new)
+    before, after = ([written for name in principals for written in side.get(name, ())] for side in (old, new))
     return before, after
 
 

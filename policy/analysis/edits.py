@@ -77,7 +77,7 @@ def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     return [edit for edit in edits if edit.is_change]
 
 
-def held_otherwise(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> list[str]:
+def principals_that_differ(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> list[str]:
     """Those who hold something else, or in another order. Snapshots made of one another share the lists of all others:
     comparing these costs nothing.
     """
@@ -86,7 +86,7 @@ def held_otherwise(old: Mapping[str, list[Written]], new: Mapping[str, list[Writ
 
 def _documents_of(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> set[str]:
     """The documents of all that those hold who hold something else."""
-    lists = (side.get(name, ()) for name in held_otherwise(old, new) for side in (old, new))
+    lists = (side.get(name, ()) for name in principals_that_differ(old, new) for side in (old, new))
     return {one.statement_id.document for one in chain.from_iterable(lists)}
 
 

@@ -51,11 +51,11 @@ def ordered_statements(snapshot: Snapshot, system: str) -> Statements:
     if policy_set is None:
         return {}
     # Facts change often, and are no statements but of an engine.
-    place = policy_set.index if engine_of(all_systems()[system]) is None else policy_set
-    if place not in _ordered:
-        found = _statements(policy_set, system)
-        _ordered[place] = {statement_id: found[statement_id] for statement_id in sorted(found, key=_by_place)}
-    return _ordered[place]
+    owner = policy_set.index if engine_of(all_systems()[system]) is None else policy_set
+    if owner not in _ordered:
+        unordered = _statements(policy_set, system)
+        _ordered[owner] = {statement_id: unordered[statement_id] for statement_id in sorted(unordered, key=_by_place)}
+    return _ordered[owner]
 
 
 _by_place = operator.attrgetter("place")

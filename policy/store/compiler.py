@@ -210,13 +210,13 @@ def _compiled(key: Key, document_history: DocumentHistory) -> _Compiled:
     )
 
 
-def _is_alike(one: DocumentHistory | None, other: DocumentHistory | None) -> bool:
+def _is_alike(mine: DocumentHistory | None, theirs: DocumentHistory | None) -> bool:
     """Whether two histories surely say the same: they have the very same versions."""
-    if one is other:
+    if mine is theirs:
         return True
-    if one is None or other is None or (one.kind.point_in_time and one.known_from != other.known_from):
+    if mine is None or theirs is None or (mine.kind.point_in_time and mine.known_from != theirs.known_from):
         return False
-    return len(one.versions) == len(other.versions) and all(map(operator.is_, one.versions, other.versions))
+    return len(mine.versions) == len(theirs.versions) and all(map(operator.is_, mine.versions, theirs.versions))
 
 
 def _places(key: Key, compiled: CompiledDocument) -> set[tuple[str, str, str]]:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
 from streaming.errors import CannotWrite, Fenced, Stopping
 from streaming.kafka.clients import Partition, error_name, group_consumer, group_observer
-from streaming.kafka.permissions import Permission, explain_missing, is_not_authorized, principal_of
+from streaming.kafka.permissions import Permission, explain_lacking, is_not_authorized
 from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.topics import ROOM
@@ -58,9 +58,7 @@ class Output:
         return committed
 
     def _denied(self) -> str:
-        settings = self._settings
-        needed = Permission("transactionalId", settings.job_name, "Write")
-        return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, [needed])
+        return explain_lacking(self._settings, [Permission("transactionalId", self._settings.job_name, "Write")])
 
     def _make(self) -> Producer:
         settings = self._settings

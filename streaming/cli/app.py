@@ -171,9 +171,8 @@ def reach(
     from streaming.kafka.clients import admin_client
     from streaming.kafka.permissions import (
         Permission,
-        explain_missing,
+        explain_lacking,
         missing_permissions,
-        principal_of,
         topic_permissions,
     )
 
@@ -192,7 +191,7 @@ def reach(
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
         ) from error
     if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
-        raise Failure(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, denied))
+        raise Failure(explain_lacking(settings, denied))
     if missing := sorted({*read, *written, *described} - there.keys()):
         raise Failure(
             f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "

@@ -4,7 +4,6 @@ When a statement decided last is read from the newest decisions alone; further b
 """
 
 import itertools
-import operator
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -96,11 +95,9 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
     """
     own = all_systems()[system]
     written = ordered_statements(snapshot, system)
-    is_used = [(id_.document, id_.statement) in used.at for id_ in written]
-    parts = (
-        itertools.compress(written, map(operator.is_, is_used, itertools.repeat(state))) for state in (False, True)
-    )
-    ordered = itertools.islice(itertools.chain.from_iterable(parts), MOST_PERMISSIONS)
+    unused = [id_ for id_ in written if (id_.document, id_.statement) not in used.at]
+    others = (id_ for id_ in written if (id_.document, id_.statement) in used.at)
+    ordered = itertools.islice(itertools.chain(unused, others), MOST_PERMISSIONS)
     lines: list[dict[str, Any]] = [
         {
             "statement": str(id_),
@@ -114,7 +111,7 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
         "title": TITLES.get(system, system),
         "lines": lines,
         "count": len(written),
-        "unused": is_used.count(False),
+        "unused": len(unused),
         "findings": _findings(system, log, topic) if is_linted else [],
         "is_linted": is_linted,
     }

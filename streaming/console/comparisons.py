@@ -12,7 +12,7 @@ from policy import Key
 from streaming.console.comparison_program import Compared, ComparisonJob, LiveDocument, LiveDocuments, LiveFact
 from streaming.console.comparison_program import PastRequest as AskedRequest
 from streaming.console.past_requests import PastRequest
-from streaming.console.records import InForce, Records
+from streaming.console.records import DocumentsInForce, Records
 from streaming.console.sandbox import DraftFailed, Sandbox
 from streaming.snapshots.documents import DocumentRecord
 
@@ -65,22 +65,28 @@ class Comparisons:
             result = self._sandbox.ask(msgspec.structs.replace(job, key=live.key, live=live), LIVE_SECONDS)
         return msgspec.convert(result, Compared)
 
-    def _live(self, in_force: InForce, system: str, since: str) -> LiveDocuments:
+    def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
-        if sum(len(record.value) for record in (*in_force.policies.values(), *in_force.facts)) > MOST_LIVE:
+        records = (*in_force.policies.values(), *(record for _, record in in_force.facts))
+        if sum(len(record.value) for record in records) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
             sent = Sent()
         policies = {key: record.offset for key, record in in_force.policies.items()}
-        facts = [(key, record) for key, record in zip(in_force.fact_keys, in_force.facts, strict=True)]
-        self._sent[system] = Sent(in_force.key, policies, max((record.offset for _, record in facts), default=-1))
+        self._sent[system] = Sent(
+            in_force.key, policies, max((record.offset for _, record in in_force.facts), default=-1)
+        )
         return LiveDocuments(
             in_force.key,
-            tuple(_document(one) for key, one in in_force.policies.items() if sent.policies.get(key) != one.offset),
+            tuple(
+                _document(record)
+                for key, record in in_force.policies.items()
+                if sent.policies.get(key) != record.offset
+            ),
             sent.key,
             tuple(key for key in sent.policies if key not in policies),
-            tuple(_fact(key, record) for key, record in facts if record.offset > sent.facts_offset),
+            tuple(_fact(key, record) for key, record in in_force.facts if record.offset > sent.facts_offset),
             in_force.facts_held_after,
             in_force.no_facts_before,
         )

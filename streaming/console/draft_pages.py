@@ -67,14 +67,16 @@ class DraftPages:
             return self._page(request, fields, problem={"message": "choose a language", "line": None})
         draft = Draft(system, fields["documents"], bool(fields["prune"]))
         try:
-            found = worked_out(lambda: self._compared.get(draft, lambda: self._comparisons.compare(draft), keep=False))
+            completed = worked_out(
+                lambda: self._compared.get(draft, lambda: self._comparisons.compare(draft), keep=False)
+            )
         except DraftRefused as refused:
             return self._page(request, fields, problem=refused.problem)
         except (DraftFailed, NoLongerKnown) as failed:
             return self._page(request, fields, problem={"message": str(failed), "line": None})
-        if found is None:
+        if completed is None:
             return self._page(request, fields, status=202, is_compared_later=True)
-        compared, requests = found
+        compared, requests = completed
         return self._page(
             request, fields, compared=compared, rows=[_row(turned, requests) for turned in compared.turned]
         )

@@ -5,6 +5,7 @@ was read before is let go of. So the first page that asks costs as much as other
 """
 
 import collections
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -101,10 +102,13 @@ class RecentDecisions:
         """The newest first. Of those before the moment (ms) that is returned too some are not there; None: all are."""
         with self._lock:
             self._read_on()
-            held = self._partitions.values()
-            oldest = (one.decisions[0].at + 1 for one in held if one.is_cut and one.decisions)
+            partitions = self._partitions.values()
+            oldest = (
+                partition.decisions[0].at + 1 for partition in partitions if partition.is_cut and partition.decisions
+            )
             since = max(oldest, default=None)
-            every = (decision for one in held for decision in one.decisions if since is None or decision.at >= since)
+            decisions = itertools.chain.from_iterable(partition.decisions for partition in partitions)
+            every = (decision for decision in decisions if since is None or decision.at >= since)
             return sorted(every, key=lambda decision: (decision.at, decision.offset), reverse=True), since
 
     def _read_on(self) -> None:

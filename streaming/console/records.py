@@ -41,16 +41,15 @@ class Explained(msgspec.Struct, frozen=True):
     now: int = 0
 
 
-class InForce(msgspec.Struct, frozen=True):
-    """The policies in force of a system by their keys, and the records of its facts. `key`: equal for equal ones.
+class DocumentsInForce(msgspec.Struct, frozen=True):
+    """The policies in force of a system by their keys, and its facts with theirs. `key`: equal for equal ones.
 
     `facts_held_after`, `no_facts_before`: see `DocumentLog.facts_known`.
     """
 
     key: str
     policies: Mapping[Key, DocumentRecord]
-    facts: tuple[DocumentRecord, ...]
-    fact_keys: tuple[Key, ...]
+    facts: tuple[tuple[Key, DocumentRecord], ...]
     facts_held_after: int
     no_facts_before: int
 
@@ -95,15 +94,14 @@ class Records:
         """A key of the documents in force of a system, equal for equal ones."""
         return self._live_key(self.documents(), system)
 
-    def live_documents(self, system: str) -> InForce:
+    def live_documents(self, system: str) -> DocumentsInForce:
         """The documents in force of a system. Raises NoLongerKnown."""
         log, facts_topic = self.documents(), self._settings.topics.facts
         topic = self._settings.topics.policy_topics()[system]
         key, policies = self._live_key(log, system), log.documents_at({topic: {"0": log.end(topic) - 1}})
         named = ((key_of(record.key, None), record) for record in log.records(facts_topic))
-        facts = [(name, record) for name, record in named if name is not None and name.system == system]
-        keys, records = tuple(name for name, _ in facts), tuple(record for _, record in facts)
-        return InForce(key, policies, records, keys, *log.facts_known())
+        facts = tuple((name, record) for name, record in named if name is not None and name.system == system)
+        return DocumentsInForce(key, policies, facts, *log.facts_known())
 
     def _live_key(self, log: DocumentLog, system: str) -> str:
         topic = self._settings.topics.policy_topics()[system]

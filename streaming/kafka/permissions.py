@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from streaming.kafka.clients import error_name, once_coordinated
+from streaming.settings import Settings
 
 SECONDS = 15.0
 CLIENT_GROUP = "lockkeeper-client"  # librdkafka insists on a name; the client library never joins a group
@@ -179,6 +180,11 @@ def explain_missing(principal: str, servers: str, missing: Iterable[Permission])
             *(f"  {command}" for command in commands),
         ]
     )
+
+
+def explain_lacking(settings: Settings, missing: Iterable[Permission]) -> str:
+    """The same of librdkafka's clients by these settings."""
+    return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing)
 
 
 def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Iterator[str]:

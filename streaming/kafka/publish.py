@@ -16,10 +16,9 @@ from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
 from streaming.kafka.committed import RecordKey, records_between
 from streaming.kafka.permissions import (
     Permission,
-    explain_missing,
+    explain_lacking,
     is_not_authorized,
     missing_permissions,
-    principal_of,
     topic_permissions,
 )
 from streaming.kafka.topics import SECONDS
@@ -188,7 +187,7 @@ def _write(settings: Settings, systems: Collection[str], records: Iterable[Polic
         cause = failed.__cause__
         if isinstance(cause, KafkaException) and is_not_authorized(cause.args[0], "transactionalId"):
             needed = Permission("transactionalId", transactional_id(settings, systems), "Write")
-            raise PublishFailed(f"nothing was published: {_explain_missing(settings, [needed])}") from cause
+            raise PublishFailed(f"nothing was published: {explain_lacking(settings, [needed])}") from cause
         raise
 
 
@@ -235,16 +234,12 @@ def _check_topics(settings: Settings, topics: Collection[str]) -> None:
     admin = admin_client(settings)
     there = admin.list_topics(timeout=SECONDS).topics
     if missing := missing_permissions(admin, topic_permissions("Write", topics)):
-        raise PublishFailed(f"nothing was published: {_explain_missing(settings, missing)}")
+        raise PublishFailed(f"nothing was published: {explain_lacking(settings, missing)}")
     for topic in sorted(topics):
         if topic not in there:
             raise PublishFailed(f"topic {topic} does not exist: run `lockkeeper topics create`")
         if len(there[topic].partitions) != 1:
             raise PublishFailed(f"topic {topic} has more than one partition: see `lockkeeper topics create`")
-
-
-def _explain_missing(settings: Settings, missing: Iterable[Permission]) -> str:
-    return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing)
 
 
 def transactional_id(settings: Settings, systems: Collection[str]) -> str:

@@ -59,14 +59,14 @@ class States:
         nearest = states[0]
         if nearest.offsets == wanted:
             return nearest
-        found = self._earlier(nearest, wanted) if _is_before(wanted, nearest.offsets) else None
-        if found is None:
-            nearest = next(state for state in states if _is_before(state.offsets, wanted))
-            found = self.later(nearest, wanted)
+        state = self._earlier(nearest, wanted) if _is_before(wanted, nearest.offsets) else None
+        if state is None:
+            nearest = next(earlier for earlier in states if _is_before(earlier.offsets, wanted))
+            state = self.later(nearest, wanted)
         if isinstance(nearest.compiled, Compiler):
-            found.compiled = nearest.compiled.following(found.store)
-        self._cached.append(found)
-        return found
+            state.compiled = nearest.compiled.following(state.store)
+        self._cached.append(state)
+        return state
 
     def policies(self, state: State) -> Compiler:
         """The policies of a state, compiled."""
@@ -116,8 +116,8 @@ class States:
         """The very same version, as it was read elsewhere."""
         history = None if self._elsewhere is None else self._elsewhere.store.histories.get(key)
         versions = () if history is None else history.versions
-        same = (one for one in versions if one.order == record.offset and one.at == record.at)
-        return next((one for one in same if one.good and not one.deleted), None)
+        same = (version for version in versions if version.order == record.offset and version.at == record.at)
+        return next((version for version in same if version.good and not version.deleted), None)
 
     def _mark_lost(self, store: DocumentStore, key: Key, record: DocumentRecord) -> None:
         """Versions before the first one that is known may be missing, as at a start of the job."""

@@ -161,9 +161,7 @@ def test_whatever_a_record_is_java_decides_it_as_python_or_not_at_all(spark: Spa
 
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
 def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkSession, order: int) -> None:
-    namespace = {"connection": "kafka", "type": "Kafka", "datasets": ["orders", "bill*", "a/*"]}
-    lenses5 = {"namespaces": [{**namespace, "permissions": ["Show Topic"]}], "members": ["dana"]}
-    ways = Ways(spark, compile_documents([{"system": "lenses5", "kind": "Group", "name": "g", "spec": lenses5}]))
+    ways = Ways(spark, _datasets("orders", "bill*", "a/*"))
     show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
     hostile = ((":", '{"connection":"kafka"}'), (",", '{"connection","kafka"}'), ("a", '{"a":"a","b":"x'))
     asked = [*REPEATING, *hostile, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
