@@ -31,7 +31,6 @@ from streaming.console.differences import ShownDifference, differences_in
 from streaming.console.draft_program import Result, run, unreadable
 
 FILE = "documents.yaml"
-SECONDS = 1.0  # to decide requests; each is finished
 MOST_DIFFERENCES = 100  # that are returned
 MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
@@ -87,6 +86,7 @@ class ComparisonJob(msgspec.Struct, frozen=True):
     """`key`: of the live documents. `live`: these; None: they are what the process has under this key, or is asked for.
 
     `prune`: the draft is all that there would be. `documents` None: the live documents are to be taken in alone.
+    `seconds`: to decide requests; each is finished.
     """
 
     key: str
@@ -95,6 +95,7 @@ class ComparisonJob(msgspec.Struct, frozen=True):
     requests: tuple[PastRequest, ...] = ()
     prune: bool = False
     live: LiveDocuments | None = None
+    seconds: float = 1.0
 
 
 class Turned(msgspec.Struct, frozen=True):
@@ -247,7 +248,7 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
 
 def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     turned, count = list[Turned](), 0
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + job.seconds
     for number, past in enumerate(job.requests):
         if time.monotonic() > deadline:
             break

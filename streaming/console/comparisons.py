@@ -18,6 +18,7 @@ from streaming.snapshots.documents import DocumentRecord
 
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
 COMPARISON_SECONDS, LIVE_SECONDS = 10.0, 60.0  # for a draft, and for all documents
+REQUEST_SECONDS = 1.0  # in which requests are decided by both; each is finished
 MOST_LIVE = 64 << 20  # bytes of documents in force
 
 
@@ -56,7 +57,8 @@ class Comparisons:
         requests = self._records.newest_requests(draft.system.__eq__)
         asked = tuple(AskedRequest(past.asked, tuple(past.trust)) for past in requests)
         key = self._records.live_key(draft.system)
-        return self._ask(ComparisonJob(key, draft.system, draft.documents, asked, draft.prune)), requests
+        job = ComparisonJob(key, draft.system, draft.documents, asked, draft.prune, seconds=REQUEST_SECONDS)
+        return self._ask(job), requests
 
     def _ask(self, job: ComparisonJob) -> Compared:
         result = self._sandbox.ask(job)

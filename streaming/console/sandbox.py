@@ -42,17 +42,17 @@ class DraftRefused(Exception):
 class Sandbox:
     """Some processes that evaluate drafts, one each at a time. For several threads.
 
-    `seconds`: for one of them. `program`: the module that they run. `is_eager`: they start now.
+    `seconds`: for a draft; `SECONDS` where it is None. `program`: the module that they run. `is_eager`: they start now.
     """
 
     def __init__(
         self,
         processes: int = PROCESSES,
-        seconds: float = SECONDS,
+        seconds: float | None = None,
         program: str = DRAFT_PROGRAM,
         is_eager: bool = True,
     ) -> None:
-        self._seconds = seconds
+        self._seconds = SECONDS if seconds is None else seconds
         self._free: queue.Queue[_Process] = queue.Queue()
         for _ in range(processes):
             process = _Process(program)

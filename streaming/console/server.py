@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from streaming.console.guard import Guard, Tokens
+from streaming.console.guard import Guard, Rates, Tokens
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import PATH, Playground
 from streaming.console.sandbox import Sandbox
@@ -42,14 +42,14 @@ def application(routes: Iterable[BaseRoute], pages: Pages, static: StaticFiles) 
 
 
 @contextlib.contextmanager
-def playground(hosts: Iterable[str] = LOCAL) -> Iterator[ASGIApp]:
+def playground(hosts: Iterable[str] = LOCAL, rates: Rates | None = None) -> Iterator[ASGIApp]:
     """The playground alone, for browsers of this machine."""
     static, sandbox = StaticFiles(), Sandbox()
     pages = Pages(static)
     try:
         first = Route("/", lambda _request: RedirectResponse(PATH))
         app = application([first, *Playground(pages, Tokens(), sandbox).routes], pages, static)
-        yield Guard(SignedIn(app, Local(), pages), hosts)
+        yield Guard(SignedIn(app, Local(), pages), hosts, rates)
     finally:
         sandbox.close()
 

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from streaming.authentication_settings import ConsoleSettings, OidcSettings, ProxySettings
-from streaming.console import background
+from streaming.console import background, changes, comparisons, live, resources, sandbox
 from streaming.console.live import console
 from streaming.console.server import playground, serve
 from streaming.serve.server import bind
@@ -24,7 +24,9 @@ from tests.stream.world import World
 from tests.waiting import wait_until
 
 PROGRAM = find_browser()
-background.WAIT_SECONDS = 30.0  # a busy machine is no large cluster: pages are whole at once
+# A busy machine is no large cluster: pages are whole at once, and what they show is not cut by time.
+background.WAIT_SECONDS = resources.SECONDS = changes.REQUEST_SECONDS = comparisons.REQUEST_SECONDS = 30.0
+sandbox.SECONDS = sandbox.WAIT_SECONDS = live.COMPARISON_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

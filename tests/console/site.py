@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from streaming.console.guard import Rates
 from streaming.console.server import playground
 
 ORIGIN = "http://localhost:8090"
@@ -35,7 +36,7 @@ class Site:
 
 
 @contextlib.contextmanager
-def playground_site() -> Iterator[Site]:
+def playground_site(rates: Rates | None = None) -> Iterator[Site]:
     """The playground alone."""
-    with playground() as app:
+    with playground(rates=rates) as app:
         yield Site(TestClient(app, base_url=ORIGIN, raise_server_exceptions=False, follow_redirects=False))
