@@ -25,8 +25,6 @@ from tests.stream.kafka_proxy import END_TXN, HOST, INIT_PRODUCER_ID, PRODUCE, T
 from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(1800)]
-
 STEPS = (
     (INIT_PRODUCER_ID, False),  # before it begins
     (PRODUCE, True),  # after it has sent
@@ -36,6 +34,7 @@ STEPS = (
     (END_TXN, True),  # after it, when its answer is lost
 )
 ROUNDS = int(os.environ.get("LOCKKEEPER_TEST_ROUNDS", "1"))
+pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(1500 + 300 * ROUNDS)]
 REQUESTS = 40
 SECONDS = 300.0
 TIMEOUT_SECONDS, SUSPENDED_SECONDS = 5.0, 12.0
