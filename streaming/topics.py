@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from confluent_kafka.admin import NewTopic
 
+Offsets = Mapping[str, Mapping[str, int]]
+"""The newest offset of each topic, by partition: what publishing returns, and what a decision rests on; -1: nothing."""
+
 DEAD_LETTERS = ".dlq"
 MIB = 1 << 20
 ROOM = 64 * 1024  # what a record batch needs beside its largest record

@@ -9,19 +9,20 @@ from confluent_kafka.admin import AdminClient
 from policy import (
     NO_LONGER_KNOWN,
     MalformedRequest,
-    Outcome,
     Request,
     StatementId,
     decode_request,
     to_ms,
 )
 from policy.analysis import Answer, question_of
-from streaming.access_changes.following import Decided, Offsets
+from streaming.access_changes.following import Decided
 from streaming.history.ranges import Range, Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import read_answer
 from streaming.records.avro import Undecodable
+from streaming.records.decision import Answer as RecordedAnswer
+from streaming.records.decision import DecisionRecord, Place, read_decision
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
@@ -30,49 +31,6 @@ log = structlog.get_logger()
 UNDETERMINED = frozenset({"deadline-exceeded", "policies-behind", "answer-too-large", NO_LONGER_KNOWN})
 """Reasons of an error that say nothing of what the policies answer."""
 NO_REQUEST = (MalformedRequest, Undecodable, ValueError, RecursionError)
-
-
-class _Place(msgspec.Struct, frozen=True):
-    """Where a request is."""
-
-    topic: str
-    partition: int
-    offset: int
-
-
-class _Reason(msgspec.Struct):
-    code: str
-    document: str | None = None
-    statement: int | None = None
-
-
-class _Answered(msgspec.Struct):
-    verified: bool = False
-
-
-class _Result(msgspec.Struct):
-    outcome: Outcome
-    reasons: tuple[_Reason, ...] = ()
-
-
-class _Context(_Result, kw_only=True):
-    policy_offsets: Offsets
-    facts_offset: int
-    source: _Place
-
-
-class _Item(msgspec.Struct):
-    context: _Result
-
-
-class _Decision(msgspec.Struct):
-    time: str
-    context: _Context
-    evaluations: tuple[_Item, ...] = ()
-    answered: _Answered | None = None
-
-
-_decode = msgspec.json.Decoder(_Decision).decode
 
 
 class Joined(msgspec.Struct):
@@ -110,17 +68,18 @@ class DecisionReader:
                 log.debug("a decided request cannot be read", place=str(place), error=str(error))
         return joined
 
-    def _decisions(self, ranges: Mapping[Partition, Range], joined: Joined) -> Iterator[tuple[_Place, _Decision]]:
+    def _decisions(self, ranges: Mapping[Partition, Range], joined: Joined) -> Iterator[tuple[Place, DecisionRecord]]:
         for record in self._topics.at(ranges):
             try:
-                decision = _decode(self._deserializer.json("decision", record.value))
+                decision = read_decision(self._deserializer.json("decision", record.value))
+                source = decision.source
             except (Undecodable, ValueError, RecursionError):
                 joined.unreadable += 1
                 continue
             if decision.answered is None or decision.answered.verified:
-                yield decision.context.source, decision
+                yield source, decision
 
-    def _requests(self, places: list[_Place]) -> dict[_Place, ConsumerRecord]:
+    def _requests(self, places: list[Place]) -> dict[Place, ConsumerRecord]:
         """They lie side by side, as a rule: of each partition all between the first and the last are read."""
         wanted, ranges = set(places), dict[Partition, Range]()
         for place in wanted:
@@ -128,10 +87,10 @@ class DecisionReader:
                 partition, first, end = (place.topic, place.partition), place.offset, place.offset + 1
                 known = ranges.get(partition, Range(first, end))
                 ranges[partition] = Range(min(known.first, first), max(known.end, end))
-        found = ((_Place(record.topic, record.partition, record.offset), record) for record in self._topics.at(ranges))
+        found = ((Place(record.topic, record.partition, record.offset), record) for record in self._topics.at(ranges))
         return {place: record for place, record in found if place in wanted}
 
-    def _join(self, decision: _Decision, record: ConsumerRecord, joined: Joined) -> list[Decided]:
+    def _join(self, decision: DecisionRecord, record: ConsumerRecord, joined: Joined) -> list[Decided]:
         trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)
         parsed = decode_request(value, self._settings.limits.claimed_groups)
         if record.topic in self._settings.topics.answered:
@@ -152,7 +111,7 @@ class DecisionReader:
         ]
 
 
-def _answer(result: _Result) -> Answer | None:
+def _answer(result: RecordedAnswer) -> Answer | None:
     if any(reason.code in UNDETERMINED for reason in result.reasons):
         return None
     places = (StatementId(reason.document, reason.statement) for reason in result.reasons if reason.document)

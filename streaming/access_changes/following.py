@@ -6,18 +6,16 @@ it has seen, and what turned after that is reported if it was not yet. So nothin
 asked for the first time after a change, and nothing is missed of one that was decided just before it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from policy import Snapshot
 from policy.analysis import Affected, Answer, Question, Questions, Turned
 from streaming.records.access_change import AccessChange, Cause, Moment, access_change
-from streaming.topics import TopicNames
+from streaming.topics import Offsets, TopicNames
 
 NOTHING_READ = -1
-
-Offsets = Mapping[str, Mapping[str, int]]
 
 
 class Change(msgspec.Struct, frozen=True):

@@ -31,8 +31,9 @@ HOW_TO_WRITE = "write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers"
 if TYPE_CHECKING:
     from policy import Located
     from streaming.kafka.committed import RecordKey, Stored
-    from streaming.kafka.publish import Offsets, Publication
+    from streaming.kafka.publish import Publication
     from streaming.settings import Settings
+    from streaming.topics import Offsets
 
 
 @policy_app.command("apply")
@@ -88,7 +89,7 @@ def apply(
     for key in application.deletions:
         echo_err(f"deleted {key}")
     written = change.change if offsets else None
-    _show_offsets(application.current_offsets() | offsets, written, application.summary(), as_json)
+    _show_offsets({**application.current_offsets(), **offsets}, written, application.summary(), as_json)
 
 
 class _Application:

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from streaming.kafka.committed import RecordKey, Stored
     from streaming.kafka.publish import Publication
     from streaming.settings import Settings
-    from streaming.snapshots.at_offsets import DocumentLog, Offsets
+    from streaming.snapshots.at_offsets import DocumentLog
     from streaming.snapshots.documents import DocumentRecord
     from streaming.snapshots.logged import ChangeHistory, LoggedChange
+    from streaming.topics import Offsets
 
 VERSION = "sha256:"
 SHOWN = 10

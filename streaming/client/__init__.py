@@ -18,11 +18,12 @@ from streaming.client.consumers import (
     DeadLetter,
     DecisionConsumer,
 )
-from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Place, Unreadable
+from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Unreadable
 from streaming.client.guarding import acting_as
 from streaming.client.publisher import PolicyPublisher
 from streaming.kafka.publish import PublishFailed
 from streaming.records.alert import Alert
+from streaming.records.decision import Place
 from streaming.topics import TopicNames
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from streaming.client.connection import Connection, connection_to
-from streaming.client.decision import Decision, NotDecided, Place, complete
+from streaming.client.decision import Decision, NotDecided, complete
 from streaming.client.exchange import Exchange, Pending, answered
 from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
+from streaming.records.decision import Place
 
 
 class SentRequest(msgspec.Struct):

@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from streaming.client.base import BaseClient, SentRequest
-from streaming.client.decision import Decision, NotReported, Place
+from streaming.client.decision import Decision, NotReported
 from streaming.client.guarding import Call, Guard, Unread, check_guard, refuse_what_is_no_function, runs_later
 from streaming.client.records import RequestFields
+from streaming.records.decision import Place
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.client.decision import ClientError, Place
+from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
 from streaming.kafka.permissions import (
@@ -25,6 +25,7 @@ from streaming.kafka.permissions import (
     topic_permissions,
 )
 from streaming.kafka.stalled import Progress
+from streaming.records.decision import Place
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
 

@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, connection_to
-from streaming.client.decision import ClientError, Decision, Place, Unreadable, read_decision
+from streaming.client.decision import ClientError, Decision, Unreadable, read_decision
 from streaming.kafka.clients import Partition, first_offsets
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.kafka.stalled import SECONDS, Progress
 from streaming.records.alert import Alert, read_alert
 from streaming.records.avro import Undecodable
+from streaming.records.decision import Place
 from streaming.records.registry import Deserializer, RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of

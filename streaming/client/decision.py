@@ -1,26 +1,15 @@
 """Decisions as a service sees them: read from records, or made here when there is no answer."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from policy import Decision as Answer
 from policy import Missing, Outcome, Reason
-
-Offsets = Mapping[str, Mapping[str, int]]
-"""Offsets by topic and partition: what publishing returned, what a decision rests on."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where a record stands."""
-
-    topic: str
-    partition: int
-    offset: int
-
-    def __str__(self) -> str:
-        return f"offset {self.offset} of {self.topic}, partition {self.partition}"
+from streaming.records.decision import Answer as RecordedAnswer
+from streaming.records.decision import Place
+from streaming.records.decision import read_decision as read_record
+from streaming.topics import Offsets
 
 
 class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -75,68 +64,16 @@ class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
         return {"request_id": self.request_id, "system": self.system, **super().to_record()}
 
 
-class _Context(msgspec.Struct):
-    outcome: Outcome
-    reasons: tuple[Reason, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    claims: tuple[str, ...] = ()
-    policy_version: str = ""
-    policy_offsets: dict[str, dict[str, int]] = {}
-    facts_offset: int = -1
-    source: Place | None = None
-    enforced: bool = True
-
-
-class _WireDecision(msgspec.Struct):
-    decision: bool
-    context: _Context
-    id: str = ""
-    request_id: str = ""
-    system: str = ""
-    time: str = ""
-    evaluations: tuple["_WireDecision", ...] = ()
-
-
-class _SourceAlone(msgspec.Struct):
-    source: Place
-
-
-class _Glance(msgspec.Struct):
-    context: _SourceAlone
-    request_id: str = ""
-
-
-_read = msgspec.json.Decoder(_WireDecision).decode
-_glance = msgspec.json.Decoder(_Glance).decode
-
-
-def glance(value: bytes) -> tuple[Place, str] | None:
-    """The request's place and id from a decision record, without reading the rest; None when it is none."""
-    try:
-        seen = _glance(value)
-    except (ValueError, RecursionError):
-        return None
-    return seen.context.source, seen.request_id
-
-
 def read_decision(value: bytes) -> Decision:
     """The decision in a record in JSON. Raises Unreadable, also for one that contradicts itself."""
     try:
-        return _typed(_read(value), value)
+        record = read_record(value)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not a decision: {error}") from error
-
-
-def _typed(record: _WireDecision, raw: bytes, enforced: bool = True) -> Decision:
-    context = record.context
-    if record.decision is not (context.outcome == "allow"):
-        raise Unreadable(f"not a decision: decision is {record.decision}, and the outcome is {context.outcome}")
+    context, items = record.context, record.evaluations
     return Decision(
-        context.outcome,
-        context.reasons,
-        context.missing,
-        context.claims,
-        evaluations=tuple(_typed(item, b"", context.enforced) for item in record.evaluations),
+        *_fields(record.decision, context),
+        evaluations=tuple(Decision(*_fields(item.decision, item.context), enforced=context.enforced) for item in items),
         request_id=record.request_id,
         id=record.id,
         system=record.system,
@@ -145,9 +82,18 @@ def _typed(record: _WireDecision, raw: bytes, enforced: bool = True) -> Decision
         policy_offsets=context.policy_offsets,
         facts_offset=context.facts_offset,
         source=context.source,
-        raw=raw,
-        enforced=context.enforced and enforced,
+        raw=value,
+        enforced=context.enforced,
     )
+
+
+def _fields(
+    allows: bool, answer: RecordedAnswer
+) -> tuple[Outcome, tuple[Reason, ...], tuple[Missing, ...], tuple[str, ...]]:
+    """The first fields of a `Decision`. Raises Unreadable where both parts do not say the same."""
+    if allows is not (answer.outcome == "allow"):
+        raise Unreadable(f"not a decision: decision is {allows}, and the outcome is {answer.outcome}")
+    return answer.outcome, answer.reasons, answer.missing, answer.claims
 
 
 def undecided(request_id: str, code: str, message: str, source: Place | None = None) -> Decision:

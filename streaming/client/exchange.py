@@ -19,9 +19,10 @@ from confluent_kafka import Message
 
 from streaming.client.connection import Connection, IdempotentProducer, Lost, TopicConsumer
 from streaming.client.consumers import read_dead_letter
-from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
+from streaming.client.decision import Decision, NotReported, Unreadable, read_decision, undecided
 from streaming.client.records import ProducerRecord
 from streaming.records.avro import Undecodable
+from streaming.records.decision import Place, glance
 from streaming.records.formats import shorten_id
 from streaming.records.registry import Deserializer, RegistryDown
 from streaming.topics import dead_letters_of

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypedDict
 
-from streaming.client.decision import Offsets
+from streaming.topics import Offsets
 
 Subject = str | Mapping[str, Any]
 """A subject's id, or the whole subject with `type`, `id` and `properties`."""

@@ -21,12 +21,13 @@ from policy import MalformedRequest, decide, decode_json, parse_request, to_ms, 
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
-from streaming.client.decision import ClientError, Decision, Place, read_decision, undecided
+from streaming.client.decision import ClientError, Decision, read_decision, undecided
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
 from streaming.client.records import ProducerRecord
 from streaming.enforcer.requests import FIELD, staleness
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
+from streaming.records.decision import Place
 from streaming.serve.authzen import TIME, FreshnessKind, Read
 from streaming.serve.follower import Follower
 from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record

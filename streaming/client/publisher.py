@@ -10,7 +10,8 @@ from policy import Key, Located, Place, read_documents, refusals
 from streaming.client.connection import Connection, connection_to, describe
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.committed import find_key
-from streaming.kafka.publish import Offsets, PublishFailed, publish
+from streaming.kafka.publish import PublishFailed, publish
+from streaming.topics import Offsets
 
 
 class PolicyPublisher:

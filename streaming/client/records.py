@@ -10,12 +10,12 @@ import msgspec
 
 from policy import MalformedRequest
 from policy.testing import CaseFileError, full_request
-from streaming.client.decision import Offsets
 from streaming.client.guarding import Subject, acting_subject
 from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import Limits
+from streaming.topics import Offsets
 
 NAMES = ("traceparent", "tracestate")
 

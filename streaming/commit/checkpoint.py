@@ -12,10 +12,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from streaming.errors import CannotStart
-from streaming.kafka.clients import Partition
+from streaming.kafka.clients import Partition, PartitionOffsets
 from streaming.runtime.checkpoints import ARCHIVE
-
-Offsets = dict[Partition, int]
 
 CLUSTER_FILE = "kafka-cluster"  # beside Spark's own files
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -51,7 +49,10 @@ class Checkpoint:
         self._place = place
         self._offset_log: Any = None
         self._query_id: str | None = None
-        self._newest: tuple[int | None, Offsets | None] = None, None  # the last batch looked up, and where it ends
+        self._newest: tuple[int | None, PartitionOffsets | None] = (
+            None,
+            None,
+        )  # the last batch looked up, and where it ends
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to, read once; None: there is no checkpoint yet."""
@@ -146,7 +147,7 @@ class Checkpoint:
         latest = self._offsets().getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else -1
 
-    def range_of(self, batch: int) -> tuple[Offsets, Offsets]:
+    def range_of(self, batch: int) -> tuple[PartitionOffsets, PartitionOffsets]:
         """Where a batch starts and ends, by partition; the first batch of a checkpoint has no start on record."""
         before, starts = self._newest
         if before != batch - 1:
@@ -158,7 +159,7 @@ class Checkpoint:
         """The watermark (ms) with which a batch of a stateful query runs."""
         return int(self._offsets().get(batch).get().metadataOpt().get().batchWatermarkMs())
 
-    def _ends(self, batch: int) -> Offsets | None:
+    def _ends(self, batch: int) -> PartitionOffsets | None:
         found = self._offsets().get(batch)
         if not found.isDefined():
             return None
@@ -177,7 +178,7 @@ class Checkpoint:
         return self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
 
 
-def parse_offsets(text: str) -> Offsets:
+def parse_offsets(text: str) -> PartitionOffsets:
     """Spark's form of Kafka offsets, `{"topic": {"0": 17}}`, by partition."""
     return {
         (topic, int(number)): int(offset)

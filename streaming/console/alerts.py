@@ -13,9 +13,10 @@ from streaming.console.addresses import address, decision_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import ConsumerRecord, record_of
+from streaming.records.alert import Alert
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
-from streaming.report import Alert, read_alert
+from streaming.report import read_alert
 from streaming.report.incidents import evidence_text
 from streaming.settings import Settings
 

@@ -7,7 +7,6 @@ was read before is let go of. So the first page that asks costs as much as other
 import collections
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
@@ -20,41 +19,13 @@ from streaming.history.records import record_of
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
 from streaming.records.avro import Undecodable
+from streaming.records.decision import read_decision, requested
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
 MOST, FEWEST = 20_000, 200  # decisions that are held, of all partitions together, and of each at least
 
 DocumentStatement = tuple[str, int | None]
-
-
-class _Id(msgspec.Struct, frozen=True):
-    id: str = ""
-
-
-class _Request(msgspec.Struct, frozen=True):
-    subject: _Id = _Id()
-
-
-class _Reason(msgspec.Struct, frozen=True):
-    document: str | None = None
-    statement: int | None = None
-
-
-class _Context(msgspec.Struct, frozen=True):
-    reasons: tuple[_Reason, ...] = ()
-    request: _Request = _Request()
-
-
-class _Part(msgspec.Struct, frozen=True):
-    context: _Context = _Context()
-
-
-class _Decision(msgspec.Struct, frozen=True):
-    system: str = ""
-    time: str = ""
-    context: _Context = _Context()
-    evaluations: tuple[_Part, ...] | None = None
 
 
 class RecentDecision(msgspec.Struct, frozen=True):
@@ -136,12 +107,12 @@ class RecentDecisions:
 
     def _decoded(self, value: bytes, at: int, offset: int) -> RecentDecision | None:
         try:
-            decision = msgspec.json.decode(self._deserializer.json("decision", value), type=_Decision)
+            decision = read_decision(self._deserializer.json("decision", value))
+            echoed = [requested(answer) for answer in (decision.context, *decision.answers)]
         except (Undecodable, ValueError, RecursionError):
             return None
-        parts: tuple[Any, ...] = (decision, *(decision.evaluations or ()))
-        subjects = dict.fromkeys(self._once(part.context.request.subject.id) for part in parts)
-        reasons = (reason for part in parts for reason in part.context.reasons)
+        subjects = dict.fromkeys(self._once(request.subject.id) for request in echoed if request is not None)
+        reasons = (reason for answer in (decision.context, *decision.answers) for reason in answer.reasons)
         statements = dict.fromkeys((self._once(str(reason.document)), reason.statement) for reason in reasons)
         return RecentDecision(
             at, offset, self._once(decision.system), decision.time, tuple(subjects), tuple(statements)

@@ -14,15 +14,19 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.decision_log.search import Decoder, Found, Query
 from streaming.history.records import record_of
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
+from streaming.kafka.clients import (
+    Partition,
+    first_offsets,
+    last_stable_offsets,
+    offsets_since,
+    partitions_of,
+)
 from streaming.kafka.committed import records_between
 from streaming.settings import Settings
 
 TIES = 10  # times the limit: so many decisions of one moment (ms) are shown at most
 FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as many before them, at most
 SURE = 0.5  # of the time that is left, what the next reading is likely to take: some come slower than others
-
-Offsets = Mapping[Partition, int]
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -23,12 +23,13 @@ from streaming.enforcer.evaluator import (
     Source,
     given_of,
 )
-from streaming.enforcer.rendering import to_json
 from streaming.enforcer.requests import Envelope
-from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label, outcome_of
-from streaming.records.answered import Answer, Findings, Offsets, encode_findings, offsets_in, offsets_key, read_answer
+from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label
+from streaming.records.answered import Answer, Findings, encode_findings, offsets_in, offsets_key, read_answer
 from streaming.records.avro import Reader
+from streaming.records.decision import to_json
 from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.topics import Offsets
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies and facts at the offsets that the answer names are not known")
 
@@ -185,26 +186,10 @@ def _unknown(parsed: Request | Batch) -> Given:
     return given_of(parsed, Decision("error", (UNKNOWN,), evaluations=(error,) * items))
 
 
-class _Outcome(msgspec.Struct):
-    outcome: str
-
-
-class _Item(msgspec.Struct):
-    context: _Outcome
-
-
-class _Given(msgspec.Struct):
-    evaluations: tuple[_Item, ...] = ()
-
-
-_decode = msgspec.json.Decoder(_Given).decode
-
-
 def _is_same(answer: Answer, given: Given, is_batch: bool) -> bool:
     """Whether a decision has the outcome of an answer; of a batch, the outcomes of its evaluations, if it has them."""
-    if outcome_of(given.text) != answer.outcome:
+    if given.outcome != answer.outcome:
         return False
     if not is_batch or not answer.evaluations:
         return True
-    decided = _decode(b"{%b}" % given.evaluations.removeprefix(b",")).evaluations
-    return [one.context.outcome for one in decided] == [one.outcome for one in answer.evaluations]
+    return given.items == tuple(item.outcome for item in answer.evaluations)

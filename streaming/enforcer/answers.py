@@ -2,9 +2,10 @@
 
 import msgspec
 
-from policy import MAX_NESTING, REQUEST_NAMES, check_letter_case, decode_json
+from policy import MAX_NESTING, REQUEST_NAMES, Decision, Request, check_letter_case, decode_json
 from policy.evaluation import ID
-from streaming.ops.tally import Label
+from streaming.ops.tally import Label, label
+from streaming.records.decision import echo, to_json
 
 TIME = frozenset({"time"})
 """Added to the trust where the stream has set the time itself: it is no claim then."""
@@ -52,6 +53,15 @@ class RenderedDecision(msgspec.Struct, frozen=True, gc=False):
 def pieces_of(text: bytes, shared: bool) -> Pieces:
     """The text around the resource's id; all of it where that is not left open."""
     return tuple(text.split(ID_BYTES)) if shared else (text,)
+
+
+def render(request: Request, decision: Decision, shared: bool) -> tuple[RenderedDecision, int]:
+    """A decision as answers are kept, and its bytes."""
+    text = to_json(decision) + echo(request)
+    rendered = RenderedDecision(
+        _encode(request.system), pieces_of(text, shared), label(request.system, decision.outcome)
+    )
+    return rendered, len(text) + len(rendered.system)
 
 
 def content_of(parts: QueryParts) -> tuple[bytes, bool]:

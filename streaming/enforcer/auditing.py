@@ -36,9 +36,7 @@ from streaming.enforcer.pending_facts import FactReads, derived_reads
 from streaming.ops.tally import DEAD, LIFECYCLE, Label, label, no_counts
 from streaming.records.audit import (
     EVENT_NAMES,
-    ActionName,
     AuditEvent,
-    Entity,
     Lifecycle,
     VerdictOutcome,
     encode_verdict,
@@ -46,6 +44,7 @@ from streaming.records.audit import (
 )
 from streaming.records.avro import Reader, is_avro
 from streaming.records.dead_letter import rejected
+from streaming.records.decision import ActionName, Entity
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size

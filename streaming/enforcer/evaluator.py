@@ -17,6 +17,7 @@ from policy import (
     Batch,
     Decision,
     MalformedRequest,
+    Outcome,
     Reason,
     Request,
     Snapshot,
@@ -33,15 +34,16 @@ from streaming.enforcer.answers import (
     content_of,
     may_be_kept,
     may_share,
+    render,
 )
 from streaming.enforcer.lessons import NOTHING, Lessons
 from streaming.enforcer.ranges import UNLIMITED, Usage
-from streaming.enforcer.rendering import DecisionEnvelope, echo, evaluations, render, to_json
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
 from streaming.enforcer.source import Records, decode_headers, single_header_prefix
 from streaming.ops.tally import DEAD, Label, label, no_counts
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
+from streaming.records.decision import DecisionEnvelope, echo, evaluations, to_json
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import (
     DECISIONS,
@@ -53,6 +55,7 @@ from streaming.records.packing import (
 )
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
+from streaming.topics import Offsets
 
 log = structlog.get_logger()
 
@@ -69,11 +72,20 @@ _encode = msgspec.json.encode
 
 
 class Given(NamedTuple):
-    """An answer: its text, up to `claims` and with the request, the evaluations of a batch, as what it is counted."""
+    """An answer: its text, up to `claims` and with the request, the evaluations of a batch, as what it is counted.
+
+    `items`: the outcomes of these evaluations.
+    """
 
     text: bytes
     evaluations: bytes
     label: Label
+    items: tuple[Outcome, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """Of the request, or of the batch as a whole."""
+        return self.label.rpartition(" ")[2]
 
 
 Answers = AnswerCache[RenderedDecision]
@@ -97,9 +109,9 @@ class EvaluationContext(msgspec.Struct, frozen=True):
     """
 
     policy_version: str
-    policy_offsets: Mapping[str, Mapping[str, int]]
+    policy_offsets: Offsets
     facts_offset: int
-    read: Mapping[str, Mapping[str, int]]
+    read: Offsets
     now: int
     enforced: bool = True
 
@@ -186,10 +198,8 @@ def envelope_of(source: Source, context: EvaluationContext) -> DecisionEnvelope:
         "policy_offsets": context.policy_offsets,
         "facts_offset": context.facts_offset,
         **({} if context.enforced else {"enforced": False}),
-        "source": {"topic": source.topic, "partition": source.partition, "offset": 0},
     }
-    head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
-    return DecisionEnvelope(head, b"," + _encode(fields)[1:].removesuffix(b"0}}"))
+    return DecisionEnvelope.of(source.topic_id, fields, source.topic, source.partition)
 
 
 class PartitionEvaluator(RecordEvaluator):
@@ -380,7 +390,9 @@ def given_of(parsed: Request | Batch, decision: Decision) -> Given:
     text, name = to_json(decision), label(parsed.system, decision.outcome)
     if isinstance(parsed, Request):
         return Given(text + echo(parsed), b"", name)
-    return Given(text, evaluations(parsed, decision) if decision.evaluations else b"", name)
+    if not decision.evaluations:
+        return Given(text, b"", name)
+    return Given(text, evaluations(parsed, decision), name, tuple(item.outcome for item in decision.evaluations))
 
 
 def _error(parsed: Request | Batch, code: str, message: str) -> Given:

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.commit.checkpoint import Checkpoint, Offsets
+from streaming.commit.checkpoint import Checkpoint
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
@@ -35,6 +35,7 @@ from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
     Partition,
+    PartitionOffsets,
     admin_client,
     cluster_id,
     first_offsets,
@@ -376,17 +377,17 @@ class Enforcer:
         """The committed offsets of partitions; None: there is none."""
         return {partition: self._tracker.committed.get(partition) for partition in partitions}
 
-    def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
+    def _first_range(self, ends: PartitionOffsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
             self._limits.limit_first_read(ends, self._tracker.committed)
         committed, replayed = self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
         newest = self._newest(ends) if self._limits.is_full(ends, committed) else {}
         return self._limits.first(ends, committed, replayed, newest)
 
-    def _next_range(self, ends: Offsets) -> OffsetRange:
+    def _next_range(self, ends: PartitionOffsets) -> OffsetRange:
         return self._limits.next(ends, self._newest(ends), self._tracker.committed)
 
-    def _newest(self, ends: Offsets) -> Offsets:
+    def _newest(self, ends: PartitionOffsets) -> PartitionOffsets:
         """The newest ends of the input partitions; none where Kafka does not answer: what is newer waits then."""
         with contextlib.suppress(KafkaException, TimeoutError), self._during("read the ends of the input topics"):
             return last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
@@ -568,7 +569,7 @@ class Enforcer:
         topics = self._settings.topics
         return Outputs(dead_letters, VERDICTS if topic in topics.audit else None, topic in topics.answered)
 
-    def _commit(self, results: Iterable[Result], starts: Offsets | None = None) -> None:
+    def _commit(self, results: Iterable[Result], starts: PartitionOffsets | None = None) -> None:
         """One transaction of the driver: these results, the pending records of the policies, the offsets of documents.
 
         Until it is committed. `starts`: of input partitions, to be committed where nothing is. The first offset is the
@@ -650,7 +651,7 @@ class Enforcer:
     def _lacks_positions(self) -> bool:
         return self._tracker.lacks(self._policies.positions)
 
-    def _idle_offsets(self) -> Offsets:
+    def _idle_offsets(self) -> PartitionOffsets:
         """Some of the overdue ones, since batches wait meanwhile: of sets of which nothing was committed for long.
 
         Those of other sets are committed with what is decided of these: here their producers would be fenced.
@@ -663,7 +664,7 @@ class Enforcer:
         idle = (at for at in overdue if id_of(at) not in active)
         return {at: overdue[at] for at in itertools.islice(idle, COMMITTED_AT_ONCE)}
 
-    def _overdue_beside(self, partitions: Collection[Partition]) -> Offsets:
+    def _overdue_beside(self, partitions: Collection[Partition]) -> PartitionOffsets:
         """Some of the overdue offsets, of other partitions of the sets of these."""
         overdue = self._overdue() if self._partitions.sets.count else {}
         if not overdue:
@@ -673,7 +674,7 @@ class Enforcer:
         beside = (at for at in overdue if at not in partitions and id_of(at) in ids)
         return {at: overdue[at] for at in itertools.islice(beside, COMMITTED_AT_ONCE)}
 
-    def _overdue(self) -> Offsets:
+    def _overdue(self) -> PartitionOffsets:
         """Of input partitions that were not committed for long.
 
         Kafka forgets the offsets of a group without members after offsets.retention.minutes.

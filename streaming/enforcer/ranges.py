@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streaming.commit.checkpoint import Offsets
 from streaming.commit.evaluation import SideOutput
 from streaming.enforcer.shares import fair_shares, is_starved
 from streaming.enforcer.source import Int64Array, Row
-from streaming.kafka.clients import Partition
+from streaming.kafka.clients import Partition, PartitionOffsets
 from streaming.ops.tally import Counts
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
@@ -37,19 +36,19 @@ FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with 
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
-    """Offsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
+    """PartitionOffsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
 
     starts: Mapping[Partition, int]
     ends: Mapping[Partition, int]
     whole: bool = False
 
     @property
-    def undecided(self) -> Offsets:
+    def undecided(self) -> PartitionOffsets:
         """How many offsets there are, of each partition that has any."""
         counts = {partition: end - self.starts[partition] for partition, end in self.ends.items()}
         return {partition: count for partition, count in counts.items() if count > 0}
 
-    def decided(self, side_outputs: Iterable[SideOutput]) -> Offsets:
+    def decided(self, side_outputs: Iterable[SideOutput]) -> PartitionOffsets:
         """Up to where each partition is decided: to the end, or to where its task stopped."""
         return {**self.ends, **stops(side_outputs)}
 
@@ -59,14 +58,14 @@ class OffsetRange(msgspec.Struct, frozen=True):
         return OffsetRange(starts, self.ends, self.whole)
 
 
-def _undecided(ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> Offsets:
+def _undecided(ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> PartitionOffsets:
     """How many offsets there are before the end of each partition that are not decided."""
     return {partition: max(end - committed.get(partition, 0), 0) for partition, end in ends.items()}
 
 
-def stops(side_outputs: Iterable[SideOutput]) -> Offsets:
+def stops(side_outputs: Iterable[SideOutput]) -> PartitionOffsets:
     """Where tasks stopped, by partition: the first undecided offset."""
-    found: Offsets = {}
+    found: PartitionOffsets = {}
     for partition, decided in ((one.partition, one.decided) for one in side_outputs):
         if decided.stopped:
             found[partition] = min(decided.end, found.get(partition, decided.end))
@@ -82,9 +81,9 @@ class ReadLimits:
 
     def __init__(self, most: int, weights: Mapping[str, float] | None = None) -> None:
         self._most, self._weights = most, weights or {}
-        self._limits: Offsets = {}
+        self._limits: PartitionOffsets = {}
         self._ranges = 0
-        self._read_in: Offsets = {}  # the number of the range in which a partition was read last
+        self._read_in: PartitionOffsets = {}  # the number of the range in which a partition was read last
         self.stalled: set[Partition] = set()
         self.share = 1.0
 
@@ -147,11 +146,11 @@ class ReadLimits:
 
     def _shares(
         self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
-    ) -> Offsets:
+    ) -> PartitionOffsets:
         newest_ends = {partition: max(end, newest.get(partition, end)) for partition, end in ends.items()}
         return fair_shares(self._in_turn(_undecided(newest_ends, committed)), self._most, self._weights)
 
-    def _in_turn(self, waiting: Mapping[Partition, int]) -> Offsets:
+    def _in_turn(self, waiting: Mapping[Partition, int]) -> PartitionOffsets:
         """What waits, of so many partitions as a range may have: those go first that were read the longest ago."""
         waits = [partition for partition, count in waiting.items() if count]
         if len(waits) > MOST_PARTITIONS:

@@ -30,6 +30,7 @@ from policy import (
 )
 from policy.evaluation import Cache, weight_of
 from streaming.settings import Limits
+from streaming.topics import Offsets
 
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")
@@ -145,8 +146,6 @@ def may_name_offsets(context: msgspec.Raw) -> bool:
 
 
 FIELD = "min_policy_offsets"
-
-Offsets = Mapping[str, Mapping[str, int]]  # the newest offset read, by topic and partition
 
 
 def staleness(parsed: Request | Batch, read: Offsets) -> str | None:

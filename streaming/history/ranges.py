@@ -8,7 +8,14 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.history.span import Span
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
+from streaming.kafka.clients import (
+    Partition,
+    PartitionOffsets,
+    first_offsets,
+    last_stable_offsets,
+    offsets_since,
+    partitions_of,
+)
 from streaming.kafka.committed import records_between
 from streaming.settings import Settings
 
@@ -16,15 +23,13 @@ CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
 REPORT_EVERY, REPORT_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
 
 Progress = Callable[[str], None]
-Offsets = dict[Partition, int]
-
 # Producers date their records and brokers the ends of transactions, so times run backwards in a topic by as much as a
 # transaction may take: Kafka's `transaction.max.timeout.ms`, unless it was changed.
 DISORDER_MS = 900_000
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Offsets of one partition from ``first`` up to, not including, ``end``."""
+    """PartitionOffsets of one partition from ``first`` up to, not including, ``end``."""
 
     first: int
     end: int
@@ -100,7 +105,7 @@ class Topics:
         ends = {partition: found.end for partition, found in ranges.items()}
         return map(record_of, records_between(self._settings, starts, ends))
 
-    def _since(self, ends: Offsets, moment: int) -> Offsets:
+    def _since(self, ends: PartitionOffsets, moment: int) -> PartitionOffsets:
         """The first offset at or after a moment (ms) in each partition; its end when there is none."""
         return offsets_since(self._admin, ends, moment) if ends else {}
 

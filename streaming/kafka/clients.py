@@ -32,6 +32,7 @@ DELETED = (
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
+PartitionOffsets = dict[Partition, int]
 Found = TypeVar("Found")
 Answer = Callable[[], Found]
 

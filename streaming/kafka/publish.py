@@ -23,9 +23,7 @@ from streaming.kafka.permissions import (
 )
 from streaming.kafka.topics import SECONDS
 from streaming.settings import Settings
-
-Offsets = dict[str, dict[str, int]]
-"""The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""
+from streaming.topics import Offsets
 
 UNKNOWN_OFFSET = -1
 """The offset of a record that Kafka acknowledged as a repetition (DUPLICATE_SEQUENCE_NUMBER): it does not say where the
@@ -167,7 +165,7 @@ class _Attempts:
         """Raise _AlreadyPublished where an attempt before was committed; those who may not read publish twice."""
         if self._is_first:
             return
-        found: Offsets = {}
+        found: dict[str, dict[str, int]] = {}
         try:
             ends = last_stable_offsets(admin_client(self._settings), self._partitions)
             for message in records_between(self._settings, self._starts, ends):
@@ -275,7 +273,7 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
 
     Raises PublishFailed, and PublisherFenced.
     """
-    offsets: Offsets = {}
+    offsets: dict[str, dict[str, int]] = {}
 
     def note(error: KafkaError | None, message: Message) -> None:
         topic, offset = message.topic(), message.offset()

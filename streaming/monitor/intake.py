@@ -5,7 +5,7 @@ Each key has one input list in an Arrow batch, and decisions of the same access 
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from policy import Action, Reason, Request, Resource, Subject, to_ms
+from policy import Action, Outcome, Request, Resource, Subject, to_ms
 from streaming.alert_kinds import AlertKind
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.monitor import (
@@ -39,15 +39,14 @@ from streaming.monitor import (
 )
 from streaming.records.audit import (
     SESSION,
-    ActionName,
     AnyVerdict,
-    Entity,
     Lifecycle,
     Verdict,
     decode_verdict,
     derived_fact,
 )
 from streaming.records.avro import Reader, is_avro
+from streaming.records.decision import Answer, Answered, DecisionRecord, Requested, read_decision, requested
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
 
@@ -55,50 +54,6 @@ SCHEMA = "bucket int, at timestamp, inputs binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 
 KeyedInputs = Iterator[tuple[Key, Input]]
-
-
-class _Request(msgspec.Struct):
-    subject: Entity
-    action: ActionName
-    resource: Entity
-
-
-class _Context(msgspec.Struct):
-    outcome: str
-    reasons: tuple[Reason, ...] = ()
-    request: _Request | None = None
-
-
-class _Evaluation(msgspec.Struct):
-    context: _Context
-
-
-class _Item(msgspec.Struct):
-    outcome: str
-
-
-class _Answered(msgspec.Struct):
-    """An answer that was given elsewhere, and what the job found of it."""
-
-    by: str
-    outcome: str
-    verified: bool
-    evaluations: tuple[_Item, ...] = ()
-    agrees: bool | None = None
-    stale: bool = False
-    misdated: bool = False
-
-
-class _Decision(msgspec.Struct):
-    id: str
-    system: str
-    time: str
-    context: _Context
-    evaluations: tuple[_Evaluation, ...] = ()
-    answered: _Answered | None = None
-
-
-_decode_decision = msgspec.json.Decoder(_Decision).decode
 
 
 class Intake:
@@ -137,13 +92,13 @@ class Intake:
             id_ = f"{topic}-{partition}-{offset}"
             yield Key(TOPIC, "", topic), CountedEvent(AlertKind.MALFORMED_BURST, at, at, id_, f"offset {offset}")
 
-    def _decision(self, value: bytes) -> _Decision:
+    def _decision(self, value: bytes) -> DecisionRecord:
         try:
-            return _decode_decision(value)
+            return read_decision(value)
         except msgspec.DecodeError:  # the check for Avro comes last, so JSON does not pay for it
             if not is_avro(value):
                 raise
-        return _decode_decision(self._reader.transcode("decision", value))
+        return read_decision(self._reader.transcode("decision", value))
 
 
 def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
@@ -163,7 +118,7 @@ def _happened(verdict: Verdict, at: int) -> AccessEvent:
     return AccessEvent(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
-def _access(system: str, request: Verdict | _Request) -> bytes:
+def _access(system: str, request: Verdict | Requested) -> bytes:
     """The access id of what was requested or done."""
     subject, resource = request.subject, request.resource
     whole = Resource(resource.type, resource.id, resource.properties)
@@ -182,27 +137,27 @@ def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
         yield Key(JOB, system, name), JobEvent(event.time, event.event == "job.started", at)
 
 
-def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
-    time = to_ms(decision.time)
-    parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
-    requested = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
-    given, accesses = _given(decision, parts), [_access(decision.system, request) for _, _, request in requested]
+def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
+    time, answers = to_ms(decision.time), decision.answers
+    echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
+    asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
+    given, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
     # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (number, _, _) in zip(accesses, requested, strict=True) if given[number] == "allow"}
-    for access, (number, part, request) in zip(accesses, requested, strict=True):
+    allowed = {access for access, (number, _, _) in zip(accesses, asked, strict=True) if given[number] == "allow"}
+    for access, (number, answer, request) in zip(accesses, asked, strict=True):
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
         yield key, DecisionEvent(access, given[number] == "allow", time, time, denials)
-        for occurred in _occurrences(id_, part, request, time, at):
+        for occurred in _occurrences(id_, answer, request, time, at):
             yield key, occurred
     if decision.answered is not None:
-        yield from _of_answer(decision, decision.answered, requested, time, at)
+        yield from _of_answer(decision, decision.answered, asked, time, at)
 
 
-def _given(decision: _Decision, parts: list[_Context]) -> list[str]:
+def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]:
     """The outcome that the subject got, of each part: where the job could not verify an answer, the answer's."""
-    answered, own = decision.answered, [part.outcome for part in parts]
+    answered, own = decision.answered, [answer.outcome for answer in answers]
     if answered is None or answered.verified:
         return own
     items = [item.outcome for item in answered.evaluations] if decision.evaluations else [answered.outcome]
@@ -210,7 +165,7 @@ def _given(decision: _Decision, parts: list[_Context]) -> list[str]:
 
 
 def _of_answer(
-    decision: _Decision, answered: _Answered, requested: list[tuple[int, _Context, _Request]], time: int, at: int
+    decision: DecisionRecord, answered: Answered, asked: Sequence[tuple[int, Answer, Requested]], time: int, at: int
 ) -> KeyedInputs:
     """What is wrong with an answer. It is about the server that gave it."""
     # An error protects: a server gives it where it cannot decide.
@@ -220,25 +175,25 @@ def _of_answer(
         (AlertKind.ANSWER_STALE, answered.stale),
         (AlertKind.ANSWER_MISDATED, answered.misdated),
     )
-    about = _what(requested[0][2]) if requested else "a request"
+    about = _what(asked[0][2]) if asked else "a request"
     what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
     for kind, holds in found:
         if holds:
             yield Key(SERVER, decision.system, answered.by), CountedEvent(kind, time, at, decision.id, what)
 
 
-def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[CountedEvent]:
+def _occurrences(id_: str, answer: Answer, request: Requested, time: int, at: int) -> Iterator[CountedEvent]:
     what = _what(request)
-    if context.outcome == "deny":
+    if answer.outcome == "deny":
         yield CountedEvent(AlertKind.DENIAL_BURST, time, at, id_, what)
-    for reason in context.reasons:
+    for reason in answer.reasons:
         if reason.code == AlertKind.FACT_CONTRADICTION:
             yield CountedEvent(
                 AlertKind.FACT_CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}"
             )
 
 
-def _what(request: Verdict | _Request) -> str:
+def _what(request: Verdict | Requested) -> str:
     """What was requested or done, for people; bounded, since the state holds it."""
     return f"{shorten(request.action.name, WHAT_CHARACTERS)} on {shorten(request.resource.id, WHAT_CHARACTERS)}"
 

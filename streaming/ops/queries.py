@@ -17,6 +17,7 @@ from streaming.ops.health import Health, MonitorHealth
 from streaming.ops.metrics import JobMetrics, Lags
 from streaming.ops.tally import OTHER
 from streaming.ops.watchdog import NOTHING_READ, Describe, Waiting, Watchdog
+from streaming.records.alert import read_alert
 from streaming.runtime.executors import count_executors
 from streaming.settings import Settings, monitor_settings
 
@@ -225,16 +226,9 @@ def check_executors(spark: SparkSession, settings: Settings, health: Health) -> 
         )
 
 
-class _Alert(msgspec.Struct):
-    kind: str
-
-
-_alert = msgspec.json.Decoder(_Alert).decode
-
-
 def kind_of(alert: bytes) -> str:
     """An alert's kind; `other` when it cannot be read."""
     try:
-        return _alert(alert).kind
+        return read_alert(alert).kind
     except msgspec.DecodeError:
         return OTHER

@@ -41,18 +41,10 @@ AGREES, CONTRADICTS, UNVERIFIED = "agrees", "contradicts", "unverified"
 
 Counts = defaultdict[Label, int]
 
-_ALLOWED = b'"decision":true'
-_DENIED = b'"decision":false,"context":{"outcome":"deny"'
-
 
 def label(system: str, outcome: str) -> Label:
     """What a decision or verdict is counted as."""
     return sys.intern(f"{system if system in all_systems() else OTHER} {outcome}")
-
-
-def outcome_of(answer: bytes) -> str:
-    """The outcome in an answer's JSON, as `streaming.enforcer.answers` writes it; what is unknown counts as error."""
-    return "allow" if answer.startswith(_ALLOWED) else "deny" if answer.startswith(_DENIED) else "error"
 
 
 class Tally(msgspec.Struct, array_like=True, frozen=True):

@@ -15,6 +15,7 @@ from streaming.ops.tally import Compiled, Tally
 from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
 from streaming.records.avro import Undecodable, own_json
+from streaming.records.decision import DecisionRecord, read_decision
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -96,7 +97,7 @@ class Watch(QueryWatch):
         fields = {"batch": batch.number, "policy_version": batch.version}
         slow = {"steps": {step: round(took, 1) for step, took in steps}} if seconds >= SLOW_SECONDS else {}
         log.info("batch decided", **fields, records=records, seconds=round(seconds, 4), **counts, **slow)
-        for decision in filter(None, map(read_decision, batch.decisions)):
+        for decision in filter(None, map(_decision, batch.decisions)):
             log.debug("decision", **fields, decision=decision.id, outcome=decision.context.outcome)
 
     def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
@@ -172,23 +173,8 @@ def _logging_the_end(event: str) -> Iterator[None]:
     log.info(event, reason="asked to stop")
 
 
-class _Context(msgspec.Struct):
-    outcome: str
-
-
-class LoggedDecision(msgspec.Struct):
-    """The part of a decision record that no client wrote."""
-
-    id: str
-    context: _Context
-
-
-_decision = msgspec.json.Decoder(LoggedDecision).decode
-
-
-def read_decision(record: bytes) -> LoggedDecision | None:
-    """A decision's id and outcome; None when they cannot be read."""
+def _decision(record: bytes) -> DecisionRecord | None:
     try:
-        return _decision(own_json("decision", record))
+        return read_decision(own_json("decision", record))
     except (msgspec.DecodeError, Undecodable):
         return None

@@ -4,23 +4,20 @@ The key is the subject's id, so that what happens to one subject comes in order.
 """
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from policy import to_text
 from policy.analysis import Answer, Turned
-from streaming.records.audit import ActionName, Entity
+from streaming.records.decision import ActionName, Entity
 from streaming.records.formats import JSON_HEADERS, Result, shorten, shorten_id
 from streaming.records.size_gate import fits, record_size
-from streaming.topics import ALWAYS_FITS
+from streaming.topics import ALWAYS_FITS, Offsets
 
 ID_BYTES = 16
 MOST_STATEMENTS = 20  # of an answer; the first by which it is determined
 SHORT = 200  # characters of texts, and statements left out, of a record that would be too large
-
-Offsets = Mapping[str, Mapping[str, int]]
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,19 +13,19 @@ VALUE_BYTES = ALWAYS_FITS - 4 * ID_CHARACTERS  # the rest is for its key, and wh
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to look at.
+    """Something to look at. What is missing in a record is shown as unknown.
 
     `id`: the same for the same occasion. `kind`: an `AlertKind`, or one of a later release. `time`: RFC 3339.
     `subject`: what or whom it is about, a text or `{type, id}`. `evidence`: such as the records it follows from.
     """
 
-    id: str
+    id: str = ""
     kind: str
-    severity: str
-    time: str
+    severity: str = "?"
+    time: str | int = "?"
     subject: Any = None
-    message: str
-    evidence: list[Any] = []
+    message: str = ""
+    evidence: Any = []
 
 
 _encode = msgspec.json.Encoder().encode

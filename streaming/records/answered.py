@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from policy import CLAIMS, REQUEST_NAMES, MalformedRequest, Outcome, check_letter_case, to_ms
+from streaming.topics import Offsets
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
 FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
@@ -16,8 +17,6 @@ ITEMS = 1000
 ANSWER_SKEW_MS = 5_000  # by which an answer's time may differ from its record's: of clocks that NTP keeps
 
 NOTHING_READ = {"0": -1}
-
-Offsets = dict[str, dict[str, int]]
 
 
 class Freshness(msgspec.Struct, frozen=True):
@@ -69,7 +68,7 @@ RECORD_NAMES = REQUEST_NAMES | {"answered"}
 ANSWER_NAMES = frozenset(Answer.__struct_fields__)
 
 _decode = msgspec.json.Decoder(_Record).decode
-_decode_offsets = msgspec.json.Decoder(Offsets).decode
+_offsets = msgspec.json.Decoder(dict[str, dict[str, int]])
 
 
 def read_answer(value: bytes) -> Answer:
@@ -108,7 +107,7 @@ def _wrong(answer: Answer) -> str | None:
 def offsets_in(text: bytes) -> Offsets:
     """The newest offset of each policy topic, by partition. Raises MalformedRequest."""
     try:
-        return _decode_offsets(text)
+        return _offsets.decode(text)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not an answered request: answered.policy_offsets: {error}") from error
 

@@ -18,6 +18,7 @@ from policy import (
     to_ms,
 )
 from streaming.records.avro import Reader, Undecodable, is_avro
+from streaming.records.decision import ActionName, Entity
 from streaming.settings import Limits
 
 Event = Literal["login", "logout", "job.started", "job.stopped"]
@@ -86,20 +87,6 @@ def _needed(event: AuditEvent) -> tuple[str, ...]:
 
 VerdictOutcome = Outcome | Literal["unknown"]
 """The policies' answer, or that they are not known any more."""
-
-
-class ActionName(msgspec.Struct, frozen=True):
-    """An action."""
-
-    name: str
-
-
-class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A subject or resource."""
-
-    type: str
-    id: str
-    properties: dict[str, Any] = {}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="access"):

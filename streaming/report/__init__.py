@@ -5,77 +5,19 @@ memory; `page` renders the HTML. All text in a record was written by untrusted c
 counted and escaped where it is shown. Here: the records as the report reads them.
 """
 
-from typing import Any
-
-import msgspec
-
 from policy import Outcome
-from streaming.client.decision import Place
+from streaming.records import alert, decision
+from streaming.records.alert import Alert
+from streaming.records.decision import DecisionRecord
 
 OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """Why; ``document`` and ``statement`` where a statement decided."""
-
-    code: str
-    document: str | None = None
-    statement: int | None = None
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer and why: to a request, or to one evaluation of a batch."""
-
-    outcome: Outcome
-    reasons: tuple[Reason, ...] = ()
-
-
-class Evaluation(msgspec.Struct, frozen=True):
-    """One item of a batch's decision."""
-
-    context: Answer
-
-
-class Context(Answer, frozen=True, kw_only=True):
-    """The answer of a decision record, by which policies, and to which request record."""
-
-    source: Place
-    policy_offsets: dict[str, dict[str, int]] = {}
-
-
-class DecisionSummary(msgspec.Struct, frozen=True):
-    """A decision record, as far as the report needs it."""
-
-    id: str
-    system: str
-    context: Context
-    evaluations: tuple[Evaluation, ...] = ()
-    time: str | None = None
-
-
-class Alert(msgspec.Struct, frozen=True):
-    """An alert record, read by its shape: a new kind needs no change of the report.
-
-    ``id``: all alerts of one episode have the same.
-    """
-
-    kind: str
-    id: str = ""
-    severity: str = "?"
-    time: str | int = "?"
-    subject: Any = None
-    message: str = ""
-    evidence: Any = None
-
-
-_decision = msgspec.json.Decoder(DecisionSummary).decode
-_alert = msgspec.json.Decoder(Alert).decode
-
-
-def read_decision(value: bytes) -> DecisionSummary | None:
-    """The decision; None when it is not one in JSON."""
+def read_decision(value: bytes) -> DecisionRecord | None:
+    """The decision of the job; None when it is not one in JSON."""
     try:
-        return _decision(value)
+        record = decision.read_decision(value)
+        return record if record.source else None
     except (ValueError, RecursionError):
         return None
 
@@ -83,6 +25,6 @@ def read_decision(value: bytes) -> DecisionSummary | None:
 def read_alert(value: bytes) -> Alert | None:
     """The alert; None when it is not one in JSON."""
     try:
-        return _alert(value)
+        return alert.read_alert(value)
     except (ValueError, RecursionError):
         return None

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from policy import Grant, StatementId, all_systems, to_ms
+from policy import Grant, Reason, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
-from streaming.report import OUTCOMES, DecisionSummary, Reason, read_decision
+from streaming.records.decision import DecisionRecord
+from streaming.report import OUTCOMES, read_decision
 from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
 from streaming.report.untrusted import BoundedCounter, Ranking
+from streaming.topics import Offsets
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
 TOP_REASONS = 15
@@ -185,25 +187,23 @@ class Tally:
         self._denied += denials(decision)
         self._time(decision, record.at)
         self._answered.note(decision)
-        for answer in [item.context for item in decision.evaluations] or [decision.context]:
+        for answer in decision.answers:
             self._explain(answer.outcome, answer.reasons, decision.context.policy_offsets)
 
-    def _time(self, decision: DecisionSummary, at: int) -> None:
+    def _time(self, decision: DecisionRecord, at: int) -> None:
         """A decision's time is the timestamp of its request's record, unless that may claim another."""
-        if decision.time is not None and decision.context.source.topic not in self._claimed:
+        if decision.time and decision.source.topic not in self._claimed:
             with contextlib.suppress(ValueError):
                 self._latencies.add(at - to_ms(decision.time))
 
-    def _explain(
-        self, outcome: str, reasons: Iterable[Reason], policy_offsets: Mapping[str, Mapping[str, int]]
-    ) -> None:
+    def _explain(self, outcome: str, reasons: Iterable[Reason], policy_offsets: Offsets) -> None:
         for code in {reason.code for reason in reasons} if outcome != "allow" else ():
             self._reasons.add(f"{outcome}: {code}")
         for reason in reasons:
             if reason.document is not None:
                 self._name(StatementId(reason.document, reason.statement), policy_offsets)
 
-    def _name(self, statement_id: StatementId, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
+    def _name(self, statement_id: StatementId, policy_offsets: Offsets) -> None:
         """Count a statement if the decision was made under the version of its document that is in force now."""
         stored = self._stored.get(statement_id)
         if stored is not None and policy_offsets.get(stored.topic, {}).get("0", -1) >= stored.offset:

@@ -11,7 +11,8 @@ from policy import Document, DocumentStore, Key, Version
 from policy.analysis import document_contents
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
-from streaming.report import Alert, read_alert
+from streaming.records.alert import Alert
+from streaming.report import read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
 

@@ -8,13 +8,13 @@ import msgspec
 
 from policy import Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
 from policy.analysis import uses
-from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.history.ranges import Range
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
-from streaming.report import OUTCOMES, DecisionSummary
+from streaming.records.decision import DecisionRecord, Place
+from streaming.report import OUTCOMES
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 CHUNK = 1 << 16  # offsets
@@ -40,9 +40,9 @@ class AnswerIndex:
         self._batches: dict[Place, bytes] = {}
         self._ranges: dict[Partition, Range] = {}
 
-    def note(self, decision: DecisionSummary) -> None:
+    def note(self, decision: DecisionRecord) -> None:
         """Remember how a request, or each evaluation of a batch, was answered."""
-        source, items = decision.context.source, decision.evaluations
+        source, items = decision.source, decision.evaluations
         code = BATCH if items else CODES[decision.context.outcome]
         topic_id = self._topic_ids.get(source.topic)
         if topic_id is None or not decision.id.startswith(f"{topic_id}-") or len(items) > self._room:
@@ -82,7 +82,7 @@ class AnswerIndex:
         return dict(self._ranges)
 
 
-def denials(decision: DecisionSummary) -> int:
+def denials(decision: DecisionRecord) -> int:
     """How many answers of a decision are deny: each evaluation of a batch is one."""
     if not decision.evaluations:
         return int(decision.context.outcome == "deny")

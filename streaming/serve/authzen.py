@@ -21,8 +21,9 @@ from policy import (
     parse_request,
     to_text,
 )
-from streaming.enforcer.requests import Offsets, staleness
+from streaming.enforcer.requests import staleness
 from streaming.settings import Limits
+from streaming.topics import Offsets
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
 

@@ -47,12 +47,11 @@ from streaming.snapshots.documents import (
 )
 from streaming.snapshots.record_log import NOTHING_READ, NoLongerKnown, RecordLog, Retention
 from streaming.snapshots.states import State, States
-from streaming.topics import TopicNames
+from streaming.topics import Offsets, TopicNames
 
 __all__ = [
     "DocumentLog",
     "NoLongerKnown",
-    "Offsets",
     "Retention",
     "Span",
     "document_record",
@@ -63,9 +62,6 @@ __all__ = [
 ]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-Offsets = Mapping[str, Mapping[str, int]]
-"""The newest offset read, by topic and partition, as decisions name them; -1: nothing."""
 
 
 class Span(msgspec.Struct, frozen=True):

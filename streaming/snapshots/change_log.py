@@ -32,11 +32,10 @@ from streaming.records.change import (
 from streaming.records.formats import Result, shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.documents import DocumentRecord, decode_key, key_of
+from streaming.topics import Offsets
 
 MOST_AT_START = 1000  # changes of before the first start that are written, the newest
 NOTHING_READ = -1
-
-Offsets = Mapping[str, Mapping[str, int]]
 
 
 class _Document(msgspec.Struct):

@@ -13,8 +13,9 @@ import structlog
 
 from policy import MalformedRequest, Snapshot
 from streaming.records.answered import offsets_in, offsets_key
-from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Offsets
+from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.broadcasts import WorkBudget
+from streaming.topics import Offsets
 
 if TYPE_CHECKING:
     from pyspark.core.broadcast import Broadcast

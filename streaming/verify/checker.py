@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from policy import MalformedRequest
-from streaming.client.decision import Decision, Place, Unreadable, read_decision
+from streaming.client.decision import Decision, Unreadable, read_decision
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import ANSWER_SKEW_MS, offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
+from streaming.records.decision import Place
 from streaming.records.schemas import Kind
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
@@ -30,7 +31,6 @@ LAST_TRANSACTION_MS = 60_000
 CONNECT = "__connect.errors."
 NUMBERS = re.compile(r"\b\d+\b")
 
-Offsets = Mapping[str, Mapping[str, int]]
 Json = Callable[[Kind, bytes], bytes]
 """A record in JSON, whatever its encoding; raises Undecodable."""
 

@@ -24,6 +24,7 @@ from streaming.history.span import Span
 from streaming.kafka.clients import (
     SECONDS,
     Partition,
+    PartitionOffsets,
     admin_client,
     first_offsets,
     group_observer,
@@ -48,8 +49,6 @@ POLL_SECONDS = 0.05
 COMMITTED_POLL_SECONDS = 0.5
 DECIDED_SECONDS = 120.0
 REMARK_EVERY = 100_000
-
-Offsets = dict[Partition, int]
 
 
 def verify(
@@ -98,7 +97,7 @@ def await_decided(settings: Settings, last: Mapping[Partition, int], seconds: fl
         time.sleep(COMMITTED_POLL_SECONDS)
 
 
-def _committed(settings: Settings, partitions: list[Partition]) -> Offsets:
+def _committed(settings: Settings, partitions: list[Partition]) -> PartitionOffsets:
     """The committed offsets of the job's group; none where it has none or may not be read."""
     consumer = group_observer(settings)
     try:
@@ -110,7 +109,7 @@ def _committed(settings: Settings, partitions: list[Partition]) -> Offsets:
         consumer.close()
 
 
-def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> Offsets:
+def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> PartitionOffsets:
     """The last stable offsets, once the transactions that are open now have ended.
 
     A transaction's offsets may be visible before its decisions are. Raises TimeoutError when one stays open.
@@ -125,7 +124,7 @@ def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> Offsets:
         time.sleep(POLL_SECONDS)
 
 
-def _answers_from(settings: Settings, admin: AdminClient, outputs: list[Partition], ends: Offsets) -> int:
+def _answers_from(settings: Settings, admin: AdminClient, outputs: list[Partition], ends: PartitionOffsets) -> int:
     """From which moment (ms) on requests have their answers still there: 0 where no answer was deleted."""
     cut = {partition: first for partition, first in first_offsets(admin, outputs).items() if first > 0}
     oldest = [_first_time(settings, partition, first, ends[partition]) for partition, first in cut.items()]
@@ -140,7 +139,7 @@ def _first_time(settings: Settings, partition: Partition, first: int, end: int) 
 
 
 def _ranges(
-    admin: AdminClient, log_end: Offsets, committed: Offsets, answers_from: int, span: Span | None
+    admin: AdminClient, log_end: PartitionOffsets, committed: PartitionOffsets, answers_from: int, span: Span | None
 ) -> dict[Partition, Range]:
     starts = first_offsets(admin, log_end) if span is None else offsets_since(admin, log_end, span.start)
     ends = log_end if span is None else offsets_since(admin, log_end, span.end)

@@ -7,9 +7,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from policy.analysis import Answer
-from streaming.access_changes.decisions import UNDETERMINED, DecisionReader, Joined, _decode
+from streaming.access_changes.decisions import UNDETERMINED, DecisionReader, Joined
 from streaming.access_changes.following import Decided
 from streaming.history.records import ConsumerRecord
+from streaming.records.decision import read_decision
 from streaming.settings import Settings
 from streaming.topics import TopicNames
 from tests.cli.documents import request
@@ -25,7 +26,7 @@ OFFSETS = {"authz.policies.lenses6.v1": {"0": 4}}
 
 def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, Any]:
     """A decision record."""
-    reasons = [{"code": code, "document": "lenses6/Role/r", "statement": 0} for code in codes]
+    reasons = [{"code": code, "message": "m", "document": "lenses6/Role/r", "statement": 0} for code in codes]
     source = {"topic": "requests", "partition": 0, "offset": 7}
     context = {
         "outcome": outcome,
@@ -34,13 +35,14 @@ def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, An
         "facts_offset": 3,
         "source": source,
     }
-    return {"id": "d", "time": "2026-11-26T10:00:00.000Z", "context": context, **fields}
+    named = {"id": "d", "time": "2026-11-26T10:00:00.000Z", "decision": outcome == "allow"}
+    return {**named, "context": context, **fields}
 
 
 def joined(made: dict[str, Any], asked: dict[str, Any], topic: str = "requests") -> tuple[list[Decided], Joined]:
     """What becomes of a decision and its request."""
     record, counts = ConsumerRecord(topic, 0, 7, 0, b"", json.dumps(asked).encode()), Joined([])
-    return READER._join(_decode(json.dumps(made).encode()), record, counts), counts
+    return READER._join(read_decision(json.dumps(made).encode()), record, counts), counts
 
 
 def test_a_decision_has_its_offsets_its_time_and_its_statements() -> None:
@@ -87,5 +89,5 @@ def test_an_answered_request_has_the_trust_of_its_caller() -> None:
         "freshness": {"kind": "bounded", "age_ms": 1, "max_ms": 2},
         "trust": ["groups"],
     }
-    [one], _ = joined(decision(answered={"verified": True}), request(answered=answered), ANSWERED)
+    [one], _ = joined(decision(answered={"by": "s", "outcome": "allow", "verified": True}), request(answered=answered), ANSWERED)
     assert one.question.trust == {"groups"}

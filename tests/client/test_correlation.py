@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.client.decision import Place
 from streaming.client.exchange import Correlation
+from streaming.records.decision import Place
 
 IDS = st.sampled_from(["a", "b", "c"])  # few: our requests and those of other clients share them
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from policy import compile_documents, decide
 from streaming.client import AccessDenied, Decision, NotDecided, Place, Unreadable
-from streaming.client.decision import complete, glance, read_decision, undecided
+from streaming.client.decision import complete, read_decision, undecided
+from streaming.records.decision import glance
 from tests.stream.world import group, request, role
 
 SOURCE = {"topic": "t", "partition": 1, "offset": 17}

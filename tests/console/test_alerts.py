@@ -18,7 +18,9 @@ DECISION = "7V5yL0WvQ2aS0yQmHhV1Pw-0-17"
 
 
 def _episode(kind: str = "denial-burst", *evidence: Any, subject: Any = "user:dana") -> Episode:
-    alert = Alert(kind, "a", "high", "2026-11-21T10:00:00Z", subject, "m", list(evidence))
+    alert = Alert(
+        id="a", kind=kind, severity="high", time="2026-11-21T10:00:00Z", subject=subject, evidence=list(evidence)
+    )
     return Episode(alert, 2, 1, system_of(alert, TOPICS))
 
 

@@ -19,7 +19,7 @@ from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.rendering import echo, to_json
+from streaming.records.decision import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.documents import DocumentRecord

@@ -96,7 +96,8 @@ def decision(
 ) -> Record:
     """A decision of a request that came at `at` (ms)."""
     answer = {"outcome": outcome, "reasons": [], "request": _request(user, resource), **context}
-    record = {"id": id_, "request_id": id_, "system": system, "time": to_text(at), "context": answer}
+    named = {"id": id_, "request_id": id_, "system": system, "time": to_text(at)}
+    record = {**named, "decision": outcome == "allow", "context": answer}
     return DECISIONS, 0, 0, at if known is None else known, json.dumps(record).encode()
 
 

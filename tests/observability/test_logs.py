@@ -15,7 +15,9 @@ from streaming.ops.telemetry import configure_logs
 from streaming.ops.watch import Watch, observing
 from streaming.settings import LogSettings, Settings
 
-DECISION = b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","context":{"outcome":"deny"}}'
+DECISION = (
+    b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","decision":false,"context":{"outcome":"deny"}}'
+)
 
 
 def _settings(**log: Any) -> Settings:

@@ -1,8 +1,8 @@
 """Decisions summed up: outcomes over time, reasons, and who was denied what."""
 
 from policy import Request, parse_request
-from streaming.client.decision import Place
 from streaming.history.span import Span
+from streaming.records.decision import Place
 from streaming.report import read_decision
 from streaming.report.decisions import Latency, tally
 from streaming.report.requests import CHUNK, AnswerIndex, Combinations
