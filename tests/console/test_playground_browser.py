@@ -5,7 +5,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from policy.testing import load_cases, run_cases
 from streaming.console.playground import load_examples
@@ -88,6 +88,37 @@ def test_each_example_is_as_wanted(browser: Browser, address: str, name: str) ->
         page.locator("#example").select_option(name)
         expect(page.locator("#system")).to_have_value(name)
         _evaluated(page, f"{number} of {number} as wanted.")
+
+
+def test_an_example_that_comes_after_the_next_one_was_chosen_is_not_shown(browser: Browser, address: str) -> None:
+    late = list[Route]()
+    with visit(browser, address) as page:
+        _evaluated(page, "6 of 6 as wanted.")
+        page.route("**/playground/examples/cedar", lambda route: late.append(route))
+        page.locator("#example").select_option("cedar")
+        page.locator("#example").select_option("cdap")
+        expect(page.locator("#system")).to_have_value("cdap")
+        with page.expect_response("**/playground/examples/cedar"):
+            late[0].continue_()
+        page.evaluate("fetch('/playground/actions/cedar').then((response) => response.text())")
+        assert page.locator("#system").input_value() == "cdap"
+        assert page.locator("#example").input_value() == "cdap"
+
+
+def test_undo_asks_for_the_actions_of_a_system_once(browser: Browser, address: str) -> None:
+    asked = list[str]()
+    with visit(browser, address) as page:
+        _evaluated(page, "6 of 6 as wanted.")
+        page.on("request", lambda request: asked.append(request.url))
+        for number in range(3):
+            page.get_by_role("button", name="Add a request").click()
+            expect(page.locator(".request")).to_have_count(7 + number)
+        for _ in range(3):
+            page.keyboard.press("Control+Z")
+        expect(page.locator(".request")).to_have_count(6)
+        _evaluated(page, "6 of 6 as wanted.")
+    assert asked
+    assert not [url for url in asked if "/actions/" in url]
 
 
 def test_undo_goes_back_over_thirty_states(browser: Browser, address: str) -> None:

@@ -113,12 +113,19 @@ function go(step) {
   writeFragment(text);
 }
 
-// What comes of it.
+// What comes of it. An answer that comes after that to a later question is of no use.
+
+const newest = new WeakMap();
+function asking(of) {
+  const number = (newest.get(of) ?? 0) + 1;
+  newest.set(of, number);
+  return () => newest.get(of) === number;
+}
 
 let evaluating, running, missed = 0;
 
 function changed(remember_ms = REMEMBER_MS) {
-  if (remember_ms) notice = "";
+  if (remember_ms) notice = "", asking(at("example"));  // an example that comes later must not take what is typed
   number();
   clearTimeout(evaluating);
   evaluating = setTimeout(evaluate, EVALUATE_MS);
@@ -186,13 +193,16 @@ function number() {
 }
 
 async function open(row) {
+  const isNewest = asking(row);
   row.dataset.open = "true";
   row.querySelector(".answer").setAttribute("aria-expanded", "true");
   const detail = row.querySelector(".detail");
   const response = await post("/open", { draft: read(), number: [...list.children].indexOf(row) });
-  if (row.dataset.open !== "true") return;
-  if (response.headers.get("content-type").startsWith("text/html")) detail.innerHTML = await response.text();
-  else detail.textContent = (await response.json()).problem.message;
+  const isPage = response.headers.get("content-type").startsWith("text/html");
+  const text = isPage ? await response.text() : (await response.json()).problem.message;
+  if (row.dataset.open !== "true" || !isNewest()) return;
+  if (isPage) detail.innerHTML = text;
+  else detail.textContent = text;
   detail.hidden = false;
   mark();
 }
@@ -251,18 +261,25 @@ function goToLine(line) {
   documents.scrollTop = Math.max(0, (line - 6) * 20);
 }
 
+let listed = "";
 async function listActions() {
-  const system = at("system").value;
+  const system = at("system").value, isNewest = asking(at("actions"));
+  if (system === listed) return;  // each undo writes all fields
   const response = await fetch(`${PATH}/actions/${encodeURIComponent(system)}`);
   const names = response.ok ? await response.json() : [];
+  if (!isNewest()) return;
+  listed = response.ok ? system : "";
   at("actions").replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name })));
 }
 
 // What people do.
 
 async function example(name) {
+  const isNewest = asking(at("example"));
   const response = await fetch(`${PATH}/examples/${encodeURIComponent(name)}`);
-  if (response.ok) write(await response.json());
+  const state = response.ok ? await response.json() : null;
+  if (!isNewest()) return;
+  if (state) write(state);
   at("example").value = name;
 }
 
