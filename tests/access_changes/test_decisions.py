@@ -89,5 +89,6 @@ def test_an_answered_request_has_the_trust_of_its_caller() -> None:
         "freshness": {"kind": "bounded", "age_ms": 1, "max_ms": 2},
         "trust": ["groups"],
     }
-    [one], _ = joined(decision(answered={"by": "s", "outcome": "allow", "verified": True}), request(answered=answered), ANSWERED)
+    verified = {"by": "s", "outcome": "allow", "verified": True}
+    [one], _ = joined(decision(answered=verified), request(answered=answered), ANSWERED)
     assert one.question.trust == {"groups"}
