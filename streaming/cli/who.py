@@ -8,6 +8,7 @@ import typer
 from streaming.cli.app import MISUSED, Bootstrap, Config, Failure, Json, app, echo, echo_err, echo_json
 from streaming.cli.nearest import who_text
 from streaming.cli.request_options import (
+    ActionOption,
     AllowUnknown,
     At,
     ContextOption,
@@ -15,6 +16,9 @@ from streaming.cli.request_options import (
     Live,
     PoliciesOrLive,
     PropertiesOption,
+    ResourceOption,
+    SubjectOption,
+    SystemOption,
     Trust,
     policies_of,
     refuse_unknown,
@@ -28,11 +32,29 @@ if TYPE_CHECKING:
     from policy.analysis import EffectivePermission, Permitted
 
 
+Words = Annotated[list[str] | None, typer.Argument(hidden=True)]
+"""What 0.2 took without the names of options."""
+
+
+def without_options(words: list[str] | None, **options: str | None) -> Iterator[str | None]:
+    """The values of options, by their order where they came without names. Raises Failure for more than there are."""
+    left = list(words or ())
+    for name, value in options.items():
+        if value is None and left:
+            echo_err(f"warning: write --{name} before {left[0]}: the next version takes it so alone")
+            yield left.pop(0)
+        else:
+            yield value
+    if left:
+        raise Failure(f"{left[0]}: without an option's name", MISUSED)
+
+
 @app.command("who-can")
 def who_can(
-    action: Annotated[str, typer.Argument(help="What to do: the action's name.", show_default=False)],
-    resource: Annotated[str, typer.Argument(help="On what: the resource's id.", show_default=False)],
-    system: Annotated[str, typer.Option(help="Such as lenses6.", show_default=False)],
+    words: Words = None,
+    system: SystemOption = None,
+    action: ActionOption = None,
+    resource: ResourceOption = None,
     policies: PoliciesOrLive = None,
     live: Live = False,
     property_: PropertiesOption = None,
@@ -53,8 +75,9 @@ def who_can(
 
     \b
     Examples:
-      lockkeeper who-can kafka:DeleteTopic kafka:topic:prod/main/orders --system lenses6 --policies policies/
-      lockkeeper who-can kafka:DeleteTopic kafka:topic:prod/main/orders --system lenses6 --live
+      lockkeeper who-can --policies policies/ --system lenses6 --action kafka:DeleteTopic \\
+        --resource kafka:topic:prod/main/orders
+      lockkeeper who-can --live --system lenses6 --action kafka:DeleteTopic --resource kafka:topic:prod/main/orders
     """
     import msgspec
 
@@ -62,6 +85,7 @@ def who_can(
     from policy.analysis import unknown_names
     from policy.analysis import who_can as find
 
+    action, resource = without_options(words, action=action, resource=resource)
     short = short_form("any-principal", None, action, resource, property_, context)
     request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
     snapshot, request, claims = (
@@ -82,6 +106,7 @@ def who_can(
     for who in reach.but if reach.everyone else reach.allowed:
         echo(who_text(who))
     if not reach.complete:
+        system = request["system"]
         echo_err(f"not complete: only principals that the policies and facts of {system} name were checked")
     elif not reach.everyone and not reach.allowed:
         echo_err("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
@@ -89,8 +114,9 @@ def who_can(
 
 @app.command("what-can")
 def what_can(
-    subject: Annotated[str, typer.Argument(help="Who: the subject's id.", show_default=False)],
-    system: Annotated[str, typer.Option(help="Such as lenses6.", show_default=False)],
+    words: Words = None,
+    system: SystemOption = None,
+    subject: SubjectOption = None,
     group: GroupsOption = None,
     policies: PoliciesOrLive = None,
     live: Live = False,
@@ -107,15 +133,17 @@ def what_can(
 
     \b
     Examples:
-      lockkeeper what-can user:dana --system lenses6 --policies policies/
-      lockkeeper what-can user:dana --system lenses6 --group readers --live
+      lockkeeper what-can --policies policies/ --system lenses6 --subject user:dana
+      lockkeeper what-can --live --system lenses6 --subject user:dana --group readers
     """
     import msgspec
 
     from policy import MalformedRequest, to_ms
     from policy.analysis import unknown_subject, what_subject_can
 
+    [subject] = without_options(words, subject=subject)
     asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
+    system = str(asked["system"])
     snapshot = policies_of(policies, live, config, bootstrap)
     try:
         moment = None if at is None else to_ms(int(at) if at.isdecimal() else at)

@@ -79,14 +79,28 @@ def test_names_cannot_rewrite_the_terminal(lockkeeper: Command, policies: Path) 
 
 def test_who_can_lists_subjects_and_claims(lockkeeper: Command, policies: Path) -> None:
     """Principals that the documents name, and any that claims the group."""
-    asked = ("who-can", "kafka:GetTopicDetails", "--system", "lenses6", "-p", str(policies))
-    shown = lockkeeper(*asked, "kafka:topic:prod/main/orders")
+    asked = ("who-can", "--action", "kafka:GetTopicDetails", "--system", "lenses6", "-p", str(policies))
+    shown = lockkeeper(*asked, "--resource", "kafka:topic:prod/main/orders")
     assert (shown.code, shown.out.splitlines()) == (0, ["user:dana", "any principal that claims readers in groups"])
-    shown = lockkeeper(*asked, "kafka:topic:prod/main/orders", "--trust", "", "--json")
+    shown = lockkeeper(*asked, "--resource", "kafka:topic:prod/main/orders", "--trust", "", "--json")
     dana = {"name": "user:dana", "claim": "", "type": ""}
     assert shown.records == [{"allowed": [dana], "everyone": False, "but": [], "complete": True}]
-    shown = lockkeeper(*asked, "kafka:topic:prod/main/payments")
+    shown = lockkeeper(*asked, "--resource", "kafka:topic:prod/main/payments")
     assert (shown.code, shown.out, "no principal" in shown.err) == (0, "", True)
+
+
+def test_values_without_names_of_options_are_taken_with_a_warning(lockkeeper: Command, policies: Path) -> None:
+    """As 0.1 had it, in its order."""
+    typed = ("--system", "lenses6", "-p", str(policies))
+    shown = lockkeeper("who-can", "kafka:GetTopicDetails", "kafka:topic:prod/main/orders", *typed)
+    assert (shown.code, shown.out.splitlines()[0]) == (0, "user:dana")
+    assert shown.err.startswith("warning: write --action before kafka:GetTopicDetails")
+    same = lockkeeper("who-can", "kafka:topic:prod/main/orders", "--action", "kafka:GetTopicDetails", *typed)
+    assert (same.code, same.out) == (0, shown.out)
+    shown = lockkeeper("what-can", "user:dana", *typed)
+    assert (shown.code, "warning: write --subject before user:dana" in shown.err) == (0, True)
+    for words in (("what-can",), ("what-can", "user:dana", "more"), ("who-can", "a", "b", "c"), ("who-can", "a")):
+        assert lockkeeper(*words, *typed).code == 2, words
 
 
 def test_who_can_asks_within_an_organization(lockkeeper: Command, tmp_path: Path) -> None:
@@ -95,7 +109,8 @@ def test_who_can_asks_within_an_organization(lockkeeper: Command, tmp_path: Path
     job = "{system: streamsets, kind: Object, name: job:j, spec: {type: job, owner: rita, organization: acme}}\n"
     texts = (organization.format("acme"), organization.format("other"), job)
     (tmp_path / "all.yaml").write_text("---\n".join(texts))
-    asked = ("who-can", "job.view", "job:j", "--system", "streamsets", "-p", str(tmp_path))
+    named = ("--action", "job.view", "--resource", "job:j", "--system", "streamsets")
+    asked = ("who-can", *named, "-p", str(tmp_path))
     assert lockkeeper(*asked).out == ""
     assert "rita" in lockkeeper(*asked, "--organization", "acme").out.splitlines()
 
@@ -124,11 +139,12 @@ def test_typing_errors_are_reported_unless_they_are_allowed(lockkeeper: Command,
 def test_who_can_and_request_report_typing_errors(lockkeeper: Command, policies: Path) -> None:
     """`request` sends nothing then: it needs no Kafka to say so."""
     resource = "kafka:topic:prod/main/orders"
-    typed = ("who-can", "kafka:GetTopicDetials", resource, "--system", "lenses6", "-p", str(policies))
+    asked = ("--action", "kafka:GetTopicDetials", "--resource", resource)
+    typed = ("who-can", *asked, "--system", "lenses6", "-p", str(policies))
     shown = lockkeeper(*typed)
     assert (shown.code, "did you mean kafka:GetTopicDetails?" in shown.err) == (2, True)
     assert lockkeeper(*typed, "--allow-unknown").code == 0
-    asked = ("--subject", "user:dana", "--action", "kafka:GetTopicDetials", "--resource", resource)
+    asked = ("--subject", "user:dana", *asked)
     shown = lockkeeper("request", "--system", "lenses6", *asked, "--bootstrap", "localhost:1")
     assert (shown.code, "did you mean kafka:GetTopicDetails?" in shown.err) == (2, True)
     shown = lockkeeper("request", "--system", "lense6", *asked, "--bootstrap", "localhost:1")
@@ -138,16 +154,16 @@ def test_who_can_and_request_report_typing_errors(lockkeeper: Command, policies:
 def test_what_can_reports_typing_errors(lockkeeper: Command, policies: Path) -> None:
     """Of the subject, of a group that it claims and of the system; a name without anything near is answered."""
     typed = ("--system", "lenses6", "-p", str(policies))
-    shown = lockkeeper("what-can", "user:dnaa", *typed)
+    shown = lockkeeper("what-can", "--subject", "user:dnaa", *typed)
     assert (shown.code, shown.out) == (2, "")
     assert "no subject user:dnaa in the documents; did you mean user:dana?\n--allow-unknown" in shown.err
-    allowed = lockkeeper("what-can", "user:dnaa", *typed, "--allow-unknown", "--json")
+    allowed = lockkeeper("what-can", "--subject", "user:dnaa", *typed, "--allow-unknown", "--json")
     assert (allowed.code, allowed.records) == (0, [[]])
-    shown = lockkeeper("what-can", "user:erik", *typed, "--group", "raeders")
+    shown = lockkeeper("what-can", "--subject", "user:erik", *typed, "--group", "raeders")
     assert (shown.code, "did you mean readers?" in shown.err) == (2, True)
-    shown = lockkeeper("what-can", "user:dana", "--system", "lense6", "-p", str(policies))
+    shown = lockkeeper("what-can", "--subject", "user:dana", "--system", "lense6", "-p", str(policies))
     assert (shown.code, "no system lense6; did you mean lenses6?" in shown.err) == (2, True)
-    shown = lockkeeper("what-can", "user:erik", *typed)
+    shown = lockkeeper("what-can", "--subject", "user:erik", *typed)
     assert (shown.code, shown.err.splitlines()[0]) == (0, "no subject user:erik in the documents")
 
 

@@ -140,8 +140,25 @@ def test_documents_and_requests_in_files(lockkeeper: Command, folder: Path, tmp_
             check(lockkeeper("policy", "diff", path, str(folder), *options), as_json)
             check(lockkeeper("policy", "review", str(folder), path, *options), as_json)
             check(lockkeeper("policy", "test", str(cases), "--policies", path, *options), as_json)
-            check(lockkeeper("who-can", HOSTILE, HOSTILE, "--system", "lenses6", "--policies", path, *options), as_json)
-            check(lockkeeper("what-can", "user:dana", "--system", "lenses6", "--policies", path, *options), as_json)
+            check(
+                lockkeeper(
+                    "who-can",
+                    "--action",
+                    HOSTILE,
+                    "--resource",
+                    HOSTILE,
+                    "--system",
+                    "lenses6",
+                    "--policies",
+                    path,
+                    *options,
+                ),
+                as_json,
+            )
+            check(
+                lockkeeper("what-can", "--subject", "user:dana", "--system", "lenses6", "--policies", path, *options),
+                as_json,
+            )
             check(
                 lockkeeper("import", "lenses6", str(exported), "--out", str(tmp_path), "--dry-run", *options), as_json
             )

@@ -196,18 +196,19 @@ def _the_state_is_shown(ask: Callable[..., Any]) -> None:
 
 
 def _policies_in_force_answer_questions(ask: Callable[..., Any], tmp_path: Path) -> None:
-    asked = ("kafka:GetTopicDetails", "kafka:topic:prod/main/orders", "--system", "lenses6")
+    named = ("--action", "kafka:GetTopicDetails", "--resource", "kafka:topic:prod/main/orders")
+    asked = (*named, "--system", "lenses6")
     assert ask("who-can", *asked, "--live", "--allow-unknown").lines == []
     policies = str(readers_folder(tmp_path / "policies"))
     assert ask("who-can", *asked, "-p", policies).lines[0] == "user:dana"
     assert ask("who-can", *asked).code == 2
     assert ask("who-can", *asked, "-p", policies, "--live").code == 2
-    shown = ask("what-can", "user:dana", "--system", "lenses6", "-p", policies)
+    shown = ask("what-can", "--subject", "user:dana", "--system", "lenses6", "-p", policies)
     assert shown.lines == [
         "allow kafka:Get* on kafka:topic:prod/main/orders "
         "[lenses6/Role/order-readers statement 0; user:dana → group:readers → role:order-readers]"
     ]
-    nothing = ask("what-can", "user:dana", "--system", "lenses6", "--live")
+    nothing = ask("what-can", "--subject", "user:dana", "--system", "lenses6", "--live")
     assert (nothing.lines, "no statement applies to it" in nothing.err) == ([], True)
 
 

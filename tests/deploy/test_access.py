@@ -227,8 +227,9 @@ def _status(session: Session) -> str:
 
 
 def _who_and_what(session: Session) -> str:
-    asked = ("kafka:ListTopic", "kafka:topic:prod/main/orders", "--system", SYSTEM, "--live")
-    return session.run("who-can", *asked) or session.run("what-can", "user:dana", "--system", SYSTEM, "--live")
+    live = ("--system", SYSTEM, "--live")
+    asked = ("--action", "kafka:ListTopic", "--resource", "kafka:topic:prod/main/orders", *live)
+    return session.run("who-can", *asked) or session.run("what-can", "--subject", "user:dana", *live)
 
 
 def _history(session: Session) -> str:

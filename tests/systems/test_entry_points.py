@@ -106,7 +106,7 @@ def test_the_command_line_asks_an_engine(install: Install, run: Run, tmp_path: P
     assert shown.splitlines()[0].endswith("deny: bob read plans")
     assert "1 forbid satisfied [AL-FORBID]" in shown
     assert "open rule 1: forbid bob * *" in shown
-    done = run(site, *command, "who-can", "read", "plans", *asked)
+    done = run(site, *command, "who-can", *options[2:], *asked)
     assert (done.stdout, "not complete: only principals" in done.stderr) == ("alice\n", True)
 
 
