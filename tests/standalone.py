@@ -66,6 +66,12 @@ class Standalone:
         """In place of one that has ended."""
         self.workers[number] = self._start_worker(number)
 
+    def restart_workers(self) -> None:
+        """Those that have ended."""
+        for number, process in enumerate(self.workers):
+            if process.poll() is not None:
+                self.start_worker(number)
+
     def _start_worker(self, number: int) -> "subprocess.Popen[bytes]":
         place = ["--work-dir", str(self.folder / f"work-{number}")]
         return self._start("worker.Worker", f"worker-{number}", *self._share, *place, self.url)

@@ -1,5 +1,6 @@
-"""Killed or suspended at each step of a partition's transaction, an executor leaves nothing lost, doubled or wrong."""
+"""Killed or suspended at each step of a partition's transaction, no process leaves anything lost, doubled or wrong."""
 
+import collections
 import contextlib
 import itertools
 import os
@@ -8,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -19,8 +21,9 @@ from streaming.broker import EmbeddedBroker
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
-from tests.chaos.processes import Job
-from tests.standalone import DRIVER, LOOPBACK, Standalone
+from tests.chaos.processes import Job, send
+from tests.processes import descendants, processes_naming
+from tests.standalone import DRIVER, LOOPBACK, PYTHON_WORKER, Standalone
 from tests.stream.kafka_proxy import END_TXN, HOST, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT, StepProxy
 from tests.stream.world import SHORT_LIVED, World, group, request, role
 from tests.waiting import wait_until
@@ -53,75 +56,118 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
         yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
 
 
+Victims = Callable[["Asked", int], set[int]]
+"""Which processes are killed, by the one that takes the step: an executor, or in local mode the driver."""
+
+
+def _executor(_asked: "Asked", pid: int) -> set[int]:
+    return {pid}
+
+
+def _python_workers(_asked: "Asked", pid: int) -> set[int]:
+    """The executor where it has none yet."""
+    workers = {int(line.split()[0]) for line in processes_naming(PYTHON_WORKER)}
+    return workers & descendants(pid) or {pid}
+
+
+def _worker(_asked: "Asked", pid: int) -> set[int]:
+    """Spark's, which has started the executor."""
+    return {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])}
+
+
+def _driver(asked: "Asked", _pid: int) -> set[int]:
+    return asked.job.everything()
+
+
 class Kills:
-    """Kills the process that takes a step of a partition's transaction, as the proxy sees it go by."""
+    """Kills processes when a step of a partition's transaction is taken, as the proxy sees it go by."""
 
-    def __init__(self, proxy: StepProxy, job_name: str) -> None:
-        self._proxy, self._ids = proxy, f"{job_name}/".encode()
-        self.pids: list[int] = []
+    def __init__(self, proxy: StepProxy, asked: "Asked") -> None:
+        self._proxy, self._asked, self._ids = proxy, asked, f"{asked.job_name}/".encode()
+        self.pids: set[int] = set()
 
-    def at(self, key: int, answered: bool) -> None:
+    def at(self, key: int, answered: bool, victims: Victims) -> None:
         """The next time. Only a new producer is initialized: so another process is killed before."""
         self.pids.clear()
-        if key == INIT_PRODUCER_ID:
-            self._proxy.act_at(END_TXN, self._ids, False, self._then_at(key))
-        else:
-            self._proxy.act_at(key, self._ids, answered, self._kill)
 
-    def _then_at(self, key: int) -> Callable[[int], None]:
         def kill(pid: int) -> None:
-            self._proxy.act_at(key, self._ids, False, self._kill)
+            killed = victims(self._asked, pid)
+            send(killed, signal.SIGKILL)
+            self.pids |= killed
+
+        def kill_later(pid: int) -> None:
+            self._proxy.act_at(key, self._ids, False, kill)
             os.kill(pid, signal.SIGKILL)
 
-        return kill
+        if key == INIT_PRODUCER_ID:
+            self._proxy.act_at(END_TXN, self._ids, False, kill_later)
+        else:
+            self._proxy.act_at(key, self._ids, answered, kill)
 
-    def _kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        self.pids.append(pid)
+
+class Deployed(NamedTuple):
+    """A world where dana may read about orders, and what can be killed of a job in it."""
+
+    world: World
+    victims: tuple[Victims, ...]
+    restart: Callable[[], None]
 
 
 @pytest.fixture(params=["local", "standalone"])
-def world(
+def deployed(
     request: pytest.FixtureRequest,
     proxied: tuple[StepProxy, TestBroker],
     fresh_name: Callable[[str], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[World]:
-    """A world where dana may read about orders, for a job with two executors or none beside the driver."""
-    settings = {"spark": {**SHORT_LIVED, **DRIVER, "spark.executor.memory": "512m", "spark.archives": ""}}
+) -> Iterator[Deployed]:
+    """For a job with two executors, or none beside the driver."""
+    settings: dict[str, Any] = {}
+    victims, restart = (_executor, _python_workers), _nothing_ended
     with contextlib.ExitStack() as stack:
         master = "local[2,4]"
         if request.param == "standalone":
+            settings = {"spark": {**SHORT_LIVED, **DRIVER, "spark.executor.memory": "512m", "spark.archives": ""}}
             for name, value in {**LOOPBACK, "PYSPARK_PYTHON": sys.executable}.items():
                 monkeypatch.setenv(name, value)
-            master = stack.enter_context(Standalone(tmp_path, workers=2, cores=1)).url
-        else:
-            settings = {}
+            cluster = stack.enter_context(Standalone(tmp_path, workers=2, cores=1))
+            master, restart, victims = cluster.url, cluster.restart_workers, (*victims, _worker, _driver)
         _, broker = proxied
-        created = World(broker, fresh_name("steps"), str(tmp_path / "checkpoint"), master=master, **settings)
-        created.publish(role("readers", "kafka:topic:prod/main/orders"))
-        created.publish(group("readers", "user:dana"))
-        yield created
+        world = World(broker, fresh_name("steps"), str(tmp_path / "checkpoint"), master=master, **settings)
+        world.publish(role("readers", "kafka:topic:prod/main/orders"))
+        world.publish(group("readers", "user:dana"))
+        yield Deployed(world, victims, restart)
+
+
+def _nothing_ended() -> None:
+    """There is none but the job, which starts again by itself."""
 
 
 def test_over_kills_at_each_step_of_a_transaction_each_request_is_decided_once_and_in_order(
-    world: World, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
+    deployed: Deployed, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
 ) -> None:
-    kills = Kills(proxied[0], world.settings.job_name)
-    with contextlib.closing(Asked(world, tmp_path)) as asked:
-        for number, (key, answered) in itertools.product(range(ROUNDS), STEPS):
-            kills.at(key, answered)
-            asked.until(lambda: bool(kills.pids), f"round {number}: step {key}, answered {answered}")
+    """In turn of each process; over as many rounds as there are processes, each of them at each step."""
+    killed = collections.Counter[str]()
+    with contextlib.closing(Asked(deployed.world, tmp_path)) as asked:
+        kills = Kills(proxied[0], asked)
+        for round_, (number, (key, answered)) in itertools.product(range(ROUNDS), enumerate(STEPS)):
+            victims = deployed.victims[(round_ + number) % len(deployed.victims)]
+            kills.at(key, answered, victims)
+            what = f"round {round_}: step {key}, answered {answered}, {victims.__name__}"
+            asked.until(lambda: bool(kills.pids), what)
+            killed[victims.__name__] += 1
+            deployed.restart()
             asked.ask()
             asked.await_decisions()
         asked.check()
+    print(dict(killed), f"{asked.count} requests")
 
 
 def test_an_executor_that_is_suspended_beyond_the_timeout_of_its_transaction_commits_nothing_of_it(
-    world: World, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
+    deployed: Deployed, proxied: tuple[StepProxy, TestBroker], tmp_path: Path
 ) -> None:
     """The coordinator has aborted the transaction by the time it goes on, and does not take it for the next one's."""
+    world = deployed.world
     world.settings = msgspec.structs.replace(world.settings, transaction_timeout_seconds=TIMEOUT_SECONDS)
     resumed: list[int] = []
 
@@ -171,7 +217,7 @@ class Asked:
     def __init__(self, world: World, folder: Path) -> None:
         config = folder / "lockkeeper.yaml"
         config.write_text(yaml.safe_dump(to_builtins(world.settings)))
-        self._world, self._job = world, Job(config, folder / "job.log")
+        self._world, self.job, self.job_name = world, Job(config, folder / "job.log"), world.settings.job_name
         self._decisions, self.count = world.reader(world.names.decisions), 0
         self.ask()
         self.await_decisions()
@@ -191,7 +237,7 @@ class Asked:
         wait_until(asked, what, SECONDS)
 
     def await_decisions(self) -> None:
-        what = f"{self.count} decisions: see {self._job.log}"
+        what = f"{self.count} decisions: see {self.job.log}"
         self._decisions.until(lambda found: len(found) >= self.count, what, SECONDS)
 
     def check(self) -> None:
@@ -201,4 +247,4 @@ class Asked:
         assert findings.requests == findings.decisions == self.count
 
     def close(self) -> None:
-        self._job.stop()
+        self.job.stop()
