@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 
 from streaming.cli.app import (
     DEADLINE_SECONDS,
-    Bootstrap,
-    Config,
     Failure,
+    Kafka,
     app,
     echo_err,
     end_at_once,
     reach,
-    settings_of,
     stop_on_signals,
 )
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @app.command("access-changes")
-def access_changes(config: Config = None, bootstrap: Bootstrap = None) -> None:
+def access_changes(kafka: Kafka) -> None:
     """Report whose access a change of policies or facts turns, until SIGTERM or Ctrl-C.
 
     It remembers what was decided within the last access_changes.hours, at most access_changes.questions, and writes a
@@ -41,7 +39,7 @@ def access_changes(config: Config = None, bootstrap: Bootstrap = None) -> None:
     from streaming.access_changes.running import run
     from streaming.ops.telemetry import configure_logs
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     check_access(settings)
     configure_logs(settings, sys.stderr)
     topic = settings.topics.access_changes

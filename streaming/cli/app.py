@@ -1,6 +1,8 @@
 """What all commands share: the application they are added to, options, printing."""
 
 import contextlib
+import functools
+import inspect
 import json
 import os
 import signal
@@ -10,9 +12,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -26,15 +29,56 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 EXIT_CODES = (
     "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run`, `monitor`) fenced: "
     "another instance with the same job_name took over."
 )
 
 
-def _group(about: str, completion: bool = False) -> typer.Typer:
+class Options:
+    """Options that several commands take, as one argument of theirs. A subclass is a dataclass, a field for each."""
+
+
+class Commands(typer.Typer):
+    """Takes commands with arguments that are `Options`."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Command], Command]:
+        add = super().command(name, **settings)
+
+        def added(command: Command) -> Command:
+            add(_with_single_options(command))
+            return command
+
+        return added
+
+
+def _with_single_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the fields of its `Options` in their place, which Typer reads from its signature."""
+    hints = get_type_hints(command, include_extras=True)
+    grouped = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
+    parameters = list[inspect.Parameter]()
+    for name, parameter in inspect.signature(command).parameters.items():
+        single = inspect.signature(grouped[name]).parameters.values() if name in grouped else [parameter]
+        known = get_type_hints(grouped[name], include_extras=True) if name in grouped else hints
+        parameters += [one.replace(annotation=known[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in single]
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        for name, kind in grouped.items():
+            fields = inspect.signature(kind).parameters
+            values[name] = kind(**{field: values.pop(field) for field in fields})
+        command(**values)
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return called
+
+
+def _group(about: str, completion: bool = False) -> Commands:
     """Without rich markup, help and errors are plain text, with and without a terminal, and start faster."""
-    return typer.Typer(
+    return Commands(
         help=about,
         epilog=EXIT_CODES,
         no_args_is_help=True,
@@ -100,6 +144,18 @@ def settings_of(config: Path | None, bootstrap: str | None = None, master: str |
     options = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap, "LOCKKEEPER_MASTER": master}
     environment = {**os.environ, **{name: value for name, value in options.items() if value}}
     return load_settings(config, environment, lambda warning: echo_err(f"warning: {warning}"))
+
+
+@dataclass(frozen=True)
+class Kafka(Options):
+    """Which cluster, and by which settings."""
+
+    config: Config = None
+    bootstrap: Bootstrap = None
+
+    def settings(self, master: str | None = None) -> "Settings":
+        """The settings from file, environment and command line. Raises SettingsError."""
+        return settings_of(self.config, self.bootstrap, master)
 
 
 def echo(text: str) -> None:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import (
-    Bootstrap,
-    Config,
+    Kafka,
     app,
     echo,
     echo_err,
     need,
     reach,
-    settings_of,
     stop_on_signals,
 )
 
@@ -55,9 +53,7 @@ def playground(port: Port = 0, browser: Browser = True) -> None:
 
 
 @app.command("console")
-def console(
-    config: Config = None, bootstrap: Bootstrap = None, port: PortOption = None, browser: Browser = True
-) -> None:
+def console(kafka: Kafka, port: PortOption = None, browser: Browser = True) -> None:
     """Show decisions and policies in the browser. It reads Kafka as `decisions` and `explain` do, and writes nothing.
 
     An overview, live; decisions, newest first, each with its tree under the policies of its moment and under those of
@@ -75,7 +71,7 @@ def console(
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
     need("console")
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     check_access(settings)
     show_console(settings, browser, port)
     echo_err("stopped")

@@ -7,16 +7,14 @@ import typer
 
 from streaming.cli.app import (
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     echo,
     echo_err,
     echo_json,
     policy_app,
     reach,
-    settings_of,
 )
 from streaming.cli.decisions import span_since
 
@@ -74,8 +72,8 @@ def log(
     ] = None,
     author: Annotated[str | None, typer.Option("--author", help="Changes whose author has this in the name.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 50,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """List the changes of policies, the newest first: when, who, which documents, why.
@@ -89,7 +87,7 @@ def log(
       lockkeeper policy log --since 7d --document Role/topic-readers
       lockkeeper policy log --system lenses6 --author dana --json
     """
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     if system is not None and system not in settings.topics.policy_topics():
         raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
     moment = _moment(since)
@@ -172,7 +170,7 @@ def plain(change: "LoggedChange") -> dict[str, Any]:
 
 
 @policy_app.command("show")
-def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+def show(change: ChangeArgument, *, kafka: Kafka, as_json: Json = False) -> None:
     """Show a change: who made it and why, its documents, what it granted and took, and what it opened.
 
     Grants are compared as they were in force before and after, as far as Kafka still holds the documents. + added,
@@ -183,7 +181,7 @@ def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = N
       lockkeeper policy show 3f2a91c07b1e
       lockkeeper policy show HEAD
     """
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     found = _analysed(settings, find_change(logged_changes(settings), change))
     differences, why_not = differences_of(settings, found)
     if as_json:

@@ -15,15 +15,13 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     echo,
     echo_err,
     policy_app,
     reach,
-    settings_of,
 )
 from streaming.cli.published import with_refusals
 
@@ -82,8 +80,8 @@ def diff(
     ] = False,
     fail_on: Annotated[FailOn, typer.Option(help="What ends with exit code 1.")] = FailOn.any,
     output: Annotated[Format, typer.Option("--format", "-f", help="How it is printed.")] = Format.text,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Show what a change of policies changes: grants, memberships, facts, and decisions of requests.
@@ -103,7 +101,7 @@ def diff(
     from policy.analysis import concerned, replay
     from streaming.cli.differences import Comparison, render
 
-    settings = settings_of(config, bootstrap) if old == LIVE or newest else None
+    settings = kafka.settings() if old == LIVE or newest else None
     sides = both_sides(old, new, prune, settings)
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]

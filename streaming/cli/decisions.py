@@ -7,16 +7,14 @@ import typer
 
 from streaming.cli.app import (
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_json,
     reach,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +43,8 @@ def decisions(
     since: Since = "24h",
     until: Until = None,
     limit: Limit = 20,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Search past decisions on Kafka; the newest are last. Times are Kafka's, of the decision records.
@@ -65,7 +63,7 @@ def decisions(
     if outcome and outcome not in OUTCOMES:
         raise Failure(f"--outcome {outcome}: must be one of {', '.join(OUTCOMES)}", MISUSED)
     query = Query(span_since(since, until), subject, action, resource, outcome, limit)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     admin = reach(settings, settings.topics.decisions)
     answer = search(settings, admin, query)
     _remarks(answer, query, settings.topics.decisions)

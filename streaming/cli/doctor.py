@@ -8,16 +8,14 @@ import typer
 
 from streaming.cli.app import (
     FAILED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_json,
     reach,
-    settings_of,
 )
 from streaming.cli.decisions import Since, span_since
 
@@ -33,8 +31,8 @@ SECOND_MS = 1000
 def doctor(
     request_id: Annotated[str, typer.Argument(help="The request's id.", show_default=False)],
     since: Since = "24h",
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Show what became of a request: where it was produced, whether it was decided, and by which record.
@@ -51,7 +49,7 @@ def doctor(
     from streaming.kafka.topics import dead_letters_of
 
     span = span_since(since, None)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     names = settings.topics
     admin = reach(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
     found = trace(settings, admin, request_id, span.start)
@@ -143,8 +141,8 @@ def show_status(
     metrics: Annotated[
         str, typer.Option("--metrics", help="Also ask the job's metrics endpoint, such as http://localhost:9464.")
     ] = "",
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Show the state of the job, its policies and its monitor, by committed offsets, their metadata and the topics.
@@ -163,7 +161,7 @@ def show_status(
     from streaming.kafka.permissions import Permission
     from streaming.settings import monitor_settings
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     names = settings.topics
     topics = (*names.inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
     groups = [Permission("group", one.job_name, "Describe") for one in (settings, monitor_settings(settings))]

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,39 +9,17 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_json,
     reach,
-    settings_of,
 )
 from streaming.cli.nearest import nearest_lines, nearest_of
-from streaming.cli.request_options import (
-    ActionOption,
-    AllowUnknown,
-    At,
-    ContextOption,
-    FileOption,
-    GroupsOption,
-    Live,
-    PoliciesOrLive,
-    PropertiesOption,
-    ResourceOption,
-    SubjectOption,
-    SystemOption,
-    Trust,
-    policies_of,
-    refuse_unknown,
-    short_form,
-    timed,
-    timed_claims,
-    whole_request,
-)
+from streaming.cli.request_options import Asked, Evaluation, refuse_unknown
 from streaming.terminal import one_line, raw
 
 if TYPE_CHECKING:
@@ -61,22 +38,11 @@ Id = Annotated[
 
 @app.command("explain")
 def explain(
-    policies: PoliciesOrLive = None,
-    live: Live = False,
     decision: Id = None,
-    system: SystemOption = None,
-    subject: SubjectOption = None,
-    group: GroupsOption = None,
-    action: ActionOption = None,
-    resource: ResourceOption = None,
-    property_: PropertiesOption = None,
-    context: ContextOption = None,
-    file: FileOption = None,
-    at: At = None,
-    trust: Trust = None,
-    allow_unknown: AllowUnknown = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    asked: Asked,
+    evaluation: Evaluation,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Show how a request is decided: what its action requires, which parts hold, and by which statement.
@@ -93,15 +59,14 @@ def explain(
       lockkeeper explain --live --file request.json --json
       lockkeeper explain --decision 7V5yL0WvQ2aS0yQmHhV1Pw-0-17
     """
-    short = short_form(subject, group, action, resource, property_, context)
     if decision is not None:
-        if policies or live or system or short or file or at or trust is not None:
+        if asked != Asked() or evaluation.is_given():
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
-        _explain_decision(decision, config, bootstrap, as_json)
+        _explain_decision(decision, kafka, as_json)
         return
-    request = timed(whole_request(file, system, short), at)
-    snapshot, claims = policies_of(policies, live, config, bootstrap), timed_claims(trust, at)
-    nodes = _trees(snapshot, request, claims, allow_unknown)
+    request = evaluation.timed(asked.whole())
+    snapshot, claims = evaluation.snapshot(kafka), evaluation.claims()
+    nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
     _show(nodes, nearest_of(snapshot, request, claims), as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
@@ -130,7 +95,7 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
                 echo(line)
 
 
-def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_json: bool) -> None:
+def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
     from policy.analysis import draw_trees
@@ -140,7 +105,7 @@ def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_j
     from streaming.snapshots.at_offsets import NoLongerKnown
 
     log_warnings_alone(sys.stderr)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     names = settings.topics
     documents = (*names.policy_topics().values(), names.facts, names.history)
     read = (names.decisions, *names.requests, *documents)

@@ -11,16 +11,14 @@ from typer.core import TyperCommand
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_exactly,
     echo_json,
-    settings_of,
 )
 
 if TYPE_CHECKING:
@@ -79,8 +77,7 @@ def import_(
         bool, typer.Option("--partial", help="Go on after errors, without what they concern: see above.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would be written.")] = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Turn what a platform keeps into policy documents, and report all that could not be taken over.
@@ -104,7 +101,7 @@ def import_(
     known = _source(source)
     if not files and not known.cluster:
         raise Failure(f"{source}: give the FILEs to import", MISUSED)
-    found = translate(known, [_given(file) for file in files] if files else [_acls_of(settings_of(config, bootstrap))])
+    found = translate(known, [_given(file) for file in files] if files else [_acls_of(kafka.settings())])
     planned = plan(source, found.documents, out)
     refused = found.fatal or (bool(found.errors) and not partial)
     if planned.differs and not refused and not dry_run:

@@ -10,17 +10,15 @@ import typer
 
 from streaming.cli.app import (
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     echo,
     echo_err,
     echo_json,
     echo_text,
     policy_app,
     reach,
-    settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.expected import Expect, check_expected
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
 @policy_app.command("apply")
 def apply(
     path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the documents of the same systems that PATH does not have.")
     ] = False,
@@ -78,7 +76,7 @@ def apply(
     """
     from streaming.kafka.publish import publish_prepared
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     documents = _checked(path, settings, is_ci() if strict is None else strict)
     change = authorship(settings, author, commit, reason, path)
     reach(settings)
@@ -213,8 +211,8 @@ def get(
         str | None,
         typer.Option("--at", metavar="TIME|CHANGE|VERSION", help="Those in force then, or after this change."),
     ] = None,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     refused: Annotated[
         bool, typer.Option("--refused", help="Show what refused documents say, too: as comments, which apply ignores.")
     ] = False,
@@ -233,7 +231,7 @@ def get(
       lockkeeper policy get lenses6 --json
       lockkeeper policy get --at 2026-11-24T14:03:00Z > then.yaml
     """
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     found = with_refusals(settings, _found(settings, key, at))
     show = show_json if as_json else show_yaml
     if errors := [text for stored in found if (text := show(stored, refused)) is not None]:
@@ -317,8 +315,8 @@ def delete(
     keys: Annotated[
         list[str], typer.Argument(metavar="SYSTEM/KIND/NAME...", help="Which documents.", show_default=False)
     ],
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     author: AuthorOption = None,
     commit: CommitOption = None,
     reason: ReasonOption = None,
@@ -334,7 +332,7 @@ def delete(
     from streaming.kafka.committed import read_stored
     from streaming.kafka.publish import Publication, publish_prepared
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     topics = settings.topics.policy_topics()
     systems = {system for key in keys for system in _systems(_full(key), topics)}
     reach(settings, *(topics[system] for system in systems))

@@ -11,17 +11,15 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_json,
     need,
     reach,
-    settings_of,
 )
 from streaming.cli.comparing import LIVE, FailOn, sound_documents
 from streaming.cli.decisions import span_since
@@ -61,8 +59,8 @@ def replay(
     master: Annotated[
         str | None, typer.Option("--master", help="Spark's master, such as local[2] or spark://HOST:PORT.")
     ] = None,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Decide past requests again, on Spark, and show which answers would be others, and for whom.
@@ -83,7 +81,7 @@ def replay(
     from streaming.replay.result import Compared, replayed
     from streaming.replay.run import replay as run
 
-    settings = settings_of(config, bootstrap, master)
+    settings = kafka.settings(master)
     span, systems = span_since(since, until), _systems(system)
     admin = _reach(settings, against, not requests)
     source = _source(settings, admin, requests, (span.start, span.end))

@@ -12,10 +12,9 @@ from streaming.cli.app import (
     FAILED,
     HINT_SECONDS,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
@@ -23,23 +22,9 @@ from streaming.cli.app import (
     echo_json,
     echo_now,
     reach,
-    settings_of,
     stop_on_signals,
 )
-from streaming.cli.request_options import (
-    ActionOption,
-    AllowUnknown,
-    ContextOption,
-    FileOption,
-    GroupsOption,
-    PropertiesOption,
-    ResourceOption,
-    SubjectOption,
-    SystemOption,
-    refuse_unknown,
-    short_form,
-    whole_request,
-)
+from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
 
 if TYPE_CHECKING:
     from streaming.authentication_settings import ConsoleSettings
@@ -55,18 +40,11 @@ IS_IT_RUNNING = "Is `lockkeeper run` running with these topics?"
 
 @app.command("request")
 def request(
-    system: SystemOption = None,
-    subject: SubjectOption = None,
-    group: GroupsOption = None,
-    action: ActionOption = None,
-    resource: ResourceOption = None,
-    property_: PropertiesOption = None,
-    context: ContextOption = None,
-    file: FileOption = None,
     topic: Annotated[str | None, typer.Option(help="The request topic; the first one when left out.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    asked: Asked,
+    kafka: Kafka,
     allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
@@ -83,9 +61,9 @@ def request(
     """
     from streaming.client import Client, Connection
 
-    request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    request = asked.whole()
     _refuse_unknown(request, allow_unknown)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     where = _topic(settings, topic)
     _reach(settings, where)
     with Client(Connection.of(settings), requests=where) as client:
@@ -160,8 +138,8 @@ def tail(
     what: Annotated[Stream, typer.Argument(show_default=False)],
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Print decisions or alerts as they are committed, until Ctrl-C or SIGTERM.
@@ -175,7 +153,7 @@ def tail(
     from streaming.kafka.reader import follow
     from streaming.records.registry import Deserializer
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     reach(settings, topic)
     echo_err(f"following {topic} at {settings.bootstrap_servers}")

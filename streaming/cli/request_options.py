@@ -4,12 +4,13 @@ import contextlib
 import sys
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, echo_err, reach, settings_of
+from streaming.cli.app import MISUSED, Failure, Kafka, Options, echo_err, reach
 
 if TYPE_CHECKING:
     from policy import Snapshot
@@ -29,11 +30,70 @@ ContextOption = Annotated[str | None, typer.Option("--context", help="The reques
 FileOption = Annotated[
     str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
 ]
-
-
 AllowUnknown = Annotated[
     bool, typer.Option("--allow-unknown", help="Accept names that no catalogue has, or that look like typing errors.")
 ]
+Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]
+Trust = Annotated[str | None, typer.Option("--trust", help="What requests may claim, with commas between.")]
+
+
+@dataclass(frozen=True)
+class Asked(Options):
+    """A request."""
+
+    system: SystemOption = None
+    subject: SubjectOption = None
+    group: GroupsOption = None
+    action: ActionOption = None
+    resource: ResourceOption = None
+    property_: PropertiesOption = None
+    context: ContextOption = None
+    file: FileOption = None
+
+    def short(self) -> dict[str, Any]:
+        """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
+        return short_form(self.subject, self.group, self.action, self.resource, self.property_, self.context)
+
+    def whole(self) -> dict[str, Any]:
+        """The whole request. Raises Failure."""
+        return whole_request(self.file, self.system, self.short())
+
+
+@dataclass(frozen=True)
+class Evaluation(Options):
+    """By which policies, at which moment and with which claims a question is answered."""
+
+    policies: Annotated[
+        Path | None, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)
+    ] = None
+    live: Annotated[
+        bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")
+    ] = False
+    at: Annotated[str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch.")] = None
+    trust: Trust = None
+    allow_unknown: AllowUnknown = False
+
+    def snapshot(self, kafka: Kafka) -> "Snapshot":
+        """The documents of a path, or those on Kafka. Raises Failure unless one of both is wanted; FilesRefused."""
+        if (self.policies is None) is not self.live:
+            raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
+        return snapshot_of(self.policies) if self.policies is not None else live_snapshot(kafka)
+
+    def time(self) -> int | str | None:
+        """The moment as requests have it; None: now."""
+        return int(self.at) if self.at is not None and self.at.isdecimal() else self.at
+
+    def timed(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with the moment."""
+        return request if self.at is None else {**request, "time": self.time()}
+
+    def claims(self) -> frozenset[str]:
+        """What counts of a request: a moment given by --at is no claim of it. Raises Failure."""
+        return claims_of(self.trust) | ({"time"} if self.at is not None else frozenset())
+
+    def is_given(self) -> bool:
+        """Whether there is any but --allow-unknown."""
+        return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
 def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
@@ -109,14 +169,6 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]
-PoliciesOrLive = Annotated[
-    Path | None, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)
-]
-Live = Annotated[bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")]
-Trust = Annotated[str | None, typer.Option("--trust", help="What requests may claim, with commas between.")]
-
-
 def claims_of(trust: str | None) -> frozenset[str]:
     """What requests may claim: everything by default; nothing for an empty text. Raises Failure."""
     from policy import CLAIMS
@@ -139,38 +191,16 @@ def snapshot_of(path: Path) -> "Snapshot":
     return snapshot
 
 
-At = Annotated[str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch.")]
-
-
-def timed(request: dict[str, Any], at: str | None) -> dict[str, Any]:
-    """The request with the time that --at gives."""
-    if at is None:
-        return request
-    return {**request, "time": int(at) if at.isdecimal() else at}
-
-
-def timed_claims(trust: str | None, at: str | None) -> frozenset[str]:
-    """What counts of a request: a moment given by --at is no claim of it."""
-    return claims_of(trust) | ({"time"} if at is not None else frozenset())
-
-
 LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 
-def policies_of(path: Path | None, live: bool, config: Path | None, bootstrap: str | None) -> "Snapshot":
-    """The documents at `path`, or those on Kafka. Raises Failure when not one of both is wanted; FilesRefused."""
-    if (path is None) is not live:
-        raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
-    return snapshot_of(path) if path is not None else live_snapshot(config, bootstrap)
-
-
-def live_snapshot(config: Path | None, bootstrap: str | None) -> "Snapshot":
+def live_snapshot(kafka: Kafka) -> "Snapshot":
     """Policies and facts as the job would see them if it started now, with what the history topic keeps."""
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
     log_warnings_alone(sys.stderr)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     names = settings.topics
     reach(settings, *names.policy_topics().values(), names.facts, names.history)
     with contextlib.closing(Follower(settings, {})) as followed:

@@ -11,16 +11,14 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     echo,
     echo_err,
     echo_json,
     policy_app,
     reach,
-    settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
@@ -98,8 +96,8 @@ def rollback(
     force: Annotated[
         bool, typer.Option("--force", help="Also undo what later changes made of the same documents.")
     ] = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     author: AuthorOption = None,
     commit: CommitOption = None,
     reason: ReasonOption = None,
@@ -119,7 +117,7 @@ def rollback(
     from streaming.kafka.publish import publish_prepared
     from streaming.snapshots.logged import HEAD
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     history = logged_changes(settings)
     found = find_change(history, change)
     if HEAD.fullmatch(change):
@@ -253,8 +251,8 @@ def _only_key(change: "LoggedChange", text: str, keys: set[bytes]) -> bytes:
 @policy_app.command("status")
 def status(
     path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Compare the documents of a folder with those in the topics of the same systems: is what is live what is written?
@@ -268,7 +266,7 @@ def status(
     from policy import identify, read_documents
     from streaming.kafka.committed import read_stored
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     written = {str(identify(document.value)): document.value for document in read_documents(path)}
     systems = sorted({key.partition("/")[0] for key in written})
     topics = settings.topics.policy_topics()

@@ -9,14 +9,12 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     echo,
     echo_json,
     policy_app,
-    settings_of,
 )
 from streaming.cli.comparing import LIVE, Sides, both_sides
 
@@ -41,8 +39,8 @@ def review(
         bool, typer.Option("--prune", help="With `live`: as `apply --prune`, which deletes what NEW does not have.")
     ] = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF, for code scanning.")] = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Review a change of policies on one page of Markdown: what it opens, who gains and loses, what came and went.
@@ -61,7 +59,7 @@ def review(
     from streaming.cli.review_page import Page, as_sarif, markdown, plain
 
     allowed, past = _allow_list(may_widen), _replayed(replayed)
-    sides = both_sides(old, new, prune, settings_of(config, bootstrap) if old == LIVE else None, True)
+    sides = both_sides(old, new, prune, kafka.settings() if old == LIVE else None, True)
     if past is not None and past.draft != (version := _version(sides)):
         raise Failure(
             f"--replayed {replayed}: its policies are {past.draft}, those of {new} are {version}: replay again", MISUSED

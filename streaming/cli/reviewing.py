@@ -12,17 +12,15 @@ from streaming.cli.app import (
     EXIT_CODES,
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
     echo_json,
     need,
     reach,
-    settings_of,
     stop_on_signals,
 )
 
@@ -61,8 +59,8 @@ def verify(
     seconds: Seconds = 30,
     rate: Rate = 20,
     change_every: ChangeEvery = 1,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Check the decisions of a cluster: each request one, in order, and as the reference evaluator decides.
@@ -73,7 +71,7 @@ def verify(
     """
     from streaming.verify.cluster import verify as check
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     if send and (since or until):
         raise Failure("--send checks what it sends: leave --since and --until out", MISUSED)
     span = _span(since or "0", until, None, _now(), "--since") if since or until else None
@@ -183,8 +181,8 @@ def report(
     out: Out = None,
     top: Top = 20,
     replay: Replay = 100_000,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a time range: decisions, denials, alerts, policy changes, unused statements.
@@ -202,7 +200,7 @@ def report(
     span = _span(since, until, last, now)
     if out is not None:
         _check_folder(out)
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     made = _gather(settings, span, top, replay, now)
     if as_json:
         _echo_numbers(made)

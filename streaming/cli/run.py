@@ -7,10 +7,10 @@ import typer
 
 from streaming.cli.app import (
     DEADLINE_SECONDS,
-    Bootstrap,
     Config,
     Failure,
     Json,
+    Kafka,
     app,
     checkpoint_app,
     echo,
@@ -33,7 +33,7 @@ Master = Annotated[
 
 
 @app.command("run")
-def run(config: Config = None, bootstrap: Bootstrap = None, master: Master = None) -> None:
+def run(kafka: Kafka, master: Master = None) -> None:
     """Decide requests until SIGTERM or Ctrl-C: then the batch under way is finished, if that takes no more than 5 s.
 
     It ends within 10 s with exit code 0; a second signal ends it at once. What was not committed is decided by the next
@@ -57,7 +57,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None, master: Master = Non
     from streaming.ops.telemetry import configure_logs
     from streaming.ops.watch import observing
 
-    settings = settings_of(config, bootstrap, master)
+    settings = kafka.settings(master)
     reach(settings)
     configure_logs(settings, sys.stderr)
     with observing(settings) as watch, stop_on_signals(_give_up) as stop:
@@ -70,7 +70,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None, master: Master = Non
 
 
 @app.command("monitor")
-def monitor(config: Config = None, bootstrap: Bootstrap = None) -> None:
+def monitor(kafka: Kafka) -> None:
     """Run the monitor as an application of its own, until SIGTERM or Ctrl-C.
 
     It compares audit events with decisions and raises alerts. By default `lockkeeper run` does so, too, on the same
@@ -89,7 +89,7 @@ def monitor(config: Config = None, bootstrap: Bootstrap = None) -> None:
     from streaming.ops.watch import observing_monitor
     from streaming.settings import check_separate_monitor
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     check_separate_monitor(settings)
     topics = settings.topics
     reach(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))

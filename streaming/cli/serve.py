@@ -9,8 +9,7 @@ import typer
 from streaming.cli.app import (
     DEADLINE_SECONDS,
     FAILED,
-    Bootstrap,
-    Config,
+    Kafka,
     app,
     echo_err,
     echo_error,
@@ -18,7 +17,6 @@ from streaming.cli.app import (
     exit_code,
     need,
     reach,
-    settings_of,
     stop_on_signals,
 )
 
@@ -37,7 +35,7 @@ Workers = Annotated[
 
 
 @app.command("serve")
-def serve(config: Config = None, bootstrap: Bootstrap = None, workers: Workers = 1) -> None:
+def serve(kafka: Kafka, workers: Workers = 1) -> None:
     """Answer authorization requests over HTTP by the OpenID AuthZEN Authorization API 1.0, until SIGTERM or Ctrl-C.
 
     It reads policies and facts from Kafka as the job does, without Spark and Java, and decides by itself: the job need
@@ -55,7 +53,7 @@ def serve(config: Config = None, bootstrap: Bootstrap = None, workers: Workers =
       LOCKKEEPER_SERVE_PORT=8181 lockkeeper serve --bootstrap kafka:9092
     """
     need("serve")
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     if workers == 1:
         _serve(settings)
         return

@@ -9,10 +9,10 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
     Config,
     Failure,
     Json,
+    Kafka,
     app,
     echo,
     echo_err,
@@ -41,8 +41,8 @@ class Authentication(enum.StrEnum):
 
 @topics_app.command("create")
 def create(
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    kafka: Kafka,
     partitions: Annotated[
         int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
     ] = PARTITIONS,
@@ -63,7 +63,7 @@ def create(
     """
     from streaming.kafka.topics import check_topics, create_topics, fix_topics, topic_specs
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     admin, sizes = reach(settings, wait=wait), _sizes(settings)
     made = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
@@ -77,7 +77,7 @@ def create(
 
 
 @topics_app.command("check")
-def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+def check(kafka: Kafka, as_json: Json = False) -> None:
     """Check that the topics exist with the settings that the job requires; changes nothing.
 
     Exit code 1: `run` would refuse a topic. With a warning it runs: of three or more replicas, at least two should be
@@ -90,7 +90,7 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.topics import check_topics, topic_specs
 
-    settings = settings_of(config, bootstrap)
+    settings = kafka.settings()
     names = [spec.name for spec in topic_specs(settings.topics)]
     looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
     admin = reach(settings, permissions=looked_at)

@@ -5,26 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Bootstrap, Config, Failure, Json, app, echo, echo_err, echo_json
+from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json
 from streaming.cli.nearest import who_text
 from streaming.cli.request_options import (
     ActionOption,
-    AllowUnknown,
-    At,
     ContextOption,
+    Evaluation,
     GroupsOption,
-    Live,
-    PoliciesOrLive,
     PropertiesOption,
     ResourceOption,
     SubjectOption,
     SystemOption,
-    Trust,
-    policies_of,
     refuse_unknown,
     short_form,
-    timed,
-    timed_claims,
     whole_request,
 )
 
@@ -32,7 +25,7 @@ if TYPE_CHECKING:
     from policy.analysis import EffectivePermission, Permitted
 
 
-Words = Annotated[list[str] | None, typer.Argument(hidden=True)]
+Words = Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")]
 """What 0.2 took without the names of options."""
 
 
@@ -55,18 +48,14 @@ def who_can(
     system: SystemOption = None,
     action: ActionOption = None,
     resource: ResourceOption = None,
-    policies: PoliciesOrLive = None,
-    live: Live = False,
     property_: PropertiesOption = None,
     context: ContextOption = None,
     organization: Annotated[
         str | None, typer.Option(help="The subject's organization, where there are several (StreamSets).")
     ] = None,
-    at: At = None,
-    trust: Trust = None,
-    allow_unknown: AllowUnknown = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    evaluation: Evaluation,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """List whom the policies allow an action on a resource: subjects, and subjects that claim a group or role.
@@ -88,13 +77,9 @@ def who_can(
     action, resource = without_options(words, action=action, resource=resource)
     short = short_form("any-principal", None, action, resource, property_, context)
     request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
-    snapshot, request, claims = (
-        policies_of(policies, live, config, bootstrap),
-        timed(request, at),
-        timed_claims(trust, at),
-    )
+    snapshot, request, claims = evaluation.snapshot(kafka), evaluation.timed(request), evaluation.claims()
     try:
-        refuse_unknown(unknown_names(snapshot, request, claims, subject=False), allow_unknown)
+        refuse_unknown(unknown_names(snapshot, request, claims, subject=False), evaluation.allow_unknown)
         reach = find(snapshot, request, trust=claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
@@ -118,13 +103,9 @@ def what_can(
     system: SystemOption = None,
     subject: SubjectOption = None,
     group: GroupsOption = None,
-    policies: PoliciesOrLive = None,
-    live: Live = False,
-    at: At = None,
-    trust: Trust = None,
-    allow_unknown: AllowUnknown = False,
-    config: Config = None,
-    bootstrap: Bootstrap = None,
+    *,
+    evaluation: Evaluation,
+    kafka: Kafka,
     as_json: Json = False,
 ) -> None:
     """List what a subject is allowed and denied, each with the statement and the way by which it has it.
@@ -144,11 +125,11 @@ def what_can(
     [subject] = without_options(words, subject=subject)
     asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
     system = str(asked["system"])
-    snapshot = policies_of(policies, live, config, bootstrap)
+    snapshot, at = evaluation.snapshot(kafka), evaluation.time()
     try:
-        moment = None if at is None else to_ms(int(at) if at.isdecimal() else at)
-        claims = timed_claims(trust, at)
-        refuse_unknown(unknown_subject(snapshot, system, asked["subject"], moment, claims), allow_unknown)
+        moment = None if at is None else to_ms(at)
+        claims = evaluation.claims()
+        refuse_unknown(unknown_subject(snapshot, system, asked["subject"], moment, claims), evaluation.allow_unknown)
         found = what_subject_can(snapshot, system, asked["subject"], moment, claims)
     except (MalformedRequest, ValueError) as error:
         raise Failure(str(error), MISUSED) from error
