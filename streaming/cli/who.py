@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from policy.analysis import EffectivePermission, Permitted
 
 
-Words = Annotated[list[str] | None, typer.Argument(hidden=True, metavar="")]
-"""What 0.2 took without the names of options."""
+UNNAMED = {"allow_extra_args": True}
+"""Values without the names of options, as 0.1 took them, are not in the help."""
 
 
-def without_options(words: list[str] | None, **options: str | None) -> Iterator[str | None]:
+def with_unnamed(command: typer.Context, **options: str | None) -> Iterator[str | None]:
     """The values of options, by their order where they came without names. Raises Failure for more than there are."""
-    left = list(words or ())
+    left = list(command.args)
     for name, value in options.items():
         if value is None and left:
             echo_err(f"warning: write --{name} before {left[0]}: the next version takes it so alone")
@@ -42,9 +42,9 @@ def without_options(words: list[str] | None, **options: str | None) -> Iterator[
         raise Failure(f"{left[0]}: without an option's name", MISUSED)
 
 
-@app.command("who-can")
+@app.command("who-can", context_settings=UNNAMED)
 def who_can(
-    words: Words = None,
+    command: typer.Context,
     system: SystemOption = None,
     action: ActionOption = None,
     resource: ResourceOption = None,
@@ -74,7 +74,7 @@ def who_can(
     from policy.analysis import unknown_names
     from policy.analysis import who_can as find
 
-    action, resource = without_options(words, action=action, resource=resource)
+    action, resource = with_unnamed(command, action=action, resource=resource)
     short = short_form("any-principal", None, action, resource, property_, context)
     request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
     snapshot, request, claims = evaluation.snapshot(kafka), evaluation.timed(request), evaluation.claims()
@@ -97,9 +97,9 @@ def who_can(
         echo_err("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
 
 
-@app.command("what-can")
+@app.command("what-can", context_settings=UNNAMED)
 def what_can(
-    words: Words = None,
+    command: typer.Context,
     system: SystemOption = None,
     subject: SubjectOption = None,
     group: GroupsOption = None,
@@ -122,7 +122,7 @@ def what_can(
     from policy import MalformedRequest, to_ms
     from policy.analysis import unknown_subject, what_subject_can
 
-    [subject] = without_options(words, subject=subject)
+    [subject] = with_unnamed(command, subject=subject)
     asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
     system = str(asked["system"])
     snapshot, at = evaluation.snapshot(kafka), evaluation.time()
