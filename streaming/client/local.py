@@ -17,20 +17,21 @@ import structlog
 from confluent_kafka import KafkaException
 
 from policy import Decision as Answer
-from policy import MalformedRequest, decide, decode_json, parse_request, to_ms, to_text
+from policy import decide, decode_json, to_ms, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
 from streaming.client.decision import ClientError, Decision, read_decision, undecided
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
 from streaming.client.records import ProducerRecord
-from streaming.enforcer.requests import FIELD, staleness
+from streaming.enforcer.answers import TIME
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
+from streaming.pdp.follower import Follower
+from streaming.pdp.reading import Read, lacking, names_offsets
+from streaming.pdp.recording import AnswerContext, NotRecorded, Recorder, answered_record
+from streaming.records.answered import FreshnessKind
 from streaming.records.decision import Place
-from streaming.serve.authzen import TIME, FreshnessKind, Read
-from streaming.serve.follower import Follower
-from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
 
 POLL_SECONDS = 0.1
@@ -97,7 +98,7 @@ class LocalExchange:
         except ValueError as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
             return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
-        if self._options.freshness == "full" or (read is not None and _lacks(body, read)):
+        if self._options.freshness == "full" or (read is not None and lacking(body, read)):
             with self._lock:
                 self._waiting.append((time.monotonic(), pending, body))
             self._follower.ask()
@@ -135,7 +136,8 @@ class LocalExchange:
             return
         now = time.time_ns() // 1_000_000
         answer = self._evaluated(body, read, now)
-        freshness: FreshnessKind = "full" if self._options.freshness == "full" else _freshness(body)
+        named: FreshnessKind = "min_policy_offsets" if names_offsets(body) else "bounded"
+        freshness: FreshnessKind = "full" if self._options.freshness == "full" else named
         answer_context = AnswerContext(
             read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust
         )
@@ -165,7 +167,7 @@ class LocalExchange:
         return None
 
     def _evaluated(self, body: dict[str, Any], read: Read, now: int) -> Answer:
-        if (behind := _lacks(body, read)) is not None:
+        if (behind := lacking(body, read)) is not None:
             return Answer("error", undecided("", "policies-behind", behind).reasons)
         if _is_late(body.get("deadline"), now):
             return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
@@ -230,24 +232,6 @@ def _is_late(deadline: Any, now: int) -> bool:
         return deadline is not None and now > to_ms(deadline)
     except ValueError:
         return False
-
-
-def _lacks(body: Mapping[str, Any], read: Read) -> str | None:
-    """Why a reading does not cover the `min_policy_offsets` of a request; None: it does, or it names none."""
-    if _freshness(body) == "bounded":
-        return None
-    try:
-        return staleness(parse_request(body), read.all_offsets)
-    except MalformedRequest:
-        return None  # which is what the decision will say
-
-
-def _freshness(body: Mapping[str, Any]) -> FreshnessKind:
-    items = body.get("evaluations")
-    parts = (body, *(items if isinstance(items, list) else ()))
-    contexts = (part.get("context") for part in parts if isinstance(part, Mapping))
-    named = any(isinstance(context, Mapping) and FIELD in context for context in contexts)
-    return "min_policy_offsets" if named else "bounded"
 
 
 def _give_recorded(pending: Pending, decision: Decision, is_recorded: bool) -> None:

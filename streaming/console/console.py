@@ -38,7 +38,7 @@ from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import LENGTH, SpanError, span_of
-from streaming.serve.authzen import Read
+from streaming.pdp.reading import Read
 from streaming.settings import Settings
 
 LINKS = (

@@ -25,8 +25,8 @@ from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
 from streaming.console.signing_in import SignedIn, way_of
 from streaming.kafka.clients import admin_client
+from streaming.pdp.follower import Follower
 from streaming.serve.authentication import LOCAL
-from streaming.serve.follower import Follower
 from streaming.settings import Settings
 
 VIEWERS = 20  # behind one address

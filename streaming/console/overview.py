@@ -25,8 +25,8 @@ from streaming.console.playground import TITLES
 from streaming.console.pulse import KEPT_SECONDS, Beat, Look, Pulse, quantile
 from streaming.console.reading import from_kafka
 from streaming.console.viewer import Viewer, viewer_of
+from streaming.pdp.reading import Read
 from streaming.report.incidents import SEVERITIES
-from streaming.serve.authzen import Read
 from streaming.settings import Settings
 
 EVENT_SECONDS, STREAM_SECONDS = 1.0, 60.0

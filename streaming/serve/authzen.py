@@ -4,35 +4,29 @@ Decisions are those of `policy.decide`, the evaluator of the stream. The caller 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from policy import (
     REQUEST_NAMES,
     Decision,
-    MalformedRequest,
     Reason,
-    Snapshot,
     check_letter_case,
     decide,
     decode_json,
-    parse_request,
     to_text,
 )
-from streaming.enforcer.requests import staleness
+from streaming.enforcer.answers import TIME
+from streaming.pdp.reading import Read, lacking
+from streaming.records.answered import FreshnessKind
 from streaming.settings import Limits
-from streaming.topics import Offsets
-
-FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
 
 SYSTEM, FRESHNESS, MIN_OFFSETS = "system", "freshness", "min_policy_offsets"
 CHOICES = ("bounded", "full")
 PARTS = ("subject", "action", "resource")
 MAX_EVALUATIONS = 1000
-TIME = frozenset({"time"})
-"""Added to the trust, as the server has set the time itself: it is no claim then."""
 
 EVALUATION, EVALUATIONS = "/access/v1/evaluation", "/access/v1/evaluations"
 SEARCH = "/access/v1/search/"
@@ -51,20 +45,6 @@ class Rules(msgspec.Struct, frozen=True):
     trust: frozenset[str] = frozenset()
     limits: Limits = Limits()
     enforced: bool = True
-
-
-class Read(msgspec.Struct, frozen=True):
-    """Policies and facts as they were read to the ends that were asked for at `at` (s, monotonic clock).
-
-    `policy_offsets`: the newest offset of each policy topic, by partition; `facts_offset`: of the facts topic; -1:
-    nothing is there. `all_offsets`: both, which `min_policy_offsets` is compared with.
-    """
-
-    snapshot: Snapshot
-    at: float
-    policy_offsets: Offsets
-    facts_offset: int
-    all_offsets: Offsets
 
 
 class EvaluationRequest(msgspec.Struct, frozen=True):
@@ -173,22 +153,6 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
     return "min_policy_offsets" if any(MIN_OFFSETS in context for context in contexts) else "bounded"
 
 
-def lacking(request: EvaluationRequest, read: Read) -> str | None:
-    """Why policies and facts do not cover the `min_policy_offsets` of a request; None: they do."""
-    if request.freshness == "bounded" or not any(MIN_OFFSETS in context for context in _contexts(request.body)):
-        return None
-    try:
-        return staleness(parse_request(request.body), read.all_offsets)
-    except MalformedRequest:
-        return None  # which is what the answer will say
-
-
-def _contexts(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in (request, *request.get("evaluations", ())):
-        if isinstance(part, dict):
-            yield part.get("context", {})
-
-
 def answer(
     asked: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float
 ) -> tuple[Decision, bytes]:
@@ -198,7 +162,7 @@ def answer(
     may be.
     """
     request = {**asked.body, "time": now}
-    behind = lacking(asked, read)
+    behind = lacking(asked.body, read)
     if behind is not None:
         decision = Decision("error", (Reason("policies-behind", behind),))
     else:

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from policy import Decision, all_systems
 from streaming.ops.health import Health
 from streaming.ops.tally import OTHER, Compiled
-from streaming.serve.authzen import Read
+from streaming.pdp.reading import Read
 from streaming.serve.connections import Connections, Refusals
 
 if TYPE_CHECKING:
-    from streaming.serve.follower import Follower
-    from streaming.serve.recording import Recorder
+    from streaming.pdp.follower import Follower
+    from streaming.pdp.recording import Recorder
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
 SILENT_SECONDS = 2.0  # of the loop, after which the server is not ready

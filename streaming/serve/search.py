@@ -13,8 +13,10 @@ import msgspec
 
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
+from streaming.enforcer.answers import TIME
+from streaming.pdp.reading import Read, lacking
 from streaming.serve import authzen
-from streaming.serve.authzen import TIME, BadRequest, EvaluationRequest, Read, Rules
+from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules
 
 Name = tuple[str, ...]
 Kind = Literal["subject", "resource", "action"]
@@ -84,7 +86,7 @@ def _page(value: Any) -> tuple[str, int]:
 
 def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound: float) -> bytes:
     """The body of the response. Raises BadRequest. For `now`, `age` and `bound` see `authzen.answer`."""
-    behind = authzen.lacking(search.evaluation, read)
+    behind = lacking(search.evaluation.body, read)
     if behind is not None:
         raise BadRequest(behind)
     request = {**search.evaluation.body, "time": now}

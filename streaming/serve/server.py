@@ -15,6 +15,9 @@ import structlog
 from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import serving
+from streaming.pdp.follower import Follower
+from streaming.pdp.reading import Read, lacking
+from streaming.pdp.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.admission import Admission
@@ -26,16 +29,13 @@ from streaming.serve.authzen import (
     WELL_KNOWN,
     BadRequest,
     EvaluationRequest,
-    Read,
     Rules,
 )
 from streaming.serve.callers import Caller
 from streaming.serve.connections import Connections, network_of, room_for
 from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
-from streaming.serve.follower import Follower
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics
-from streaming.serve.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
@@ -296,7 +296,7 @@ class Application:
         if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if request.freshness == "min_policy_offsets" and authzen.lacking(request, read) is not None:
+        if request.freshness == "min_policy_offsets" and lacking(request.body, read) is not None:
             return await self._newer()
         return read
 

@@ -14,8 +14,8 @@ import yaml
 
 from streaming.ops.health import Health
 from streaming.ops.watch import Watch
+from streaming.pdp.recording import Recorder
 from streaming.serve.metrics import ServeMetrics
-from streaming.serve.recording import Recorder
 from streaming.settings import Settings
 from streaming.topics import TopicNames
 from tests.observability.promql import names_in

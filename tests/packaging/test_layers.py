@@ -39,7 +39,7 @@ STREAMING = (
     ("streaming.commit",),
     ("streaming.snapshots",),
     ("streaming.enforcer",),
-    ("streaming.monitor",),
+    ("streaming.monitor", "streaming.pdp"),
     (
         "streaming.access_changes",
         "streaming.application",
@@ -119,3 +119,10 @@ def test_the_picture_for_contributors_has_every_package() -> None:
     names = set(re.findall(r"\w+(?:/\w+)?", picture))
     packages = {package.partition(".")[2].replace(".", "/") for package in LAYERS}
     assert sorted(packages - names - {""}) == []
+
+
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    text = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:streaming|policy|tests|deploy|docs)/[\w/.-]+)`", text)
+    assert len(named) > 10
+    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from policy import compile_documents
+from streaming.pdp.reading import Read
 from streaming.serve.authentication import Authentication
-from streaming.serve.authzen import Read
 from streaming.serve.connections import Connections
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics

@@ -13,14 +13,13 @@ from jsonschema import Draft202012Validator
 from policy import Decision, compile_documents, decide
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
+from streaming.pdp.reading import Read, lacking
 from streaming.serve.authzen import (
     MAX_EVALUATIONS,
     BadRequest,
     EvaluationRequest,
-    Read,
     Rules,
     answer,
-    lacking,
     metadata,
     parse_evaluation,
     parse_evaluations,
@@ -154,8 +153,8 @@ def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation(
     context = {"min_policy_offsets": {TOPIC: {"0": 42}}}
     asked = parse_evaluation(_bytes({**ALLOWED, "context": context}), "r", "", RULES)
     assert asked.freshness == "min_policy_offsets"
-    assert lacking(asked, _read(42)) is None
-    assert "beyond the newest, 41" in (lacking(asked, _read()) or "")
+    assert lacking(asked.body, _read(42)) is None
+    assert "beyond the newest, 41" in (lacking(asked.body, _read()) or "")
     decision, _ = _answer(asked)
     assert (decision.outcome, decision.reasons[0].code) == ("error", "policies-behind")
     several = _several({**ALLOWED, "evaluations": [{}, {"context": context}]})["evaluations"]
@@ -300,7 +299,7 @@ def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(given: dic
     except BadRequest:
         return
     assert SCHEMAS["evaluations-response"].is_valid(body)
-    if lacking(asked, _read()) is None:
+    if lacking(asked.body, _read()) is None:
         expected = decide(SNAPSHOT, {**asked.body, "time": NOW}, trust=frozenset({"time"}))
         assert decision == expected
     answers = body.get("evaluations", [body])

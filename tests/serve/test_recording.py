@@ -107,7 +107,7 @@ def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -
 def test_a_full_queue_is_an_error_and_what_is_lost_is_counted(
     fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming.serve.recording.QUEUE", 3)
+    monkeypatch.setattr("streaming.pdp.recording.QUEUE", 3)
     with EmbeddedBroker() as broker:
         world = World(TestBroker(broker.bootstrap_servers, "own"), fresh_name("full"), str(tmp_path / "c"))
         _with_topic(world)

@@ -11,7 +11,8 @@ from policy import compile_documents, decide
 from policy.analysis import who_can
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
-from streaming.serve.authzen import BadRequest, Read, Rules
+from streaming.pdp.reading import Read
+from streaming.serve.authzen import BadRequest, Rules
 from streaming.serve.search import KINDS, Kind, answer, parse_search
 from tests.stream.world import SYSTEM, group, role
 

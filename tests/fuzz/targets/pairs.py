@@ -11,9 +11,11 @@ from typing import Any
 
 from policy import Decision, MalformedRequest, Reason, Snapshot, answer, decide, parse_request
 from streaming.client.local import LocalExchange, LocalOptions
+from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
+from streaming.pdp.reading import Read
 from streaming.records.avro import Reader, Unencodable, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.serve import authzen
@@ -114,7 +116,7 @@ class Asked:
             return self._auditor(_UnpreparedVerdicts).evaluate(b"k", _event(request), None, 0, AT)
         if way in ("decide", "batch"):
             return _answered(self.cold, request, self._trust).to_record()
-        trust = self._trust | authzen.TIME
+        trust = self._trust | TIME
         if way == "client":
             return _answered(self.cold, {**_without_circumstances(request), "time": AT}, trust).to_record()
         try:
@@ -164,7 +166,7 @@ def _served(request: Any, snapshot: Snapshot, trust: frozenset[str]) -> Any:
         evaluation = authzen.parse_evaluations(_value(request), "r", "", _rules(request, trust))
     except authzen.BadRequest as refusal:
         return str(refusal)
-    decision = decide(snapshot, {**evaluation.body, "time": AT}, trust=trust | authzen.TIME)
+    decision = decide(snapshot, {**evaluation.body, "time": AT}, trust=trust | TIME)
     return decision.to_record()
 
 
@@ -173,8 +175,8 @@ def _rules(request: Any, trust: frozenset[str]) -> authzen.Rules:
     return authzen.Rules((), system if isinstance(system, str) and system else "lenses6", trust)
 
 
-def _read(snapshot: Snapshot) -> authzen.Read:
-    return authzen.Read(snapshot, 0.0, {"policies": READ["policies"]}, 7, {})
+def _read(snapshot: Snapshot) -> Read:
+    return Read(snapshot, 0.0, {"policies": READ["policies"]}, 7, {})
 
 
 def _value(request: Any) -> bytes:

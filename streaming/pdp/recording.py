@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from policy import Decision, to_text
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
-from streaming.records.answered import Answer, Freshness, ItemAnswer
-from streaming.serve.authzen import FreshnessKind, Read
+from streaming.pdp.reading import Read
+from streaming.records.answered import Answer, Freshness, FreshnessKind, ItemAnswer
 from streaming.settings import RecordMode, Settings
 from streaming.topics import ROOM
 

@@ -18,7 +18,7 @@ from streaming.errors import Stopping
 from streaming.kafka.clients import admin_client
 from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.tally import Compiled
-from streaming.serve.authzen import Read
+from streaming.pdp.reading import Read
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
