@@ -4,8 +4,6 @@ The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENT
 another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
 """
 
-from typing import Any
-
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, AuthorizationQuery, CompiledDocument, Grant, Unanswerable
@@ -20,13 +18,13 @@ from policy.systems.kit.claims import claimed
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, expression
-from policy.systems.kit.system import Kind, kind_of
+from policy.systems.kit.system import Kind, System, kind_of
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its principals
 
 
-class Cdap:
-    """The translator; see policy.systems.kit.system.System."""
+class Cdap(System):
+    """The translator."""
 
     name = "cdap"
     kinds = {
@@ -34,30 +32,18 @@ class Cdap:
         "Grant": Kind(principals=PRINCIPAL_KINDS),
         "Backend": Kind(principals=("admins",)),
     }
-    deny_rule = None
-    default_rule = None
     subject_types = ("user",)
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
-    name_of_resource = None
-    reads_resource_id = True
 
     def read(self, document: Document) -> CompiledDocument:
         """What an Entity, Grant or Backend says."""
         readers = {ENTITY: read_entity, "Grant": read_grant, "Backend": read_backend}
         return readers[document.key.kind](document)
 
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: a document's name means nothing; a refused Entity is missed where entities are collected."""
-        return ()
-
     def notation(self, grant: Grant) -> tuple[str, str]:
         """A privilege, and ``KIND:NAME``."""
         return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
-
-    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """The entity."""
-        return (request.resource.id,)
 
     def actions(self) -> list[str]:
         """Those of the catalogue."""
@@ -70,10 +56,6 @@ class Cdap:
     def requested_type(self, request: Request) -> str:
         """The kind in ``KIND:NAME``."""
         return kind_of(request.resource.id, "")
-
-    def resource_type(self, action: str, resource: str) -> str:
-        """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
-        return kind_of(resource)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the action needs of the entity and of what the context names."""
@@ -92,10 +74,6 @@ class Cdap:
     def opened_by(self, change: FactChange, facts: Facts) -> tuple[Opening, ...]:
         """Anything where entities come, go or move; what grants single out their own changes say."""
         return () if change.kind == SINGLED_OUT else (Opening(),)
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """CDAP never looks back."""
-        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The backend's administration, ADMIN on what others live in, and the lone ``*``."""

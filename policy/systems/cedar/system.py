@@ -19,13 +19,12 @@ from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission
-from policy.systems.kit.system import UNTYPED, Kind
+from policy.systems.kit.system import UNTYPED, Kind, System
 from policy.systems.kit.validator import Validator
 
 
-class Cedar:
-    """The translator; see policy.systems.kit.system.System."""
+class Cedar(System):
+    """The translator."""
 
     name = "cedar"
     kinds = {
@@ -38,18 +37,11 @@ class Cedar:
     default_rule = "CE-DEFAULT-DENY"
     subject_types = ()  # any
     subjects = ()
-    claims = ()
-    name_of_resource = None
-    reads_resource_id = True
     engine = CedarEngine()
 
     def read(self, document: Document) -> CompiledDocument:
         """What a document says, as facts."""
         return READERS[document.key.kind](document)
-
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """No principal: a document's name means nothing."""
-        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and id; and the subject's type: without it ``User::"a"`` and ``Service::"a"`` would be one subject."""
@@ -83,14 +75,6 @@ class Cedar:
         yield Opening()
         if why := lifted_by(change, facts):
             yield Opening(lifts=why)
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """Cedar never looks back."""
-        return None
-
-    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
-        """None of grants, for there are none; see `CedarEngine.statement`."""
-        return ()
 
 
 def read_schema(document: Document) -> CompiledDocument:

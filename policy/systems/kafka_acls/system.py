@@ -52,13 +52,13 @@ from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
-from policy.systems.kit.system import EVERYONE, Kind
+from policy.systems.kit.system import EVERYONE, Kind, System
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
 
-class KafkaAcls:
-    """The translator; see policy.systems.kit.system.System."""
+class KafkaAcls(System):
+    """The translator."""
 
     name = "kafka-acls"
     kinds = {ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",)), AUTHORIZER: Kind(missed=True)}
@@ -66,17 +66,10 @@ class KafkaAcls:
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)
     subjects = PREFIXES
-    claims = ()
-    name_of_resource = None
-    reads_resource_id = True
 
     def read(self, document: Document) -> CompiledDocument:
         """The entries of an Acls document, or the settings of the Authorizer."""
         return read_acls(document) if document.key.kind == ACLS else read_authorizer(document)
-
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """No principal: a document's name means nothing."""
-        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and name."""
@@ -142,10 +135,6 @@ class KafkaAcls:
         (host, name), (other_host, other_name) = host_and_name(principal), host_and_name(other)
         same_host = host == other_host or WILDCARD in (host, other_host)
         return same_host and (name == other_name or bool({ANYONE, MEMBERS} & {name, other_name}))
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """Kafka never looks back."""
-        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Super users, the cluster's administration, and all topics."""

@@ -1,5 +1,6 @@
 """What a system's module provides; the core knows systems by this alone."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -77,18 +78,19 @@ class ObjectOf(msgspec.Struct, frozen=True):
 class System(Protocol):
     """Translates documents to grants and facts, and requests to queries.
 
-    One with an engine of its own also has an ``engine``; see `policy.systems.kit.engine`.
+    A system derives from it, and has what stands here unless it says otherwise. One with an engine of its own also has
+    an ``engine``; see `policy.systems.kit.engine`.
     """
 
     name: str
     kinds: Mapping[str, Kind]
-    deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
-    default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
+    deny_rule: str | None = None  # the rule that a matching deny decides by; None: the system has no deny
+    default_rule: str | None = None  # the rule by which nothing is allowed without a grant; None: the atom's own
     subject_types: tuple[str, ...]  # what a request's subject.type may be; none: anything
     subjects: tuple[str, ...]  # prefixes of the principals that subjects are: a request has one (none: an engine's) …
-    claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
+    claims: tuple[str, ...] = ()  # … and beside it any number that it claims to be, with these prefixes
 
-    reads_resource_id: bool
+    reads_resource_id: bool = True
     """Whether anything of a query depends on the resource's id beside that its name has no fault."""
 
     @property
@@ -101,15 +103,19 @@ class System(Protocol):
         fault (`policy.core.names`); all else of the name, and whether it has one, is up to what stands before. None: it
         is not so simple.
         """
+        return None
 
+    @abstractmethod
     def read(self, document: Document) -> CompiledDocument:
         """What ``document`` says; raises DocumentRefused naming every error."""
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:
         """Principals through which others have what a document of this name says: a role, a group.
 
-        ``fields``: all of the document's and its spec's, which may be those of another kind.
+        None where a document's name means nothing. ``fields``: all of the document's and its spec's, which may be those
+        of another kind.
         """
+        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
@@ -117,18 +123,23 @@ class System(Protocol):
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
         by it, with the subject's id and the action's name.
         """
+        return (request.resource.id,)
 
     def resource_type(self, action: str, resource: str) -> str:
         """The documented ``resource.type`` of the resource with this id."""
+        return kind_of(resource)
 
+    @abstractmethod
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The request as a query; raises Unanswerable. ``trust``: the claims that may be used."""
 
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest moment (ms) at which decisions may still look back; None: they never do."""
+        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The rights over the system itself or over everything, from its catalogue: an alert says who gets one."""
+        return ()
 
 
 @runtime_checkable

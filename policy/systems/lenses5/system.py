@@ -14,7 +14,7 @@ from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswe
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.system import UNTYPED, Kind, ObjectOf
+from policy.systems.kit.system import UNTYPED, Kind, ObjectOf, System
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
 from policy.systems.lenses5.expression import ExpressionBuilder
@@ -23,18 +23,14 @@ from policy.systems.lenses5.inventory import KINDS, read_inventory
 from policy.systems.lenses5.target import find_target
 
 
-class Lenses5:
-    """The translator; see policy.systems.kit.system.System."""
+class Lenses5(System):
+    """The translator."""
 
     name = "lenses5"
     kinds = {"Group": Kind(principals=("members",)), **{kind: Kind(fact=True) for kind in KINDS}}
-    deny_rule = None
-    default_rule = None
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("claim:",)
-    name_of_resource = None
-    reads_resource_id = True
 
     def read(self, document: Document) -> CompiledDocument:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
@@ -88,10 +84,6 @@ class Lenses5:
             notes=notes,
             untrusted=groups.untrusted,
         )
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """Lenses 5 never looks back."""
-        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The administration permissions, and every dataset of a connection."""

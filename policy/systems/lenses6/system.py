@@ -6,7 +6,6 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import msgspec
 
@@ -31,7 +30,7 @@ from policy.core.pattern import Pattern
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.system import Kind
+from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import (
@@ -52,8 +51,8 @@ PEOPLE = ("members", "sso_name")
 DESCRIBING = ("display_name", "description", "metadata")
 
 
-class Lenses6:
-    """The translator; see policy.systems.kit.system.System."""
+class Lenses6(System):
+    """The translator."""
 
     name = "lenses6"
     kinds = {
@@ -66,7 +65,6 @@ class Lenses6:
     subjects = PRINCIPALS
     claims = (CLAIM,)
     name_of_resource = staticmethod(resource_name)
-    reads_resource_id = True
 
     def read(self, document: Document) -> CompiledDocument:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
@@ -82,10 +80,6 @@ class Lenses6:
     def notation(self, grant: Grant) -> tuple[str, str]:
         """An action and a resource pattern of a statement."""
         return written_action(grant.permission), written_resource(grant.object)
-
-    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """The LRN."""
-        return (request.resource.id,)
 
     def actions(self) -> list[str]:
         """Those of the catalogue."""
@@ -123,10 +117,6 @@ class Lenses6:
         return AuthorizationQuery(
             _principals_of(subject, groups.names), whole, claims=groups.used, untrusted=groups.untrusted
         )
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """Lenses 6 never looks back."""
-        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """What changes users, roles and Lenses itself, and the lone ``*``."""

@@ -25,7 +25,7 @@ from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need
-from policy.systems.kit.system import Kind, kind_of
+from policy.systems.kit.system import Kind, System, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
     ANY_OBJECT,
@@ -51,8 +51,8 @@ READERS: dict[str, Callable[[Document], CompiledDocument]] = {
 }
 
 
-class StreamSets:
-    """The translator; see policy.systems.kit.system.System."""
+class StreamSets(System):
+    """The translator."""
 
     name = "streamsets"
     kinds = {
@@ -61,21 +61,13 @@ class StreamSets:
         SESSION: Kind(fact=True, since="login_at"),
         ACTIVE_JOB: Kind(fact=True, since="started_at"),
     }
-    deny_rule: str | None = None
-    default_rule: str | None = None
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
-    name_of_resource = None
-    reads_resource_id = True
 
     def read(self, document: Document) -> CompiledDocument:
         """What a document says, by its kind."""
         return READERS[document.key.kind](document)
-
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: what is requested on the object or organization of a refused document is an error."""
-        return ()
 
     def notation(self, grant: Grant) -> tuple[str, str]:
         """A permission, and ``TYPE:NAME``."""
@@ -100,10 +92,6 @@ class StreamSets:
     def requested_type(self, request: Request) -> str:
         """The type in ``TYPE:NAME``."""
         return kind_of(request.resource.id, "")
-
-    def resource_type(self, action: str, resource: str) -> str:
-        """The object's type: of ``pipeline:orders``, ``pipeline``."""
-        return kind_of(resource)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the operation needs, and the role that goes with it."""

@@ -32,7 +32,7 @@ from policy.core.request import Request, Resource
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, check_name, expression
-from policy.systems.kit.system import Kind, kind_of
+from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
@@ -41,8 +41,8 @@ USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
 RESERVED = "ReservedKinds"
 
 
-class Ververica:
-    """The translator; see policy.systems.kit.system.System."""
+class Ververica(System):
+    """The translator."""
 
     name = "ververica"
     kinds = {
@@ -50,12 +50,10 @@ class Ververica:
         "Authentication": Kind(missed=True),
         RESERVED: Kind(missed=True),
     }
-    deny_rule = None
     default_rule = "VV-NO-DENY"
     subject_types = ("user",)
     subjects = (USER,)
     claims = (GROUP,)
-    name_of_resource = None
     reads_resource_id = False
 
     def read(self, document: Document) -> CompiledDocument:
@@ -67,10 +65,6 @@ class Ververica:
         }
         return readers[document.key.kind](document)
 
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: a document's name means nothing."""
-        return ()
-
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Kind (in any letter case), id, workspace and namespace."""
         resource = request.resource
@@ -80,10 +74,6 @@ class Ververica:
     def actions(self) -> list[str]:
         """Those of the catalogue."""
         return list(catalogue()["actions"])
-
-    def resource_type(self, action: str, resource: str) -> str:
-        """The resource's kind, which counts here: of ``Deployment:orders``, ``Deployment``."""
-        return kind_of(resource)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
@@ -104,10 +94,6 @@ class Ververica:
             for kind in sorted(set(before) - set(after or ())):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """Ververica never looks back (VV-Q10)."""
-        return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The roles that are more than the use of a namespace."""

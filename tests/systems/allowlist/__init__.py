@@ -9,25 +9,29 @@ the request's context that must be true; a rule whose field is not given cannot 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from policy.core.document import Document
-from policy.core.facts import Facts
-from policy.core.model import (
+from policy.systems.kit import (
     ALLOW,
     DENY,
+    UNTYPED,
     AuthorizationQuery,
     CompiledDocument,
+    Document,
+    Engine,
+    EngineFinding,
     EngineResult,
     Fact,
+    Facts,
+    Kind,
+    Privilege,
     Reason,
+    Request,
+    Statement,
     StatementId,
+    System,
     Unanswerable,
+    Validator,
+    claimed,
 )
-from policy.core.request import Request
-from policy.systems.kit.claims import claimed
-from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement
-from policy.systems.kit.privileged import PrivilegedPermission
-from policy.systems.kit.system import UNTYPED, Kind
-from policy.systems.kit.validator import Validator
 
 EFFECTS = ("permit", "forbid")
 EVERYTHING = Privilege("everything", "wildcard", "critical")
@@ -91,8 +95,8 @@ class AllowlistEngine(Engine):
                     )
 
 
-class Allowlist:
-    """See policy.systems.kit.system.System. Kinds ``List`` of ``rules``, ``Vocabulary`` of ``actions``, and members."""
+class Allowlist(System):
+    """Kinds ``List`` of ``rules``, ``Vocabulary`` of ``actions``, and members."""
 
     name = "allowlist"
     kinds = {"List": Kind(), "Vocabulary": Kind(missed=True), "Member": Kind(fact=True)}
@@ -100,9 +104,6 @@ class Allowlist:
     default_rule = "AL-DEFAULT"
     subject_types = ()
     subjects = ()
-    claims = ()
-    name_of_resource = None
-    reads_resource_id = True
     engine = AllowlistEngine()
 
     def read(self, document: Document) -> CompiledDocument:
@@ -126,14 +127,6 @@ class Allowlist:
         form.finish()
         return CompiledDocument(facts=tuple(found))
 
-    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """Nobody."""
-        return ()
-
-    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """Its id."""
-        return (request.resource.id,)
-
     def resource_type(self, action: str, resource: str) -> str:
         """Any."""
         return UNTYPED
@@ -148,14 +141,6 @@ class Allowlist:
         found = sorted(rule for who in sorted(names) for rule in _rules(facts, who))
         fitting = [(place, rule) for place, rule in found if rule.matches(request.action.name, request.resource.id)]
         return AuthorizationQuery((), evaluate(fitting, request.context), groups.used, (), groups.untrusted)
-
-    def retention_floor(self, facts: Facts) -> int | None:
-        """It never looks back."""
-        return None
-
-    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
-        """None of grants."""
-        return ()
 
 
 def _rules(facts: Facts, who: str) -> Iterator[tuple[str, Rule]]:

@@ -2,14 +2,22 @@
 
 from typing import Any
 
-from policy.core.document import Document
-from policy.core.facts import Facts
-from policy.core.model import ALLOW, AuthorizationQuery, CompiledDocument, Grant, PermissionCheck, StatementId
-from policy.core.pattern import exactly
-from policy.core.request import Request
-from policy.systems.kit.privileged import PrivilegedPermission
-from policy.systems.kit.system import UNTYPED, Kind
-from policy.systems.kit.validator import Validator
+from policy.systems.kit import (
+    ALLOW,
+    UNTYPED,
+    AuthorizationQuery,
+    CompiledDocument,
+    Document,
+    Facts,
+    Grant,
+    Kind,
+    PermissionCheck,
+    PrivilegedPermission,
+    Request,
+    StatementId,
+    Validator,
+    exactly,
+)
 
 OPEN = ("open",)
 
