@@ -143,6 +143,19 @@ def test_ids_that_were_never_seen_are_known_where_they_lead_to_a_known_state(way
     assert ways.ask(_request(user="eve", topic="prod/main/secretary"), times=1) == 0, "a pattern names it"
 
 
+def test_what_a_worker_has_taught_stays_known_when_another_teaches_of_ids_that_begin_alike(
+    ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process numbers states in its own way."""
+    asked = [_request(user="dana", topic=f"prod/main/{name}") for name in ("orders-1", "other", "secret-1")]
+    assert ways.ask(*asked) == 3
+    monkeypatch.setattr("streaming.enforcer.lessons._first_number", lambda _process: 1 << 40)
+    ways.evaluator = Evaluator(ways.evaluator.snapshot, ways.limits)
+    assert ways.ask(_request(user="eve", topic="prod/main/other"), times=1) == 0
+    assert ways.ask(_request(user="eve", topic="prod/main/other"), times=1) == 1
+    assert ways.ask(*asked, times=1) == 3
+
+
 def test_the_mix_of_all_systems_is_decided_alike(spark: SparkSession) -> None:
     documents, requests = traffic.policies_and_requests(300, 2_000)
     ways = Ways(spark, compile_documents(documents))

@@ -25,10 +25,9 @@ final class KnownAnswers {
     static final int QUERY = 1;
     static final int STATE = 2;
 
-    private static final int SHARE = 8; // of Java's heap
     private static final int ANSWER_BYTES = 100; // beside what its size says
 
-    private final long mostBytes;
+    private volatile long mostBytes;
     private volatile long version = -1;
     private volatile ConcurrentHashMap young = new ConcurrentHashMap();
     private volatile ConcurrentHashMap old = new ConcurrentHashMap();
@@ -42,8 +41,8 @@ final class KnownAnswers {
         this.mostBytes = mostBytes;
     }
 
-    static KnownAnswers ofThisJava() {
-        return new KnownAnswers(Runtime.getRuntime().maxMemory() / SHARE);
+    void resize(long mostBytes) {
+        this.mostBytes = mostBytes;
     }
 
     /** Becomes that of a newer version, and whether it is of this version now: an older one's tasks have no table. */

@@ -28,7 +28,7 @@ final class KnownDecision {
     }
 }
 
-/** Writes the decisions of one partition: as `DecisionEnvelope.write` in streaming/enforcer/rendering.py, byte for byte. */
+/** Writes the decisions of one partition: as `DecisionEnvelope.write` in streaming/records/decision.py, byte for byte. */
 final class Rendering {
     static final String TRACE = "traceparent";
 

@@ -36,17 +36,22 @@ final class TrieStates {
         return state == null ? (Long) ids.get(buffer.clear().add(text, start, end - start).done()) : state;
     }
 
-    /** Learns what stands before the last part of some id, and to what state that leads. Returns about how many bytes. */
+    /**
+     * Learns what stands before the last part of some id, and to what state that leads. Returns about how many bytes.
+     *
+     * The first worker that teaches a head is heard: another one has other numbers for the same, and what was learned of
+     * those would have to be learned again.
+     */
     int learnHead(byte[] head, Long state, ByteBuffer in) {
-        Exits known = (Exits) exits.get(state);
+        Content key = new Content(head);
         int began = in.position();
         Exits told = new Exits(state, in);
-        if (known == null) {
-            exits.put(state, told);
-            known = told;
+        if (heads.containsKey(key)) {
+            return 0;
         }
-        heads.put(new Content(head), known);
-        return ENTRY_BYTES + head.length + (known == told ? 4 * (in.position() - began) : 0);
+        Exits known = (Exits) exits.putIfAbsent(state, told);
+        heads.put(key, known == null ? told : known);
+        return ENTRY_BYTES + head.length + (known == null ? 4 * (in.position() - began) : 0);
     }
 
     /** Learns the state of an id; returns about how many bytes, 0 where it was known. */
