@@ -23,8 +23,9 @@ EVERYTHING = Viewer()
 
 
 def _decision(number: int, subject: str = "user:dana", system: str = "lenses6", **more: Any) -> dict[str, Any]:
-    reasons = [{"document": f"{system}/Role/r", "statement": number}]
-    context = {"reasons": reasons, "request": {"subject": {"type": "user", "id": subject}}}
+    reasons = [{"code": "denied", "message": "m", "document": f"{system}/Role/r", "statement": number}]
+    asked = {"action": {"name": "read"}, "resource": {"type": "topic", "id": "orders"}}
+    context = {"outcome": "deny", "reasons": reasons, "request": {"subject": {"type": "user", "id": subject}, **asked}}
     return {"id": f"d-{number}", "system": system, "time": f"t-{number}", "context": context, **more}
 
 
