@@ -18,8 +18,9 @@ from streaming.kafka.clients import last_stable_offsets
 from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots import changes, policies
-from streaming.snapshots.change_log import ChangeLog, Offsets
+from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.documents import DocumentRecord
+from streaming.topics import Offsets
 from tests.bench import stream
 
 CHANGES_A_SECOND = 2.0

@@ -12,7 +12,8 @@ import msgspec
 
 from policy import Reason, to_text
 from streaming.alert_kinds import AlertKind
-from streaming.records.audit import ActionName, Entity, Verdict, encode_verdict
+from streaming.records.audit import Verdict, encode_verdict
+from streaming.records.decision import ActionName, Entity
 
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
 SECOND, MINUTE, DAY = 1_000, 60_000, 24 * 60 * 60_000
