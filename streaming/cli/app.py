@@ -61,8 +61,10 @@ def _with_single_options(command: Callable[..., Any]) -> Callable[..., Any]:
     parameters = list[inspect.Parameter]()
     for name, parameter in inspect.signature(command).parameters.items():
         single = inspect.signature(grouped[name]).parameters.values() if name in grouped else [parameter]
-        known = get_type_hints(grouped[name], include_extras=True) if name in grouped else hints
-        parameters += [one.replace(annotation=known[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in single]
+        types = get_type_hints(grouped[name], include_extras=True) if name in grouped else hints
+        parameters += [
+            option.replace(annotation=types[option.name], kind=inspect.Parameter.KEYWORD_ONLY) for option in single
+        ]
 
     @functools.wraps(command)
     def called(**values: Any) -> None:

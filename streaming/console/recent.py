@@ -108,11 +108,12 @@ class RecentDecisions:
     def _decoded(self, value: bytes, at: int, offset: int) -> RecentDecision | None:
         try:
             decision = read_decision(self._deserializer.json("decision", value))
-            echoed = [requested(answer) for answer in (decision.context, *decision.answers)]
+            answers = (decision.context, *(item.context for item in decision.evaluations))
+            echoed = [requested(answer) for answer in answers]
         except (Undecodable, ValueError, RecursionError):
             return None
         subjects = dict.fromkeys(self._once(request.subject.id) for request in echoed if request is not None)
-        reasons = (reason for answer in (decision.context, *decision.answers) for reason in answer.reasons)
+        reasons = (reason for answer in answers for reason in answer.reasons)
         statements = dict.fromkeys((self._once(str(reason.document)), reason.statement) for reason in reasons)
         return RecentDecision(
             at, offset, self._once(decision.system), decision.time, tuple(subjects), tuple(statements)

@@ -36,7 +36,7 @@ FEW_OFFSETS = 100  # offsets of a partition that are read first of a batch with 
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
-    """PartitionOffsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
+    """Offsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
 
     starts: Mapping[Partition, int]
     ends: Mapping[Partition, int]

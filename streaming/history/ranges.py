@@ -29,7 +29,7 @@ DISORDER_MS = 900_000
 
 
 class Range(msgspec.Struct, frozen=True):
-    """PartitionOffsets of one partition from ``first`` up to, not including, ``end``."""
+    """Offsets of one partition from ``first`` up to, not including, ``end``."""
 
     first: int
     end: int

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from policy import Batch, Decision, Missing, Outcome, Reason, Request
+from streaming.records.answered import Findings
 
 _encode = msgspec.json.encode
 
@@ -54,16 +55,12 @@ class AnsweredItem(msgspec.Struct, frozen=True):
     outcome: Outcome
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """An answer that was given outside of the job, by `by`, and what the job found of it: see `records.answered`."""
+class Answered(Findings, frozen=True, kw_only=True):
+    """An answer that was given outside of the job, by `by`, and what the job found of it."""
 
     by: str
     outcome: Outcome
-    verified: bool
     evaluations: tuple[AnsweredItem, ...] = ()
-    agrees: bool | None = None
-    stale: bool = False
-    misdated: bool = False
 
 
 class DecisionRecord(msgspec.Struct, frozen=True):
