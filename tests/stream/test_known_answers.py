@@ -479,7 +479,6 @@ class Batches:
 
 @pytest.fixture
 def batches(broker: TestBroker, spark: SparkSession, fresh_name: Callable[[str], str]) -> Iterator[Batches]:
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     place = Place(broker, spark, fresh_name("known"))
     yield Batches(place)
     place.transactions.close()
