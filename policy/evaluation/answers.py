@@ -326,8 +326,8 @@ class AnswerCache(Generic[Rendered]):
             self.clear()
             return
         other = [name for name in policy_sets if not policy_sets[name].says_the_same(before[name])]
-        for place in [place for place in self._states if place[0] in other]:
-            del self._states[place]
+        for scope in [scope for scope in self._states if scope[0] in other]:
+            del self._states[scope]
         for lookup in (*changed, *((name, BOUND) for name in other)):  # each query looks up BOUND
             self._young.end(lookup)
             self._old.end(lookup)

@@ -65,8 +65,8 @@ def decide(
     if answers is None:
         answers = snapshot.answers[trust, max_claimed_groups] = AnswerCache(snapshot.policy_sets, trust, kept)
     question = _question(request, answers.trust)
-    if question is not None and (found := _find(answers, question)) is not None:
-        return found
+    if question is not None and (decision := _find(answers, question)) is not None:
+        return decision
     try:
         parsed = parse_request(request, max_claimed_groups)
     except MalformedRequest as malformed:
@@ -117,15 +117,15 @@ def _decide_item(snapshot: Snapshot, answers: Answers, item: Request) -> Decisio
     parts = {name: msgspec.structs.asdict(getattr(item, name)) for name in ("subject", "action", "resource")}
     more = {name: getattr(item, name) for name in ("id", "system", "context", "time", "deadline")}
     question = _question(parts | more, answers.trust)
-    if question is not None and (found := _find(answers, question)) is not None:
-        return found
+    if question is not None and (decision := _find(answers, question)) is not None:
+        return decision
     return _work_out(snapshot, answers, question, item)
 
 
 def _find(answers: Answers, question: Question) -> Decision | None:
     content, id_, at, _ = question
-    found = answers.find(content, id_, at)
-    return None if found is None else decision_for(found, id_)
+    kept_answer = answers.find(content, id_, at)
+    return None if kept_answer is None else decision_for(kept_answer, id_)
 
 
 def _work_out(snapshot: Snapshot, answers: Answers, question: Question | None, request: Request) -> Decision:
@@ -151,21 +151,21 @@ def decision_for(answer: Answer[Kept], id_: str) -> Decision:
     decision, recent = answer.rendered.decision, answer.rendered.recent
     if recent is None:
         return decision
-    if (found := recent.get(id_)) is None:
+    if (with_id := recent.get(id_)) is None:
         if len(recent) >= RECENT:
             recent.clear()
-        found = recent[id_] = _with_id(decision, id_)
-    return found
+        with_id = recent[id_] = _with_id(decision, id_)
+    return with_id
 
 
 def _with_id(decision: Decision, id_: str) -> Decision:
     reasons = [
-        Reason(one.code, one.message.replace(ID, id_), one.rule, one.document, one.statement)
-        for one in decision.reasons
+        Reason(item.code, item.message.replace(ID, id_), item.rule, item.document, item.statement)
+        for item in decision.reasons
     ]
     missing = [
-        Missing(one.permission, one.object.replace(ID, id_), one.rule, one.message.replace(ID, id_))
-        for one in decision.missing
+        Missing(item.permission, item.object.replace(ID, id_), item.rule, item.message.replace(ID, id_))
+        for item in decision.missing
     ]
     return Decision(decision.outcome, tuple(reasons), tuple(missing), decision.claims)
 

@@ -69,8 +69,8 @@ def resolve(
     """The query of a request and its effective principals; raises Unanswerable. ``reads``: notes the look-ups."""
     policy_set = policy_sets.get(request.system)
     if policy_set is None:
-        known = ", ".join(policy_sets)
-        raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
+        names = ", ".join(policy_sets)
+        raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {names}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
     query = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
@@ -130,14 +130,14 @@ def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionRe
     return ExpressionResult(expression, bool(grants) and grants[0].effect != DENY, grants)
 
 
-def _combine(expression: All | AnyOf, held: list[bool | None]) -> bool | None:
+def _combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
     """Kleene's three values; an empty All does not hold."""
     deciding = isinstance(expression, AnyOf)
-    if deciding in held:
+    if deciding in values:
         return deciding
-    if None in held:
+    if None in values:
         return None
-    return not deciding and bool(held)
+    return not deciding and bool(values)
 
 
 def conclude(trace: EvaluationTrace) -> Decision:

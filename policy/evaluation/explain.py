@@ -21,8 +21,8 @@ def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
 def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
     """The permission checks that are false or unknown. The policies of an engine name no permission that is missing."""
     leaves = (leaf for leaf in _leaves(result) if not isinstance(leaf.expression, EngineResult))
-    found = (_missing(leaf) for leaf in leaves if not leaf.held)
-    return tuple(dict.fromkeys(found))
+    missing = (_missing(leaf) for leaf in leaves if not leaf.held)
+    return tuple(dict.fromkeys(missing))
 
 
 def _leaves(result: ExpressionResult) -> Iterator[ExpressionResult]:

@@ -60,12 +60,12 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         query = authorization_query(all_systems()[request.system], request, policy_set.facts.at(at), trust)
         denies = [False]
         grants = _grants(policy_set, query.principals, at)
-        held = _holds(query.expression, policy_set, grants, at, denies)
+        result = _holds(query.expression, policy_set, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
-    if held is None or (not held and query.untrusted and not any(denies)):
+    if result is None or (not result and query.untrusted and not any(denies)):
         return "error"
-    return "allow" if held else "deny"
+    return "allow" if result else "deny"
 
 
 def _grants(policy_set: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
@@ -77,7 +77,7 @@ def _grants(policy_set: PolicySet, start: Iterable[str], at: int | None) -> list
 
 def _effective_principals(policy_set: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
     """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
-    memberships = [membership for some in policy_set.memberships.values() for membership in some]
+    memberships = [membership for of_member in policy_set.memberships.values() for membership in of_member]
     principals = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
     return _closed(principals, memberships, at)
 

@@ -20,34 +20,34 @@ CLUSTER_FILE = "kafka-cluster"  # beside Spark's own files
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-def is_local(place: str) -> bool:
+def is_local(location: str) -> bool:
     """Whether a checkpoint is on a local disk, where Spark's plainer file manager is several times faster."""
-    return "://" not in place or place.startswith("file:")
+    return "://" not in location or location.startswith("file:")
 
 
-def write_plainly(session: SparkSession, place: str) -> None:
+def write_plainly(session: SparkSession, location: str) -> None:
     """Have the session write a checkpoint on a local disk as files alone.
 
     Hadoop's usual file system adds to each a file with its checksum, and starts a process for each of both to set its
     mode: twelve milliseconds of a small batch. Other sessions keep it, for some of Hadoop's parts insist on it.
     """
-    if is_local(place):
+    if is_local(location):
         session.conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         session.conf.set("fs.file.impl.disable.cache", "true")  # all sessions share the cache
 
 
 class Checkpoint:
-    """The checkpoint at `place`, a path or URI; it may not exist yet.
+    """The checkpoint at `location`, a path or URI; it may not exist yet.
 
     `plainly`: whether the session is set to write it plainly; Spark's state stores cannot be written so.
     """
 
-    def __init__(self, spark: SparkSession, place: str, plainly: bool = True) -> None:
+    def __init__(self, spark: SparkSession, location: str, plainly: bool = True) -> None:
         if plainly:
-            write_plainly(spark, place)
+            write_plainly(spark, location)
         self._jvm: Any = spark.sparkContext._jvm
         self._session: Any = spark._jsparkSession
-        self._place = place
+        self._place = location
         self._offset_log: Any = None
         self._end_of = java_classes(spark).OffsetLog.end
         self._query_id: str | None = None
@@ -71,10 +71,10 @@ class Checkpoint:
 
         One without a cluster id, as of lockkeeper 0.1.0, may belong to any.
         """
-        known = self._cluster_id()
-        if known not in (None, cluster_id):
+        other = self._cluster_id()
+        if other not in (None, cluster_id):
             raise CannotStart(
-                f"the checkpoint {self._place} belongs to another Kafka cluster: to the one with cluster id {known}, "
+                f"the checkpoint {self._place} belongs to another Kafka cluster: to the one with cluster id {other}, "
                 f"and bootstrap_servers is the one with cluster id {cluster_id}, where its offsets mean other records. "
                 "If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such as by a "
                 f"broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "

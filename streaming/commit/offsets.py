@@ -29,11 +29,11 @@ class _Form(msgspec.Struct):
     format: int = 1
 
 
-def check_format(found: int, place: str, newest: int = FORMAT) -> None:
-    """Raise CannotStart when what stands at `place` was written in a form that this version does not know."""
-    if found > newest:
+def check_format(written: int, location: str, newest: int = FORMAT) -> None:
+    """Raise CannotStart when what stands at `location` was written in a form that this version does not know."""
+    if written > newest:
         raise CannotStart(
-            f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {newest}. "
+            f"{location} is of form {written}, written by a newer lockkeeper; this version reads forms up to {newest}. "
             "Start that newer version, or one after it. To go back for good, see docs/pages/upgrading.md"
         )
 
@@ -54,8 +54,8 @@ def check_committed_formats(settings: Settings, partitions: Iterable[Partition])
     group, request = settings.job_name, [TopicPartition(*partition) for partition in partitions]
     with contextlib.closing(group_observer(settings)) as consumer:
         for tp in once_coordinated(lambda: consumer.committed(request, timeout=SECONDS)):
-            place = f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}"
-            check_format(form_of(tp.metadata), place, WITH_OWNER)
+            location = f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}"
+            check_format(form_of(tp.metadata), location, WITH_OWNER)
 
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
@@ -114,14 +114,16 @@ def read_committed(
 
     Raises KafkaException when Kafka does not answer, or cannot yet; CannotStart when it refuses.
     """
-    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=seconds)
-    for tp in found:
+    offsets = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=seconds)
+    for tp in offsets:
         if tp.error is not None:
             if tp.error.retriable():
                 raise KafkaException(tp.error)
             raise CannotStart(f"committed offset of {tp.topic}-{tp.partition}: {tp.error}")
     return {
-        (tp.topic, tp.partition): Committed(tp.offset, _decode_metadata(tp.metadata)) for tp in found if tp.offset >= 0
+        (tp.topic, tp.partition): Committed(tp.offset, _decode_metadata(tp.metadata))
+        for tp in offsets
+        if tp.offset >= 0
     }
 
 
@@ -202,15 +204,15 @@ class OffsetTracker:
         }
         return msgspec.json.encode(msgspec.structs.replace(self.last, **own)).decode()
 
-    def resume(self, found: Mapping[Partition, Committed], asked: Iterable[Partition]) -> bool:
+    def resume(self, committed: Mapping[Partition, Committed], asked: Iterable[Partition]) -> bool:
         """Take over what is committed, after a transaction of which that is not known: whether it is among it.
 
         `asked`: the partitions of that transaction. Raises OffsetsDisagree when committed offsets are gone or lie
         before what was known.
         """
         for topic, number in asked:
-            self.move((topic, number), found[topic, number].offset if (topic, number) in found else None)
-        return any(known.metadata and known.metadata.transaction == self._transaction for known in found.values())
+            self.move((topic, number), committed[topic, number].offset if (topic, number) in committed else None)
+        return any(entry.metadata and entry.metadata.transaction == self._transaction for entry in committed.values())
 
     def move(self, partition: Partition, offset: int | None) -> None:
         """Take over what is committed of a partition; None: nothing.
@@ -260,8 +262,8 @@ def open_offset_tracker(
     their beginning. `owner_of`: see `PartitionSets.owner`.
     """
     checkpoint.check_cluster(cluster_id)  # before anything else: no other difference would name the cause
-    found = read_committed(group, partitions)
-    committed = without_replaced(found, topic_ids, accepted)
+    committed_before = read_committed(group, partitions)
+    committed = without_replaced(committed_before, topic_ids, accepted)
     known = checkpoint.query_id()
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
@@ -270,7 +272,7 @@ def open_offset_tracker(
     check_commit_metadata(committed, topic_ids, known, checkpoint.completed() if known else -1)
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
-    replaced = {partition: known for partition, known in found.items() if partition not in committed}
+    replaced = {partition: known for partition, known in committed_before.items() if partition not in committed}
     return OffsetTracker(committed, topic_ids, replaced, known, owner_of)
 
 
@@ -279,9 +281,9 @@ def without_replaced(
 ) -> dict[Partition, Committed]:
     """The committed offsets but those that count records of a deleted topic whose successor is accepted."""
     return {
-        (topic, number): known
-        for (topic, number), known in committed.items()
-        if topic_ids.get(topic) not in accepted or known.metadata is None or known.metadata.topic_id == topic_ids[topic]
+        (topic, number): entry
+        for (topic, number), entry in committed.items()
+        if topic_ids.get(topic) not in accepted or entry.metadata is None or entry.metadata.topic_id == topic_ids[topic]
     }
 
 
@@ -295,8 +297,8 @@ def check_commit_metadata(
 
     `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed, or -1.
     """
-    for (topic, number), known in committed.items():
-        _check_metadata(f"{topic}-{number}", known.metadata, topic_ids.get(topic, ""), checkpoint, completed)
+    for (topic, number), entry in committed.items():
+        _check_metadata(f"{topic}-{number}", entry.metadata, topic_ids.get(topic, ""), checkpoint, completed)
 
 
 def _check_metadata(

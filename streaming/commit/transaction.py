@@ -297,8 +297,10 @@ def describe_transaction(jvm: Any, settings: Settings) -> Transaction | None:
     name = settings.job_name
     admin = jvm.org.apache.kafka.clients.admin.Admin.create(admin_settings(jvm, settings))
     try:
-        found = admin.describeTransactions(jvm.java.util.Collections.singleton(name)).description(name).get()
-        return Transaction(Owner(found.producerId(), found.producerEpoch()), str(found.state().toString()))
+        description = admin.describeTransactions(jvm.java.util.Collections.singleton(name)).description(name).get()
+        return Transaction(
+            Owner(description.producerId(), description.producerEpoch()), str(description.state().toString())
+        )
     except Py4JJavaError as error:
         if UNKNOWN_ID in _classes(error):
             return None

@@ -79,14 +79,14 @@ class AnsweredEvaluator(RecordEvaluator):
         claimed = answer.at
         misdated = abs(claimed - at) > self._skew
         moment = at if misdated else claimed
-        partition, given, findings = self._decided(envelope, value, answer, moment, misdated)
-        made = _with_answer(partition, envelope, offset, moment, given, answer, findings)
-        if record_size(key, made) > self._limits.record_out:
-            made = self._too_large(key, envelope, offset, moment, answer)
+        partition, decision, findings = self._decided(envelope, value, answer, moment, misdated)
+        record = _with_answer(partition, envelope, offset, moment, decision, answer, findings)
+        if record_size(key, record) > self._limits.record_out:
+            record = self._too_large(key, envelope, offset, moment, answer)
             findings = Findings(verified=False)
         result = UNVERIFIED if not findings.verified else AGREES if findings.agrees else CONTRADICTS
         self.counts[label(envelope.system, result)] += 1
-        return made
+        return record
 
     def _decided(
         self, envelope: Envelope, value: bytes, answer: Answer, moment: int, misdated: bool
@@ -100,14 +100,14 @@ class AnsweredEvaluator(RecordEvaluator):
             unknown = _unknown(parsed)
             return self._base, unknown, Findings(verified=False, stale=stale, misdated=misdated)
         partition = self._partition(found.evaluator, answer)
-        given = self._given(partition, envelope, value, moment)
+        decision = self._given(partition, envelope, value, moment)
         is_batch = isinstance(parsed, Batch)
-        agrees = _is_same(answer, given, is_batch)
+        agrees = _is_same(answer, decision, is_batch)
         if not agrees and misdated:  # by its own time it may have been right
             agrees = _is_same(answer, self._given(partition, envelope, value, answer.at), is_batch)
         if not agrees and not found.exact:
-            return partition, given, Findings(verified=False, stale=stale, misdated=misdated)
-        return partition, given, Findings(True, agrees, stale, misdated)
+            return partition, decision, Findings(verified=False, stale=stale, misdated=misdated)
+        return partition, decision, Findings(True, agrees, stale, misdated)
 
     def _given(self, partition: PartitionEvaluator, envelope: Envelope, value: bytes, moment: int) -> Given:
         """The decision at a moment (ms). A deadline counts as it did when the answer was given."""
@@ -124,18 +124,18 @@ class AnsweredEvaluator(RecordEvaluator):
 
     def _offsets_of(self, answer: Answer) -> tuple[Offsets, bytes]:
         text = bytes(answer.policy_offsets)
-        found = self._offsets.get(text)
-        if found is None:
+        parsed = self._offsets.get(text)
+        if parsed is None:
             offsets = offsets_in(text)
-            found = self._offsets[text] = offsets, offsets_key(offsets)
-        return found
+            parsed = self._offsets[text] = offsets, offsets_key(offsets)
+        return parsed
 
     def _partition(self, evaluator: Evaluator, answer: Answer) -> PartitionEvaluator:
         text, trust = bytes(answer.policy_offsets), self._source.trust
         trust = trust if answer.trust is None else trust.intersection(answer.trust)
         key = text, answer.facts_offset, id(evaluator), trust
-        found = self._partitions.get(key)
-        if found is None:
+        partition = self._partitions.get(key)
+        if partition is None:
             offsets, _ = self._offsets_of(answer)
             context = msgspec.structs.replace(
                 self._context,
@@ -145,8 +145,8 @@ class AnsweredEvaluator(RecordEvaluator):
                 read={**offsets, self._facts_topic: {"0": answer.facts_offset}},
             )
             source = msgspec.structs.replace(self._source, trust=trust)
-            found = self._partitions[key] = evaluator.for_partition(source, context, self._reader)
-        return found
+            partition = self._partitions[key] = evaluator.for_partition(source, context, self._reader)
+        return partition
 
     def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int, answer: Answer) -> bytes:
         """In place of a decision that is too large: `error`, with the answer but for its offsets and evaluations.
@@ -155,13 +155,13 @@ class AnsweredEvaluator(RecordEvaluator):
         """
         limit = self._limits.record_out
         reason = Reason("answer-too-large", f"the decision has more than {limit} bytes")
-        given = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
+        decision = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
         short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
-        made = _with_answer(self._base, envelope, offset, at, given, short, Findings(verified=False))
-        size = record_size(key, made)
+        record = _with_answer(self._base, envelope, offset, at, decision, short, Findings(verified=False))
+        size = record_size(key, record)
         if not fits(size, limit):
             raise TooLarge("the decision", size, limit)
-        return made
+        return record
 
 
 def _with_answer(

@@ -232,11 +232,11 @@ class PartitionEvaluator(RecordEvaluator):
                 column[number] = quick
                 usage.bytes += sizes[number]
                 continue
-            made = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
-            if made is None:
+            outgoing = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
+            if outgoing is None:
                 decided = number
                 break
-            others[number] = made
+            others[number] = outgoing
         columns = [self._in_column(column, records)] if column else []
         return Packed(columns, list(others.values()), list(others), decided)
 
@@ -262,11 +262,11 @@ class PartitionEvaluator(RecordEvaluator):
         if answer is None:
             return None
         text = _encode(parts.resource.id)[1:-1].join(answer.pieces)
-        made = self._envelope.write(offset, _encode(parts.id), answer.system, self._clock.text(at), text)
-        if len(made) > room:
+        decision = self._envelope.write(offset, _encode(parts.id), answer.system, self._clock.text(at), text)
+        if len(decision) > room:
             return None
         self.counts[answer.label] += 1
-        return made
+        return decision
 
     def _answer(self, parts: QueryParts, value: bytes, at: int, missing: int = NOTHING) -> RenderedDecision | None:
         """The answer that is kept for a request; None: it is none that is kept. Raises where it is malformed.
@@ -306,12 +306,14 @@ class PartitionEvaluator(RecordEvaluator):
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         request_id, system = _encode(envelope.id), _encode(envelope.system)
-        given = self.answer_at(envelope, value, at, self._context.now)
-        made = self._envelope.write(offset, request_id, system, self._clock.text(at), given.text, given.evaluations)
-        if record_size(key, made) > self._limits.record_out:
-            made, given = self._too_large(key, envelope, offset, at)
-        self.counts[given.label] += 1
-        return made
+        rendered = self.answer_at(envelope, value, at, self._context.now)
+        decision = self._envelope.write(
+            offset, request_id, system, self._clock.text(at), rendered.text, rendered.evaluations
+        )
+        if record_size(key, decision) > self._limits.record_out:
+            decision, rendered = self._too_large(key, envelope, offset, at)
+        self.counts[rendered.label] += 1
+        return decision
 
     def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int) -> tuple[bytes, Given]:
         """In place of an answer that is too large: `error`, with the request's id whole where there is room for it.
@@ -322,15 +324,15 @@ class PartitionEvaluator(RecordEvaluator):
         why, id_, system = f"the answer has more than {limit} bytes", envelope.id, envelope.system
         for note, name in (("", str), ("; so would its request_id and system, which are shortened", shorten_id)):
             error = Decision("error", (Reason("answer-too-large", why + note),))
-            given = Given(to_json(error), b"", label(system, error.outcome))
+            rendered = Given(to_json(error), b"", label(system, error.outcome))
             named = _encode(name(id_)), _encode(name(system))
-            made = self._envelope.write(offset, *named, self._clock.text(at), given.text)
-            size = record_size(key, made)
+            decision = self._envelope.write(offset, *named, self._clock.text(at), rendered.text)
+            size = record_size(key, decision)
             if size <= limit:
-                return made, given
+                return decision, rendered
         if not fits(size, limit):
             raise TooLarge("the decision", size, limit)
-        return made, given
+        return decision, rendered
 
     def open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
         """The envelope of a record of bounded size, and the record in JSON. Raises MalformedRequest."""
@@ -361,9 +363,9 @@ class PartitionEvaluator(RecordEvaluator):
     def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Given:
         """The answer, `at` being the time of evaluation, and `now` the one that its deadline is compared with; ms."""
         late = envelope.deadline is not None and now > moment(envelope.deadline)
-        given = None if late else self.kept_answer(value, at)
-        if given is not None:
-            return given
+        rendered = None if late else self.kept_answer(value, at)
+        if rendered is not None:
+            return rendered
         parsed = self._evaluator.parts.request(envelope, value, at)
         if late:
             return _error(parsed, "deadline-exceeded", "the request was judged after its deadline")
@@ -447,11 +449,11 @@ class EncodedEvaluator:
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
         """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
-        record = number, key_, made, carried = self._evaluator.decide(key, value, headers, offset, at)
-        if number != DECISIONS or made is None:
+        record = number, key_, value_, carried = self._evaluator.decide(key, value, headers, offset, at)
+        if number != DECISIONS or value_ is None:
             return record
         try:
-            encoded = self._encode(made)
+            encoded = self._encode(value_)
             size = record_size(key_, encoded)
             if not fits(size, self._limits.record_out):
                 raise TooLarge("the decision", size, self._limits.record_out)

@@ -46,17 +46,17 @@ class FactsAt:
 
     def at(self, offset: int) -> FactOverlay:
         """The layer at an offset, which must not be changed. `offset`: not before `since`."""
-        held = self._held.get(offset)
-        if held is None:
-            nearest = max(known for known in self._held if known <= offset)
-            held = self._held[nearest].copy()
+        overlay = self._held.get(offset)
+        if overlay is None:
+            nearest = max(base for base in self._held if base <= offset)
+            overlay = self._held[nearest].copy()
             for change in self._between(nearest, offset):
-                held.apply(change)
-            self._held[offset] = held
+                overlay.apply(change)
+            self._held[offset] = overlay
         self._held.move_to_end(offset)
         while len(self._held) > HELD:
-            del self._held[next(known for known in self._held if known != self.since)]
-        return held
+            del self._held[next(base for base in self._held if base != self.since)]
+        return overlay
 
     def _between(self, after: int, upto: int) -> Sequence[FactChange]:
         return self._changes[bisect.bisect_right(self._offsets, after) : bisect.bisect_right(self._offsets, upto)]

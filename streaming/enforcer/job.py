@@ -461,7 +461,7 @@ class Enforcer:
         """Look for the snapshots that answers name and that are not held; whether any was found."""
         if self._named is None:
             return False
-        return self._named.resolve(itertools.chain.from_iterable(one.offsets for one in evaluated.side_outputs))
+        return self._named.resolve(itertools.chain.from_iterable(side.offsets for side in evaluated.side_outputs))
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -579,9 +579,9 @@ class Enforcer:
         while not committed:
             said = self._policies.pending()
             self._tracker.unanalysed = self._policies.unanalysed()
-            known = {at: end for at, end in self._tracker.committed.items() if at[0] not in self._inputs}
+            documents = {at: end for at, end in self._tracker.committed.items() if at[0] not in self._inputs}
             first = {at: start for at, start in (starts or {}).items() if at not in self._tracker.committed}
-            offsets = self._tracker.to_commit({**known, **self._policies.positions, **first})
+            offsets = self._tracker.to_commit({**documents, **self._policies.positions, **first})
             encoded = self._encodings.encoded(itertools.chain(said, results))
             try:
                 self._output.publish(encoded, offsets, lambda: self._on_step("written", IDLE))
@@ -625,8 +625,8 @@ class Enforcer:
         self._outage.wait(awaited, error)
         self._outage.retry(awaited, self._output.reopen)
         group, partitions = self._output.group, [(tp.topic, tp.partition) for tp in offsets]
-        found = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
-        return self._tracker.resume(found, partitions)
+        committed = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
+        return self._tracker.resume(committed, partitions)
 
     def _between_batches(self) -> None:
         """Also while there are no requests: policies are read and published, and offsets committed (rule 3)."""

@@ -30,7 +30,9 @@ class Versions:
         """Note the policies in force, and the lookups of facts, by system, that may have other answers than before."""
         before, self._policy_sets = self._policy_sets, snapshot.policy_sets
         other = [
-            name for name, one in self._policy_sets.items() if name not in before or not one.says_the_same(before[name])
+            name
+            for name, policy_set in self._policy_sets.items()
+            if name not in before or not policy_set.says_the_same(before[name])
         ]
         for name in other:
             self._epochs[name] = self._epochs.get(name, 0) + 1
@@ -54,9 +56,9 @@ def encode_task(task: Task, version: str, versions: Versions, partitions: Iterab
         return None
     limits, offsets = task.limits, task.policy_offsets
     context = EvaluationContext(version, offsets, task.facts_offset, task.read, task.now, task.enforced)
-    known = [_partition(task, context, partition) for partition in partitions if _may_be_known(task, partition)]
+    encoded = [_partition(task, context, partition) for partition in partitions if _may_be_known(task, partition)]
     sizes = {"recordIn": limits.record_in, "recordOut": limits.record_out}
-    return msgspec.json.encode({"versions": versions.to_java(), "now": task.now, **sizes, "partitions": known})
+    return msgspec.json.encode({"versions": versions.to_java(), "now": task.now, **sizes, "partitions": encoded})
 
 
 def _may_be_known(task: Task, partition: Partition) -> bool:
@@ -66,12 +68,12 @@ def _may_be_known(task: Task, partition: Partition) -> bool:
 
 
 def _partition(task: Task, context: EvaluationContext, partition: Partition) -> dict[str, Any]:
-    topic, place = partition
+    topic, number = partition
     trust, budget, outputs = task.trust[topic], task.budgets[partition], task.outputs[topic]
-    envelope = envelope_of(Source(topic, place, task.topic_ids[topic], trust, outputs.dead_letters), context)
+    envelope = envelope_of(Source(topic, number, task.topic_ids[topic], trust, outputs.dead_letters), context)
     return {
         "topic": topic,
-        "number": place,
+        "number": number,
         "trust": " ".join(sorted(trust)),
         "trustsTime": "time" in trust,
         "head": envelope.head,

@@ -79,7 +79,7 @@ class Lessons:
         self._taught.add(key)
         basis, scope = query.basis, b"" if id_ is not None else _scope(query)
         only = NO_ANSWER if id_ is None else self._answer(query.answer(id_).rendered)
-        lookups = b"".join(_long(number_of(basis.system, one)) for one in basis.lookups)
+        lookups = b"".join(_long(number_of(basis.system, lookup)) for lookup in basis.lookups)
         between = (_text(basis.system.encode()), _long(basis.since), _long(basis.until), _number(only), _text(scope))
         self._queries.append(b"".join((_text(key), *between, _number(len(basis.lookups)), lookups)))
 
@@ -103,11 +103,11 @@ class Lessons:
             self._heads.append(_text(scope) + _text(head.encode()) + _long(self._first + state.number) + exits)
 
     def _answer(self, rendered: RenderedDecision) -> int:
-        found = self._numbers.get(id(rendered))
-        if found is None:
-            found = self._numbers[id(rendered)] = len(self._answers)
+        number = self._numbers.get(id(rendered))
+        if number is None:
+            number = self._numbers[id(rendered)] = len(self._answers)
             self._answers.append(_text(rendered.label.encode()) + _text(rendered.system) + _texts(rendered.pieces))
-        return found
+        return number
 
     def encode(self) -> bytes:
         """As `KnownAnswers.java` reads them; empty: there are none."""
@@ -130,6 +130,6 @@ def _exits(state: State) -> bytes | None:
     exits = state.exits(EXITS)
     if exits is None:
         return None
-    exact, prefixes = ([one.encode() for one in part] for part in (exits.texts, {"", *exits.prefixes}))
+    exact, prefixes = ([text.encode() for text in part] for part in (exits.texts, {"", *exits.prefixes}))
     lengths = [*map(_number, sorted({len(prefix) for prefix in prefixes}, reverse=True))]
     return b"".join((FINAL if exits.final else GOES_ON, _items(lengths), _texts(exact), _texts(prefixes)))

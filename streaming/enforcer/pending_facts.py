@@ -116,9 +116,9 @@ def overlooked(side_outputs: Iterable[SideOutput], again: bool) -> PendingFacts:
     """
     side_outputs = list(side_outputs)
     passed_on = PendingFacts()
-    for one in side_outputs:
-        passed_on.update(one.passed_on)
-    reads = ((fact, at) for one in side_outputs for fact, at in one.fact_reads)
+    for side in side_outputs:
+        passed_on.update(side.passed_on)
+    reads = ((fact, at) for side in side_outputs for fact, at in side.fact_reads)
     if not any(_is_read(passed_on, fact, at) for fact, at in reads):
         return PendingFacts()
     if again:
@@ -166,7 +166,7 @@ class FactLag:
         pending, deadline = PendingFacts(), time.monotonic() + REPLAYED_SECONDS
         try:
             first, ends = first_offsets(self._admin, self._verdicts), last_stable_offsets(self._admin, self._verdicts)
-            starts = {**first, **{at: max(one, first[at]) for at, one in self._read_by_monitor().items()}}
+            starts = {**first, **{at: max(offset, first[at]) for at, offset in self._read_by_monitor().items()}}
             for message in records_between(settings, starts, ends):
                 pending.update(_passed_on_by(message.value() or b""))
                 if time.monotonic() > deadline:
@@ -179,7 +179,7 @@ class FactLag:
 
     def _read_by_monitor(self) -> dict[Partition, int]:
         committed = read_committed(self._monitor, self._verdicts, RETRIED_SECONDS)
-        return {partition: one.offset for partition, one in committed.items()}
+        return {partition: entry.offset for partition, entry in committed.items()}
 
     def add(self, passed_on: Iterable[tuple[Derived, int]]) -> None:
         """Facts were passed on by a transaction that is committed."""

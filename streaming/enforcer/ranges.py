@@ -65,11 +65,11 @@ def _undecided(ends: Mapping[Partition, int], committed: Mapping[Partition, int]
 
 def stops(side_outputs: Iterable[SideOutput]) -> PartitionOffsets:
     """Where tasks stopped, by partition: the first undecided offset."""
-    found: PartitionOffsets = {}
-    for partition, decided in ((one.partition, one.decided) for one in side_outputs):
+    ends: PartitionOffsets = {}
+    for partition, decided in ((side.partition, side.decided) for side in side_outputs):
         if decided.stopped:
-            found[partition] = min(decided.end, found.get(partition, decided.end))
-    return found
+            ends[partition] = min(decided.end, ends.get(partition, decided.end))
+    return ends
 
 
 class ReadLimits:
@@ -164,8 +164,8 @@ class ReadLimits:
         self._ranges += 1
         self._read_in |= dict.fromkeys(range_.undecided, self._ranges)
         shares = dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
-        for one in side_outputs:
-            shares[one.partition] = max(one.decided.share, shares.get(one.partition, 0.0))
+        for side in side_outputs:
+            shares[side.partition] = max(side.decided.share, shares.get(side.partition, 0.0))
         self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}
         for partition, share in shares.items():
             if partition in stopped:
@@ -278,14 +278,14 @@ class Usage:
         if self.is_over(first):
             return None
         before = counts.copy()
-        made = decide(*row)
-        used = size + record_size(made[1], made[2], made[3])
+        outgoing = decide(*row)
+        used = size + record_size(outgoing[1], outgoing[2], outgoing[3])
         if self.bytes + used > self._budget.bytes and not (first and self._must_go_on()):
             counts.clear()
             counts.update(before)
             return None
         self.bytes += used
-        return made
+        return outgoing
 
     def _must_go_on(self) -> bool:
         return self._budget.exceeds and not self.records

@@ -132,12 +132,12 @@ class Worker:
                 usage = usage or self._begin(records)
                 usage.resume()
                 packed, side_output = self._evaluate(records, usage)
-                known = known_cell(side_output.decided, self._lessons)
+                ends = known_cell(side_output.decided, self._lessons)
                 usage.pause()
                 nothing = [None] * (len(packed) - 1)
                 columns = (
                     pa.array(cells, pa.binary())
-                    for cells in (packed, [*nothing, _encode(side_output)], [*nothing, known])
+                    for cells in (packed, [*nothing, _encode(side_output)], [*nothing, ends])
                 )
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
                 if side_output.decided.stopped:
@@ -176,7 +176,7 @@ class Worker:
         logged = list(made.decisions()) if self._task.logged else []
         packed: list[bytes | None] = [self._pack(number, batch, records) for number, batch in made.batches()]
         usage.records += count
-        usage.bytes += sum(len(one or b"") for one in packed[: len(made.columnar)])
+        usage.bytes += sum(len(batch_bytes or b"") for batch_bytes in packed[: len(made.columnar)])
         decided = _decided(records, count, usage)
         offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
         moments = sorted(self._moments)
@@ -189,12 +189,14 @@ class Worker:
         fitting = usage.fitting(records.sizes)
         if not fitting:
             return Packed([], [], None, 0), no_counts()
-        some, outputs = records.head(fitting), self._task.outputs[records.topic]
+        fitting_records, outputs = records.head(fitting), self._task.outputs[records.topic]
         if outputs.answered:
-            return self._decide_again(self._source(some, outputs.dead_letters), reader, some, usage)
+            return self._decide_again(
+                self._source(fitting_records, outputs.dead_letters), reader, fitting_records, usage
+            )
         if outputs.verdicts is None:
-            return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
-        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage, facts)
+            return self._decide(self._source(fitting_records, outputs.dead_letters), reader, fitting_records, usage)
+        return self._audit(outputs.verdicts, outputs.dead_letters, reader, fitting_records, usage, facts)
 
     def _pack(self, number: int, batch: ColumnarBatch, records: Records) -> bytes:
         usual = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
@@ -203,9 +205,9 @@ class Worker:
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, evaluator = self._task, self._for_partition(self._newest_evaluator(), source, reader)
         if task.formats.output == "json":
-            made = evaluator.decide_all(records, usage)
+            outputs = evaluator.decide_all(records, usage)
             self._lessons = evaluator.lessons.encode()
-            return made, evaluator.counts
+            return outputs, evaluator.counts
         encoded = EncodedEvaluator(evaluator, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records, evaluator.counts, usage), evaluator.counts
 
@@ -225,18 +227,18 @@ class Worker:
             if len(self._unknown) < OFFSETS_COUNTED or offsets in self._unknown:
                 self._unknown[offsets] += 1
             return None
-        facts, known = self._held_facts(), all_systems().get(system)
+        facts, definition = self._held_facts(), all_systems().get(system)
         assert facts.past is not None
         if facts_offset > self._task.facts_offset:
             return None
-        has_facts = known is not None and any(kind.fact for kind in known.kinds.values())
+        has_facts = definition is not None and any(kind.fact for kind in definition.kinds.values())
         change = facts.past.newest_of(system, facts_offset) if has_facts else NO_FACTS
         if change is None:
             return None
         evaluator = self._evaluator_at(system, offsets, named, change, facts)
         times = [named.superseded.get(self._task.policy_topics.get(system, ""))]
         times.append(facts.past.superseded(system, facts_offset) if has_facts else None)
-        looks_back = known is not None and any(kind.point_in_time for kind in known.kinds.values())
+        looks_back = definition is not None and any(kind.point_in_time for kind in definition.kinds.values())
         exact = named.number >= 0 or not looks_back
         return EvaluatorAtOffsets(evaluator, min((at for at in times if at is not None), default=None), exact)
 
@@ -250,16 +252,16 @@ class Worker:
         if newest and (change == NO_FACTS or change == past.newest_of(system, task.facts_offset)):
             return self._newest_evaluator()
         key = (offsets, system if change != NO_FACTS else "", change)
-        found = _at_offsets.get(key)
-        if found is None:
+        evaluator = _at_offsets.get(key)
+        if evaluator is None:
             snapshot = self._snapshot_of(named)
             if change != NO_FACTS:
                 snapshot = snapshot.with_facts(past.at(change))
-            found = _at_offsets[key] = Evaluator(snapshot, task.limits)
+            evaluator = _at_offsets[key] = Evaluator(snapshot, task.limits)
         _at_offsets.move_to_end(key)
         while len(_at_offsets) > EVALUATORS_HELD:
             _at_offsets.popitem(last=False)
-        return found
+        return evaluator
 
     def _snapshot_of(self, named: ResolvedOffsets) -> Snapshot:
         if named.number < 0:
@@ -298,9 +300,9 @@ class Worker:
 
     def _newest_evaluator(self) -> Evaluator:
         index = len(self._snapshots) - 1
-        held = self._held_facts()
+        facts = self._held_facts()
         number = self._task.snapshots[index][2]
-        return _evaluator_of(number, held, self._policies(index), self._task.limits, _evaluators)
+        return _evaluator_of(number, facts, self._policies(index), self._task.limits, _evaluators)
 
     def _policies(self, index: int) -> "HasSnapshot":
         """A snapshot without facts; Broadcasts keep their value in this process once it was used."""
@@ -340,30 +342,30 @@ class Worker:
         return held.answers
 
 
-def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
+def replace_too_large(outputs: Packed, records: Records, dead_letters: int, limit: int) -> int:
     """The last gate: in place of each record that is too large for Kafka a dead letter with hashes. Returns how many.
 
     Decisions in columns are never too large: requests and answers are bounded before.
     """
-    sizes = [record_size(key, value, headers) for _, key, value, headers in made.others]
+    sizes = [record_size(key, value, headers) for _, key, value, headers in outputs.others]
     beyond = [number for number, size in enumerate(sizes) if not fits(size, limit)]
     for number in beyond:
-        position = number if made.positions is None else made.positions[number]
+        position = number if outputs.positions is None else outputs.positions[number]
         [(key, value, _, offset, _)] = records.rows(np.array([position]))
         refusal = TooLarge("the record to write", sizes[number], limit)
         rejection = Rejection(records.topic, records.partition, offset, refusal)
-        made.others[number] = (dead_letters, *hashed_dead_letter(rejection, key, value))
+        outputs.others[number] = (dead_letters, *hashed_dead_letter(rejection, key, value))
     return len(beyond)
 
 
 def _one_by_one(decide: Decide, records: Records, counts: Counts, usage: Usage) -> Packed:
-    made: list[Outgoing] = []
+    outgoing: list[Outgoing] = []
     for row, size in zip(records.rows(), records.sizes.tolist(), strict=True):
-        record = usage.decide(decide, row, size, counts, first=not made)
+        record = usage.decide(decide, row, size, counts, first=not outgoing)
         if record is None:
             break
-        made.append(record)
-    return Packed([], made, None, len(made))
+        outgoing.append(record)
+    return Packed([], outgoing, None, len(outgoing))
 
 
 def _decided(records: Records, count: int, usage: Usage) -> Decided:
@@ -459,8 +461,8 @@ class HeldSnapshots:
         if segment.run != self._run:
             self._run, self._held = segment.run, {}
         first = segment.first - (segment.bridge is not None)
-        found = max((one for one in self._held if first <= one <= number), default=None)
-        return None if found is None else (found, self._held[found])
+        base = max((candidate for candidate in self._held if first <= candidate <= number), default=None)
+        return None if base is None else (base, self._held[base])
 
     def put(self, number: int, snapshot: Snapshot) -> None:
         """Keep a snapshot."""
@@ -532,14 +534,14 @@ By the numbers of the snapshot and of the layer of facts.
 
 def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]", keep: bool = False) -> HeldFacts:
     """`keep`: also what they were at earlier offsets of this layer."""
-    held = _facts.get(facts.base)
-    if held is None:
+    overlay = _facts.get(facts.base)
+    if overlay is None:
         _facts.clear()
         layer: FactOverlay = broadcasts[0].value
         past = FactsAt(layer.copy(), facts.since) if keep else None
-        held = _facts[facts.base] = HeldFacts(facts.base, layer, past)
-    held.follow(facts, broadcasts)
-    return held
+        overlay = _facts[facts.base] = HeldFacts(facts.base, layer, past)
+    overlay.follow(facts, broadcasts)
+    return overlay
 
 
 def _evaluator_of(
@@ -550,21 +552,21 @@ def _evaluator_of(
     evaluators: dict[tuple[int, int], HeldEvaluator],
 ) -> Evaluator:
     """The evaluator of a snapshot with the current facts. It keeps the answers that no change of them affects."""
-    held = evaluators.get((number, facts.base))
-    if held is not None and held.applied == facts.applied:
-        return held.evaluator
+    entry = evaluators.get((number, facts.base))
+    if entry is not None and entry.applied == facts.applied:
+        return entry.evaluator
     now = snapshot.value.with_facts(facts.overlay)
-    held = held or next((one for (_, base), one in evaluators.items() if base == facts.base), None)
-    changed = facts.changed_since(held.applied) if held else None
-    if held is not None and changed is not None:
+    entry = entry or next((evaluator for (_, base), evaluator in evaluators.items() if base == facts.base), None)
+    changed = facts.changed_since(entry.applied) if entry else None
+    if entry is not None and changed is not None:
         evaluators.clear()
-        held.evaluator.follow(now, changed)
-        held.applied = facts.applied
-        evaluators[number, facts.base] = held
+        entry.evaluator.follow(now, changed)
+        entry.applied = facts.applied
+        evaluators[number, facts.base] = entry
     else:
         evaluators.clear()
-        held = evaluators[number, facts.base] = HeldEvaluator(Evaluator(now, limits), facts.applied)
+        entry = evaluators[number, facts.base] = HeldEvaluator(Evaluator(now, limits), facts.applied)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
-    return held.evaluator
+    return entry.evaluator

@@ -76,8 +76,8 @@ def access_change(turned: Turned, since: Moment) -> AccessChange:
     """The record of a question. Its id is the same for the same question at the same offsets and time."""
     request = turned.question.request
     resource = Entity(request.resource.type, request.resource.id, request.resource.properties)
-    place = msgspec.json.encode((since.policy_offsets, since.facts_offset, since.at), order="sorted")
-    hashed = hashlib.blake2b(turned.question.key + b"\0" + place, digest_size=ID_BYTES)
+    moment = msgspec.json.encode((since.policy_offsets, since.facts_offset, since.at), order="sorted")
+    hashed = hashlib.blake2b(turned.question.key + b"\0" + moment, digest_size=ID_BYTES)
     return AccessChange(
         id=hashed.hexdigest(),
         time=to_text(since.at),
@@ -96,7 +96,9 @@ def access_change(turned: Turned, since: Moment) -> AccessChange:
 
 
 def _state(answer: Answer) -> State:
-    statements = (Statement(one.document, one.statement) for one in answer.statements[:MOST_STATEMENTS])
+    statements = (
+        Statement(statement.document, statement.statement) for statement in answer.statements[:MOST_STATEMENTS]
+    )
     return State(answer.outcome, tuple(statements))
 
 
@@ -109,7 +111,9 @@ def access_change_record(topic: str, change: AccessChange, most_bytes: int) -> R
 
 
 def _shortened(change: AccessChange) -> AccessChange:
-    entities = (Entity(shorten(one.type, SHORT), shorten_id(one.id)) for one in (change.subject, change.resource))
+    entities = (
+        Entity(shorten(entity.type, SHORT), shorten_id(entity.id)) for entity in (change.subject, change.resource)
+    )
     subject, resource = entities
     return msgspec.structs.replace(
         change,

@@ -141,8 +141,8 @@ Derived = tuple[str, str, str]
 
 def has_derived_facts(system: str) -> bool:
     """Whether a system has facts of these kinds."""
-    known = all_systems().get(system)
-    return known is not None and not DERIVED_KINDS.isdisjoint(known.kinds)
+    definition = all_systems().get(system)
+    return definition is not None and not DERIVED_KINDS.isdisjoint(definition.kinds)
 
 
 def derived_fact(event: Lifecycle) -> Derived | None:

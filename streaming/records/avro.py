@@ -139,8 +139,8 @@ def _own_schema(kind: Kind, release: str = "", in_pairs: bool = False) -> AvroSc
 @functools.cache
 def _own_decoders(kind: Kind) -> dict[bytes, Decode]:
     """By the fingerprints of the schema in force and those of every release that had the kind."""
-    found = [release for release in ("", *releases()) if _has(kind, release)]
-    prints = {print_of(_own_schema(kind, release)): release for release in reversed(found)}
+    known_releases = [release for release in ("", *releases()) if _has(kind, release)]
+    prints = {print_of(_own_schema(kind, release)): release for release in reversed(known_releases)}
     return {print_: _decoder(kind, _own_schema(kind, release, in_pairs=True)) for print_, release in prints.items()}
 
 
@@ -192,12 +192,12 @@ def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None)
         stream = io.BytesIO(value)
         stream.seek(begin)
         try:
-            made = _encode(convert(fastavro.schemaless_reader(stream, writer, reader)))
+            encoded = _encode(convert(fastavro.schemaless_reader(stream, writer, reader)))
             if stream.tell() != len(value):
                 raise ValueError(f"{len(value) - stream.tell()} bytes follow the record")
         except Exception as error:  # the reader has one of its own for every way of being broken
             raise Undecodable(_why(own, error)) from error
-        return made
+        return encoded
 
     return decode
 

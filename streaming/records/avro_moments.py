@@ -44,8 +44,8 @@ def _field(
 ) -> dict[str, Any]:
     fields = (written for branch in branches for written in branch.get("fields", ()))
     types = [written["type"] for written in fields if written["name"] == field["name"]]
-    place = f"{where}.{field['name']}".removeprefix(".")
-    return {**field, "type": with_written_units(field["type"], types, named, place)}
+    path = f"{where}.{field['name']}".removeprefix(".")
+    return {**field, "type": with_written_units(field["type"], types, named, path)}
 
 
 def _branches(schema: Any, named: Mapping[str, AvroSchema]) -> Iterator[AvroSchema]:

@@ -167,8 +167,8 @@ def _suspects(lowered: bytes) -> list[int]:
     hints = [hint for hint in _HINTS if hint in lowered]
     if all(hint in lowered for hint in _USER_INFO_HINTS):
         hints.append(_USER_INFO_HINTS[0])
-    found = (match.start() for hint in hints for match in re.finditer(re.escape(hint), lowered))
-    return sorted(at for at in found if _SUSPECT.match(lowered, at))
+    starts = (match.start() for hint in hints for match in re.finditer(re.escape(hint), lowered))
+    return sorted(at for at in starts if _SUSPECT.match(lowered, at))
 
 
 def _mask_text(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:
@@ -252,6 +252,6 @@ def _value_end(text: bytes, at: int) -> int:
 
 
 def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
-    found = pattern.match(text, at)
-    assert found
-    return found.end()
+    match = pattern.match(text, at)
+    assert match
+    return match.end()

@@ -79,14 +79,14 @@ class Encodings:
 
     def of_decisions(self, topic: str) -> Formats:
         """By which decisions of this job can be read, whatever release or setting wrote them. Raises RegistryError."""
-        known: dict[int, tuple[str, ...]] = {}
+        schemas: dict[int, tuple[str, ...]] = {}
         if self._registry is not None:
             try:
-                known = self._registry.versions(subject_of(topic))
+                schemas = self._registry.versions(subject_of(topic))
             except RegistryError:
                 if self._output == "avro-confluent":
                     raise
-        return Formats(registry=self._registry is not None, known=known)
+        return Formats(registry=self._registry is not None, known=schemas)
 
     def learn(self, needed: Iterable[int], stop: threading.Event) -> bool:
         """Ask for schemas that workers met, however long it takes. False: there were none, the evaluation is complete.
@@ -114,10 +114,10 @@ class Encodings:
     def _learn_all(self, subject: str, stop: threading.Event) -> None:
         """Hold the schemas of a subject, if there is one."""
         try:
-            found = self._await(lambda registry: registry.versions(subject), stop)
+            schemas = self._await(lambda registry: registry.versions(subject), stop)
         except RegistryRefused:
             return
-        for id_, texts in sorted(found.items(), reverse=True):  # the newest first: what is held is bounded
+        for id_, texts in sorted(schemas.items(), reverse=True):  # the newest first: what is held is bounded
             self._hold(id_, texts)
 
     def _hold(self, id_: int, texts: tuple[str, ...]) -> str:

@@ -56,8 +56,8 @@ class Registry:
     def versions(self, subject: str) -> dict[int, tuple[str, ...]]:
         """All schemas of a subject, by id; see `schema`."""
         numbers = self._ask(lambda: self._client.get_versions(subject))
-        found = [self._ask(partial(self._client.get_version, subject, number)) for number in numbers]
-        return {int(version.schema_id or 0): self._texts(version.schema) for version in found}
+        registered = [self._ask(partial(self._client.get_version, subject, number)) for number in numbers]
+        return {int(version.schema_id or 0): self._texts(version.schema) for version in registered}
 
     def close(self) -> None:
         """Let go of its connections."""
@@ -70,8 +70,8 @@ class Registry:
         return (*(text for texts in before for text in texts), schema.schema_str)
 
     def _referred(self, reference: Any) -> tuple[str, ...]:
-        found = self._ask(lambda: self._client.get_version(reference.subject, reference.version))
-        return self._texts(found.schema)
+        version = self._ask(lambda: self._client.get_version(reference.subject, reference.version))
+        return self._texts(version.schema)
 
     def _ask(self, query: Callable[[], Answer]) -> Answer:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
