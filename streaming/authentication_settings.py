@@ -7,9 +7,6 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-"""Signatures by an asymmetric key alone: with HS256, each service that can verify a token can also issue one."""
-
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})  # as written: `localhost.` is what a name server says
 PLAIN_URL = re.compile(
     r"https?://(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:[0-9]{1,5})?(/[a-z0-9/._~!$&'()*+,;=:@%-]*)?(\?[a-z0-9/._~!$&'()*+,;=:@%?-]*)?",
@@ -34,14 +31,12 @@ class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """JSON Web Tokens, RFC 7519. `issuer`: that `iss` must be; "": none are accepted. `audience`: that `aud` must hold.
 
-    `jwks`: the issuer's keys, a JWK Set (RFC 7517): a file, or an https URL. `algorithms`: that tokens may be signed
-    with. `claim`: that names the caller.
+    `jwks`: the issuer's keys, a JWK Set (RFC 7517): a file, or an https URL. `claim`: that names the caller.
     """
 
     issuer: str = ""
     audience: str = ""
     jwks: str = ""
-    algorithms: Annotated[tuple[Algorithm, ...], msgspec.Meta(min_length=1)] = ("RS256", "ES256")
     claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
 
 
@@ -49,7 +44,7 @@ class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OpenID Connect, the code flow with PKCE. `issuer`: whose metadata name its endpoints; "": nobody signs in so.
 
     `client_secret`: "" for a public client. `claim`: of the ID token, that names the
-    viewer; `groups_claim`: that lists its groups. `algorithms`: that ID tokens may be signed with.
+    viewer; `groups_claim`: that lists its groups.
     """
 
     issuer: str = ""
@@ -57,7 +52,6 @@ class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     client_secret: str = ""
     claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
     groups_claim: str = "groups"
-    algorithms: Annotated[tuple[Algorithm, ...], msgspec.Meta(min_length=1)] = ("RS256", "ES256")
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         """Without the secret."""

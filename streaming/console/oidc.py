@@ -164,7 +164,6 @@ class Issuer:
                 issuer=metadata.issuer,
                 audience=settings.client_id,
                 jwks=metadata.jwks_uri,
-                algorithms=settings.algorithms,
                 claim=settings.claim,
             )
             self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri), self._clock)

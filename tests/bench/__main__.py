@@ -96,7 +96,7 @@ def main(
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _print({"progress": "start", **machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        without_monitor = MonitorSettings(enabled=False)
+        without_monitor = MonitorSettings(mode="none")
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=without_monitor)
         benchmark = "changes-topic" if with_and_without else "stream"
         row = stamped({"benchmark": benchmark, **msgspec.to_builtins(plan), "batch": batch})

@@ -213,7 +213,7 @@ def streamed(store: Store, requests: int) -> dict[str, Any]:
             systems=SYSTEMS,
             topics=TopicNames(systems=SYSTEMS),
             max_records=requests // 10,
-            monitor=MonitorSettings(enabled=False),
+            monitor=MonitorSettings(mode="none"),
         )
         stream.create(settings, ANSWERS)
         producer = stream.client_producer(settings)

@@ -51,7 +51,7 @@ def main(
     commit()
     _print({"progress": "start", **machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=MonitorSettings(enabled=False))
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=MonitorSettings(mode="none"))
         if beside:
             row = stamped({"benchmark": "console-beside", "viewers": beside, "requests": requests})
             row |= decisions_beside(settings, Path(folder), beside, requests, rounds)

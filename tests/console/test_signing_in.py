@@ -74,7 +74,7 @@ def _named(request: Request) -> JSONResponse:
 
 
 def _by_issuer(issuer: TestIssuer, access: Path, url: str = URL) -> ConsoleSettings:
-    oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT, client_secret=SECRET, algorithms=("ES256",))
+    oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT, client_secret=SECRET)
     return ConsoleSettings(address="0.0.0.0", url=url, access=str(access), oidc=oidc)
 
 

@@ -141,7 +141,7 @@ def test_the_faults_page_has_a_row_for_each_scenario_that_was_measured() -> None
 def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page follows the code: nothing is listed by hand."""
     newer = msgspec.defstruct("Newer", [("patience", float, 1.5)], bases=(Settings,), kw_only=True, frozen=True)
-    monkeypatch.setattr("streaming.settings.Settings", newer)
+    monkeypatch.setattr("streaming.settings.sources.Settings", newer)
     monkeypatch.setattr(generate, "Settings", newer)
     assert "| `patience` |  | number | `1.5` | `LOCKKEEPER_PATIENCE` |" in generate.settings()
 

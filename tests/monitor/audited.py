@@ -169,7 +169,7 @@ def _noted(facts: FactReads) -> SideOutput:
     """What a worker reports of them."""
     tally = Tally("audit", [], 0, [], [], [])
     noted = list(facts.passed_on), list(facts.newest.items())
-    return SideOutput(tally, [], [], [], Decided(0, 0, 0, False, 0.0), [], *noted)
+    return SideOutput(tally, [], [], Decided(0, 0, 0, False, 0.0), [], *noted)
 
 
 def document(kind: str, name: str, **spec: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **s
         str(folder / "checkpoint"),
         master=cluster.url,
         metrics=MetricsSettings(free_port()),
-        **{"spark": SPARK, "monitor": MonitorSettings(enabled=False), **settings},
+        **{"spark": SPARK, "monitor": MonitorSettings(mode="none"), **settings},
     )
     made.publish(group("readers", "user:dana"))
     made.publish(role("readers", "kafka:topic:prod/main/orders"))

@@ -80,7 +80,7 @@ class World:
             checkpoint=checkpoint,
             topics=self.names,
             trust={self.names.requests[1]: frozenset()},
-            **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
+            **{"monitor": MonitorSettings(mode="none"), "spark": SHORT_LIVED, **settings},
         )
         self._client = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "2"}
         self.admin = AdminClient(dict(self._client))

@@ -64,7 +64,7 @@ final class KnownCounts {
         List none = Collections.EMPTY_LIST;
         try {
             return new ObjectMapper().writeValueAsString(
-                new Object[] {tally, none, none, none, decided});
+                new Object[] {tally, none, none, decided});
         } catch (IOException impossible) {
             throw new IllegalStateException(impossible);
         }
