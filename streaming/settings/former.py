@@ -87,15 +87,16 @@ def _monitor_mode(data: dict[str, Any], former: Mapping[Path, Any]) -> None:
 
 def _required(data: dict[str, Any], former: Mapping[Path, Any]) -> None:
     names = [name for name in ("author", "commit", "reason") if _is_on(former, ("policy", f"require_{name}"), False)]
-    data["policy"].setdefault("require", names)
+    required = data["policy"].get("require", [])
+    data["policy"]["require"] = [*required, *names] if isinstance(required, list) else required
 
 
 def _record(data: dict[str, Any], former: Mapping[Path, Any]) -> None:
     """`record` was that of all systems that `record_systems` did not name."""
     by_system, others = former["serve", "record_systems"], data["serve"].get("record", "all")
     if not isinstance(by_system, dict):
-        raise SettingsError("serve.record_systems: must be a mapping; or set serve.record instead")
-    if not isinstance(others, dict) and by_system:
+        data["serve"]["record"] = by_system  # refused as any other value of it
+    elif by_system and not isinstance(others, dict):
         systems = data.get("systems", DEFAULT_SYSTEMS)
         named = [system for system in systems if isinstance(system, str)] if isinstance(systems, list | tuple) else []
         data["serve"]["record"] = {**dict.fromkeys(named, others), **by_system}
