@@ -13,8 +13,8 @@ import msgspec
 import structlog
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from streaming.authentication_settings import is_trustworthy, is_url
 from streaming.settings import SettingsError
+from streaming.settings.urls import is_trustworthy, is_url
 
 log = structlog.get_logger()
 

@@ -19,8 +19,8 @@ from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
 from policy import decode_json
-from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import IssuerKeys
+from streaming.settings.serve import JwtSettings
 
 LEEWAY_SECONDS = 30  # by which clocks may differ: RFC 7519, 4.1.4 has "a few minutes" at the most
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")

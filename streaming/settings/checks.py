@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from policy import CLAIMS, all_systems, nearest
-from streaming.authentication_settings import console_problem
+from streaming.settings.console import console_problem
 from streaming.settings.errors import SettingsError
 from streaming.settings.model import Settings, setting_types
-from streaming.settings.serve import check_serve, is_address, is_loopback
+from streaming.settings.serve import check_serve
+from streaming.settings.urls import is_address, is_loopback
 from streaming.topics import topic_with_two_uses
 
 MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry", "tracing"})

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from streaming.alert_kinds import AlertKind
-from streaming.authentication_settings import ConsoleSettings
-from streaming.monitor_settings import MonitorSettings
+from streaming.settings.console import ConsoleSettings
+from streaming.settings.monitor import MonitorSettings
 from streaming.settings.serve import CLAIMABLE, ServeSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 

@@ -1,18 +1,41 @@
 """The settings of `lockkeeper serve`, and what must hold between them."""
 
-import ipaddress
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
 from policy import CLAIMS
-from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
 from streaming.settings.errors import SettingsError
+from streaming.settings.urls import is_address, is_loopback, is_trustworthy, is_url
 
 RecordMode = Literal["all", "durable", "denials", "none"]
 CLAIMABLE = CLAIMS - {"time"}
 """What callers without credentials may be trusted for: the time is the server's."""
+
+
+class TlsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files in PEM. `certificate`: with the chain; `key`: its private key, without a password; "": no TLS.
+
+    `client_ca`: the authorities whose client certificates are accepted; "": callers are not named by certificates.
+    `client_certificate`: whether a client must have one to connect; `optional`: a bearer token will do.
+    """
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+    client_certificate: Literal["required", "optional"] = "required"
+
+
+class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """JSON Web Tokens, RFC 7519. `issuer`: that `iss` must be; "": none are accepted. `audience`: that `aud` must hold.
+
+    `jwks`: the issuer's keys, a JWK Set (RFC 7517): a file, or an https URL. `claim`: that names the caller.
+    """
+
+    issuer: str = ""
+    audience: str = ""
+    jwks: str = ""
+    claim: Annotated[str, msgspec.Meta(min_length=1)] = "sub"
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +81,7 @@ def check_serve(serve: ServeSettings, systems: tuple[str, ...]) -> None:
         raise SettingsError(f"serve.default_system: {serve.default_system!r} is not one of systems: {systems}")
     if serve.url and not is_address(serve.url):
         raise SettingsError("serve.url: not an address such as https://pdp.example.com")
-    if problem := tls_problem(serve.tls) or jwt_problem(serve.jwt):
+    if problem := _tls_problem(serve.tls) or _jwt_problem(serve.jwt):
         raise SettingsError(problem)
     _check_callers(serve)
     if not is_loopback(serve.address):
@@ -89,15 +112,23 @@ def _check_reachable(serve: ServeSettings) -> None:
         )
 
 
-def is_loopback(address: str) -> bool:
-    """Whether no other machine reaches an address."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
+def _tls_problem(tls: TlsSettings) -> str | None:
+    """What is wrong with the settings of TLS, with the fix; None: nothing."""
+    if bool(tls.certificate) != bool(tls.key):
+        return "serve.tls: certificate and key go together; set both, or none"
+    if tls.client_ca and not tls.certificate:
+        return "serve.tls.client_ca: client certificates need TLS; set serve.tls.certificate and serve.tls.key"
+    return None
 
 
-def is_address(url: str) -> bool:
-    """Whether it is an HTTP URL with a host."""
-    parts = urlsplit(url.strip())
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
+def _jwt_problem(jwt: JwtSettings) -> str | None:
+    """What is wrong with the settings of tokens, with the fix; None: nothing."""
+    needed = {"issuer": jwt.issuer, "audience": jwt.audience, "jwks": jwt.jwks}
+    missing = [name for name, value in needed.items() if not value]
+    if missing and len(missing) < len(needed):
+        return f"serve.jwt: issuer, audience and jwks go together; {' and '.join(missing)} is not set"
+    if jwt.jwks and is_url(jwt.jwks) and not is_trustworthy(jwt.jwks):
+        return (
+            "serve.jwt.jwks: must be a file or an https URL, without a user: with other keys, anybody could sign tokens"
+        )
+    return None

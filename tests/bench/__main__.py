@@ -27,8 +27,8 @@ import structlog
 import typer
 
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import TopicNames
 from tests.bench import changes_topic, commit, machine, stamped, stream, traffic
 from tests.bench.stream import Round, fresh, own_process

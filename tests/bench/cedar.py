@@ -28,8 +28,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 import policy
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 from tests.bench import commit, machine, stamped, stream
 from tests.bench.stream import fresh, own_process

@@ -27,8 +27,8 @@ import typer
 
 from policy import to_text
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from tests.bench import commit, machine, stamped, stream
 from tests.bench.console_day import DAY_MS, SYSTEM, Day, write_day
 from tests.bench.console_process import Opened, opened

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from streaming.monitor.state import State
-from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 from streaming.settings import ServeSettings, Settings, monitor_settings
+from streaming.settings.monitor import KindRule, MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000

@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.alert_kinds import AlertKind
-from streaming.monitor_settings import MonitorSettings
 from streaming.ops.metrics import CountedHistogram
 from streaming.ops.queries import MonitorWatch, observe_progress
 from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.snapshots.policies import measure
 
 NOW = 1_795_000_000_000

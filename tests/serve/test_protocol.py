@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming.authentication_settings import TlsSettings
 from streaming.serve import connections, protocol
 from streaming.serve.admission import Admission
 from streaming.serve.connections import Connections
+from streaming.settings.serve import TlsSettings
 from tests.serve.local_server import (
     ASKED,
     BODY,

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import MAX_AGE_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, IssuerKeys, KeysUnavailable, read_keys
 from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import SettingsError
+from streaming.settings.serve import JwtSettings
 from tests.serve.issuer import AUDIENCE, ISSUER, Issuer, encoded
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from streaming.monitor_settings import MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.snapshots.broadcasts import SNAPSHOTS_KEPT
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running

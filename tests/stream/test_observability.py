@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
+from streaming.settings.monitor import MonitorSettings
 from tests.brokers import TestBroker, free_port
 from tests.endpoint import get
 from tests.stream.running import ROOT

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings, Rules
 from streaming.settings import MetricsSettings, Settings, SettingsError, check_separate_monitor
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Broker, Job
 from tests.endpoint import get

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.kafka.topics import TopicNames, create_topics
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from tests.brokers import CONSUMER_GROUPS, TestBroker
 from tests.java_archive import java_options
 from tests.waiting import wait_until
