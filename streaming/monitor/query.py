@@ -54,8 +54,8 @@ log = structlog.get_logger()
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-# Of a batch, with the default of `max_records`: a request of the job is a decision and a verdict here, and some have a
-# dead letter. Who lowers `max_records` lacks memory for such batches, too.
+# Of a batch: two and a half of the job's, whose records are one each here, as each batch writes the state. Who lowers
+# `max_records` lacks memory for such batches, too.
 MOST_RECORDS = 500_000
 # With one slot, where decisions wait for each task: a batch each `trigger_seconds` keeps up with 10,000 a second.
 ONE_SLOT_RECORDS = 50_000

@@ -22,7 +22,10 @@ def is_loopback(address: str) -> bool:
 
 def is_address(url: str) -> bool:
     """Whether it is an HTTP URL with a host."""
-    parts = urlsplit(url.strip())
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:  # brackets without an IPv6 address in them
+        return False
     return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
