@@ -45,7 +45,7 @@ pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
 RIVAL_RECORDS, RIVAL_STEPS = 40, 80
-SIDE = (("requests", [], 1, [], [], []), [], [], [])
+SIDE = (("requests", [], 1, [], [], []), [], [])
 DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
 
