@@ -76,11 +76,11 @@ public final class Evaluation {
         SparkPlan scan = scan(records);
         UndecidedRows undecided = new UndecidedRows(rows(records, scan));
         SparkPlan plan = new RDDScanExec(
-            scan.output(), undecided, "undecided", scan.outputPartitioning(), scan.outputOrdering(), Option.empty());
+            DataTypeUtils.toAttributes(InputRecord.SCHEMA), undecided, "undecided", scan.outputPartitioning(), scan.outputOrdering(), Option.empty());
         RDD workers = workers(plan, function, broadcasts).execute();
         KnownTask task = known == null ? null : KnownTask.read(settings.instance, known);
         PartitionSet[] sets = DecidedPartitions.sets(workers, lines);
-        byte[][] results = (byte[][]) new DecidedPartitions(workers, undecided, sets, settings, task).collect();
+        byte[][] results = Collect.all(new DecidedPartitions(workers, undecided, sets, settings, task));
         return new byte[][] {PartitionResult.together(results)};
     }
 

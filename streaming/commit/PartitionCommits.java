@@ -34,7 +34,7 @@ public final class PartitionCommits {
         if (spark.isLocal()) {
             results = commitHere(settings, all);
         } else {
-            results = (byte[][]) new CommittedPartitions(spark, settings, all).collect();
+            results = Collect.all(new CommittedPartitions(spark, settings, all));
         }
         return new byte[][] {PartitionResult.together(results)};
     }

@@ -11,6 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from streaming.commit.java_classes import java_classes
 from streaming.errors import CannotStart
 from streaming.kafka.clients import Partition, PartitionOffsets
 from streaming.runtime.checkpoints import ARCHIVE
@@ -48,6 +49,7 @@ class Checkpoint:
         self._session: Any = spark._jsparkSession
         self._place = place
         self._offset_log: Any = None
+        self._end_of = java_classes(spark).OffsetLog.end
         self._query_id: str | None = None
         self._newest: tuple[int | None, PartitionOffsets | None] = (
             None,
@@ -160,11 +162,8 @@ class Checkpoint:
         return int(self._offsets().get(batch).get().metadataOpt().get().batchWatermarkMs())
 
     def _ends(self, batch: int) -> PartitionOffsets | None:
-        found = self._offsets().get(batch)
-        if not found.isDefined():
-            return None
-        source = found.get().offsets().head()
-        return parse_offsets(source.get().json()) if source.isDefined() else {}
+        text = self._end_of(self._offsets(), batch)
+        return None if text is None else parse_offsets(text or "{}")
 
     def _offsets(self) -> Any:
         if self._offset_log is None:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.core.rdd import _prepare_for_python_RDD
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import PythonEvalType
@@ -22,6 +23,9 @@ from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_worke
 
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
 CLOSE_SECONDS = 5.0
+# Spark's spark.broadcast.UDFCompressionThreshold, for which PySpark asks Java by three calls with every function.
+BROADCAST_BYTES = 1 << 20
+_SERIALIZER: Any = CloudPickleSerializer()
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What workers run: from Arrow batches of records to ones of `SCHEMA`, whose last row has all but the records."""
@@ -59,15 +63,25 @@ class Evaluation:
 
     def plan(self, records: DataFrame, evaluate: Evaluate) -> Any:
         """The physical plan, in Java, that runs this over the records."""
-        function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
+        function, broadcasts = self._pickle(evaluate)
         return self._java.plan(records._jdf, bytearray(function), broadcasts)
 
     def decide(self, records: DataFrame, evaluate: Evaluate, settings: Any, lines: str, known: bytes | None) -> Any:
         """Decide records: by what is known, else by the workers; see `Evaluation.java`. Raises as `collect`."""
-        function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
+        function, broadcasts = self._pickle(evaluate)
         self._await_workers()
         task = None if known is None else bytearray(known)
         return self._java.decide(records._jdf, bytearray(function), broadcasts, settings, lines, task)
+
+    def _pickle(self, evaluate: Evaluate) -> tuple[bytes, list[Any]]:
+        """The function as workers read it, and the broadcasts in it, in Java."""
+        function: bytes = _SERIALIZER.dumps((evaluate, SCHEMA))
+        if len(function) > BROADCAST_BYTES:
+            function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
+            return function, broadcasts
+        broadcasts = [broadcast._jbroadcast for broadcast in self._context._pickled_broadcast_vars]
+        self._context._pickled_broadcast_vars.clear()
+        return function, broadcasts
 
     def collect(self, plan: Any) -> Any:
         """The rows of such a plan, in Java. Raises what Spark does, and WorkersFailed."""

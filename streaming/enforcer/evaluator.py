@@ -39,7 +39,7 @@ from streaming.enforcer.answers import (
 from streaming.enforcer.lessons import NOTHING, Lessons
 from streaming.enforcer.ranges import UNLIMITED, Usage
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
-from streaming.enforcer.source import Records, decode_headers, single_header_prefix
+from streaming.enforcer.source import LENGTH_BYTES, Records, decode_headers, single_header_prefix
 from streaming.ops.tally import DEAD, Label, label, no_counts
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
@@ -402,13 +402,14 @@ def _error(parsed: Request | Batch, code: str, message: str) -> Given:
 def _carried_text(text: bytes) -> bytes | None:
     """The headers to carry over of those that the source has in this form; None: there are none."""
     # Each request of the client has a traceparent of its own, and no other header.
-    value = text.removeprefix(_SINGLE_TRACE)
-    if len(value) == len(text) or len(value) > CARRIED_BYTES:
+    value = text[_TRACE_START:]
+    if len(value) > CARRIED_BYTES or text[:_TRACE_START] != _TRACE_NAME + len(value).to_bytes(LENGTH_BYTES):
         return _carried_of_many(text)
     return _BEFORE_TRACE + encode_text(value)
 
 
-_SINGLE_TRACE = single_header_prefix(CARRIED[0])
+_TRACE_NAME = single_header_prefix(CARRIED[0])
+_TRACE_START = len(_TRACE_NAME) + LENGTH_BYTES
 _BEFORE_TRACE = encode_headers([JSON, (CARRIED[0], b"")]).removesuffix(encode_text(b""))
 """The encoded headers of a decision up to the value of a trace header that is alone."""
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.checkpoint import LOCAL_MANAGER, format_offsets, is_local
+from streaming.commit.java_classes import java_classes
 from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS
 from streaming.runtime.executors import POOLS, use_pool
@@ -148,7 +148,7 @@ def read_range(
     ends: Mapping[Partition, int],
     tasks: int | None = None,
 ) -> DataFrame:
-    """The records of some partitions between these offsets, as the query has those of a batch.
+    """The records of some partitions between these offsets, in the columns of Spark's source.
 
     `starts`: of every input partition; `ends`: of those to read. `tasks`: so many or more, each of one partition; None:
     one for each partition.
@@ -163,7 +163,12 @@ def read_range(
         "endingOffsets": format_offsets(ends),
         **({} if tasks is None else {"minPartitions": str(tasks)}),
     }
-    return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
+    return spark.read.format("kafka").options(**options).load()
+
+
+def rows_for_workers(spark: SparkSession, records: DataFrame) -> DataFrame:
+    """Records of Spark's Kafka source as workers take them apart, by `Records`."""
+    return DataFrame(java_classes(spark).InputRows.of(records._jdf), spark)
 
 
 class ForeachBatch:
@@ -197,9 +202,7 @@ def start_query(
     }
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
     use_pool(spark, "enforcer")
-    spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
-    # Here and not in each batch, where it would be planned anew and every row be written twice.
-    records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)
+    records = spark.readStream.format("kafka").options(**options).load()
     writer = records.writeStream.queryName(settings.job_name)
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.execution.streaming.sources.PythonForeachBatchHelper.callForeachBatch(
@@ -210,32 +213,15 @@ def start_query(
 
 Int64Array = npt.NDArray[np.int64]
 
+LENGTH_BYTES = 4  # of a header's name, and of its value
+
 _HEAD = np.dtype(
     [("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4"), ("missing", ">i4")]
 )
 
-# The same in SQL, and what follows it. Two numbers are how long these texts are; -1: there are none. The last one is
-# what Java does not know of a request, see `KnownRecords.java`, which writes it there. Headers
-# come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together. One that is
-# alone, such as a trace, comes as the length of its name, name and value; JSON begins with another byte.
-_SINGLE_HEADER = (
-    "concat(CAST(octet_length(headers[0].key) AS BINARY), CAST(headers[0].key AS BINARY), headers[0].value)"
-)
-_HEADERS = (
-    f"CASE WHEN size(headers) = 1 AND headers[0].value IS NOT NULL THEN {_SINGLE_HEADER} "
-    "ELSE CAST(to_json(headers) AS BINARY) END"
-)
-_LENGTHS = (f"coalesce(octet_length({text}), -1)" for text in ("key", _HEADERS))
-_NUMBERS = ("offset", "unix_millis(timestamp)", "partition", *_LENGTHS, "0")
-_TEXTS = ("key", _HEADERS, "topic")
-_BESIDE = (*map("CAST({} AS BINARY)".format, _NUMBERS), *map("coalesce(CAST({} AS BINARY), X'')".format, _TEXTS))
-COLUMNS = ("value", f"concat({', '.join(_BESIDE)}) AS beside")
-"""Of Spark's Kafka source, as expressions. ANSI's rules know no cast of numbers to bytes."""
-
-_NAME_BYTES = 4  # of the length of a header's name
-_JSON = b"["  # a name's length begins with another byte
-
-# What stands beside a value.
+# Of a record beside its value, as `InputRecord.java` writes it; key, headers and topic follow. Two numbers are how long
+# these texts are; -1: there are none. The last one is what Java does not know of a request, see `KnownAnswers.java`.
+# Headers are one text: as the nested Arrow column they cost five times the rest together.
 _PIECES = 4
 _KEY, _HEADERS_TEXT, _TOPIC = 1, 2, 3
 
@@ -243,30 +229,26 @@ Row = tuple[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int]
 """Key, value, headers (None: there are none), offset and timestamp (ms) of a record."""
 
 
-class _Header(msgspec.Struct):
-    """A header of a record as Spark writes it; it leaves out a value that is null."""
-
-    key: str
-    value: bytes | None = None
-
-
-_decode_headers = msgspec.json.Decoder(list[_Header]).decode
-
-
 def single_header_prefix(name: str) -> bytes:
-    """What a record's headers begin with, as the source has them, where one of this name is alone; its value follows.
-
-    The value is not null.
-    """
-    return len(name.encode()).to_bytes(_NAME_BYTES) + name.encode()
+    """What a record's headers begin with where the first one has this name; its value's length and value follow."""
+    return len(name.encode()).to_bytes(LENGTH_BYTES) + name.encode()
 
 
 def decode_headers(text: bytes) -> list[dict[str, Any]]:
-    """Headers as the source has them."""
-    if not text.startswith(_JSON):
-        end = _NAME_BYTES + int.from_bytes(text[:_NAME_BYTES])
-        return [{"key": text[_NAME_BYTES:end].decode(), "value": text[end:]}]
-    return [{"key": header.key, "value": header.value} for header in _decode_headers(text)]
+    """Headers as the source has them, which wrote these texts itself: no length is beyond the end."""
+    headers, at = list[dict[str, Any]](), 0
+    while at < len(text):
+        name, at = _text_at(text, at)
+        value, at = _text_at(text, at)
+        headers.append({"key": (name or b"").decode(), "value": value})
+    return headers
+
+
+def _text_at(text: bytes, at: int) -> tuple[bytes | None, int]:
+    """What stands there behind its length, None where that is -1; and what follows it."""
+    start, length = at + LENGTH_BYTES, int.from_bytes(text[at : at + LENGTH_BYTES], signed=True)
+    end = start + max(length, 0)
+    return (None if length < 0 else text[start:end]), end
 
 
 class Records:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
-from streaming.enforcer.source import read_range, session_settings
+from streaming.enforcer.source import read_range, rows_for_workers, session_settings
 from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
@@ -85,7 +85,7 @@ class FromTopics(msgspec.Struct, frozen=True):
         starts = {place: offsets.first for place, offsets in self.ranges.items()}
         ends = {place: offsets.end for place, offsets in self.ranges.items()}
         tasks = max(len(ends), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
-        return read_range(spark, settings, starts, ends, tasks)
+        return rows_for_workers(spark, read_range(spark, settings, starts, ends, tasks))
 
 
 class FromFiles(msgspec.Struct, frozen=True):
@@ -163,7 +163,6 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
     with contextlib.ExitStack() as stack:
         stack.callback(spark.stop)
         stack.enter_context(worker_output_filtered(spark))
-        spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
         await_executors(spark, threading.Event())
         yield spark
 

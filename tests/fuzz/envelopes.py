@@ -20,7 +20,7 @@ from streaming.enforcer.source import Records
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits
 from tests.bench import traffic
-from tests.stream.arrow import AT, records_at
+from tests.stream.arrow import AT, Headers, records_at
 from tests.stream.known import Made, Table, context_of, source_of, teach
 from tests.stream.world import SHORT_LIVED
 
@@ -32,6 +32,10 @@ PIECES = [
     *(b'"deadline":%d,' % moment for moment in (AT - 1, AT, AT + 1, 10**10)),
     *(b'"context":{},', b'"evaluations":[],', b'"properties":{},', "é".encode(), "\ufff9".encode(), b"\xed\xa0\x80"),
 ]
+TRACE = "traceparent"
+KEYS = (None, b"", b"key", b"k" * 300)
+NAMES = (TRACE, "tracestate", "", "traceparen", "traceparent2", "\N{LATIN SMALL LETTER E WITH ACUTE}")
+VALUES = (None, b"", b"00-1", b"\0\0\0\x0btraceparent", b"x" * 1024, b"x" * 1025, b"\xff\xff\xff\xff")
 MEMBERS = (b'"id":', b'"system":', b'"subject":', b'"action":', b'"resource":', b'"type":', b'"context":')
 
 
@@ -106,11 +110,20 @@ class Envelopes:
         new = id_ + self._dice.choice((b"x", b"-1", b"/a", b"//", b" ", b"*", b"\\u0041", "é".encode()))
         return text.replace(b'"%b"' % id_, b'"%b"' % new, self._dice.choice((1, -1)))
 
+    def _headers(self) -> Headers:
+        """None, mostly a trace that is alone, or what may be taken for one."""
+        draw = self._dice.random()
+        if draw < 0.3:
+            return None
+        if draw < 0.7:
+            return [(TRACE, b"00-%032x-%016x-01" % (self._dice.getrandbits(128), self._dice.getrandbits(64)))]
+        return [(self._dice.choice(NAMES), self._dice.choice(VALUES)) for _ in range(self._dice.choice((1, 1, 2, 3)))]
+
     def run(self, count: int) -> Fuzzed:
         """Give so many to Java. Raises Disagreement with the request."""
         answered = left = 0
         for left in range(count, 0, -BATCH):
-            sent = [(None, self.draw(), None, AT) for _ in range(min(left, BATCH))]
+            sent = [(self._dice.choice(KEYS), self.draw(), self._headers(), AT) for _ in range(min(left, BATCH))]
             batch = records_at(sent)
             made, _ = self._table.decide(batch, self._task)
             answered += self._check(batch, made)
@@ -124,7 +137,8 @@ class Envelopes:
                 if one.missing is None:
                     answered += 1
                     expected = careful.decide(*row)
-                    if expected[:3] != (0, one.key, one.value):
+                    trace = dict(expected[3] or ()).get(TRACE)
+                    if (*expected[:3], trace) != (0, one.key, one.value, one.trace):
                         raise Disagreement(f"{row[1]!r}: Java {one.value!r}, Python {expected!r}")
         return answered
 

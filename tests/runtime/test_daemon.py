@@ -6,13 +6,14 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zipimport
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from streaming.runtime.daemon import without_archives
+from streaming.runtime.daemon import forget_archives, without_archives
 from tests.processes import alive
 from tests.waiting import wait_until
 
@@ -28,6 +29,13 @@ def test_archives_are_left_out_where_pyspark_is_installed() -> None:
 def test_archives_stay_where_there_is_nothing_else() -> None:
     path = ["", *ARCHIVES, "/nowhere"]
     assert without_archives(path) == path
+
+
+def test_what_python_keeps_of_archives_goes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, ARCHIVES[1]])
+    monkeypatch.setattr(sys, "path_importer_cache", {path: zipimport.zipimporter(path) for path in ARCHIVES})
+    forget_archives()
+    assert list(sys.path_importer_cache) == [ARCHIVES[1]]
 
 
 @pytest.fixture

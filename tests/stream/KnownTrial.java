@@ -9,6 +9,8 @@ import java.util.List;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** Gives records to the table as a task does, without Kafka and Python workers: for tests/stream/known.py. */
@@ -68,13 +70,40 @@ public final class KnownTrial {
         List rows = new ArrayList();
         ByteBuffer in = ByteBuffer.wrap(packed).order(ByteOrder.BIG_ENDIAN);
         while (in.hasRemaining()) {
-            rows.add(new GenericInternalRow(new Object[] {bytes(in), bytes(in)}));
+            rows.add(row(bytes(in), ByteBuffer.wrap(bytes(in))));
         }
         return rows;
     }
 
+    /** As Spark's Kafka source has the record whose row for Python this is. */
+    private static InternalRow row(byte[] value, ByteBuffer beside) {
+        Long offset = Long.valueOf(beside.getLong());
+        Long micros = Long.valueOf(1000 * beside.getLong());
+        Integer partition = Integer.valueOf(beside.getInt());
+        int keyLength = beside.getInt();
+        int headersLength = beside.getInt();
+        beside.getInt();
+        byte[] key = bytes(beside, keyLength);
+        byte[] headers = bytes(beside, headersLength);
+        UTF8String topic = UTF8String.fromBytes(bytes(beside, beside.remaining()));
+        return new GenericInternalRow(new Object[] {
+            key, value, topic, partition, offset, micros, Integer.valueOf(0), headers == null ? null : headers(headers)});
+    }
+
+    private static GenericArrayData headers(byte[] encoded) {
+        List headers = new ArrayList();
+        ByteBuffer in = ByteBuffer.wrap(encoded);
+        while (in.hasRemaining()) {
+            headers.add(new GenericInternalRow(new Object[] {UTF8String.fromBytes(bytes(in)), bytes(in)}));
+        }
+        return new GenericArrayData(headers.toArray());
+    }
+
     private static byte[] bytes(ByteBuffer in) {
-        int length = in.getInt();
+        return bytes(in, in.getInt());
+    }
+
+    private static byte[] bytes(ByteBuffer in, int length) {
         if (length < 0) {
             return null;
         }

@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Iterable
 
-import msgspec
 import pyarrow as pa
 
 AT = 1_795_000_000_123
@@ -36,7 +35,5 @@ def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition
 
 
 def _encode(headers: list[tuple[str, bytes | None]]) -> bytes:
-    if len(headers) == 1 and headers[0][1] is not None:
-        [(name, value)] = headers
-        return struct.pack(">i", len(name.encode())) + name.encode() + value
-    return msgspec.json.encode([{"key": name, "value": value} for name, value in headers])
+    texts = [text for name, value in headers for text in (name.encode(), value)]
+    return b"".join(struct.pack(">i", -1 if text is None else len(text)) + (text or b"") for text in texts)

@@ -219,7 +219,14 @@ def test_what_is_no_request_is_left_to_python(ways: Ways) -> None:
         ways.compare([(None, value.replace(right, wrong), None, AT)])
     for value_ in (None, b"", b"{", b"{}", b"[]", b"\xc3\x01", b'"', value[:-1], value * 2):
         assert ways.compare([(None, value_, None, AT)]) == 0
-    for headers in ([("other", b"x")], [("traceparent", None)], [("traceparent", b"x" * 1025)], [("traceparent", b"")]):
+    for headers in (
+        [("other", b"x")],
+        [("traceparent", None)],
+        [("traceparent", b"x" * 1025)],
+        [("traceparent", b"")],
+        [("traceparent", b"00-1"), ("tracestate", b"a=b")],
+        [("traceparent", b"00-1"), ("traceparent", b"00-2")],
+    ):
         ways.compare([(None, value, headers, AT)])
 
 
@@ -479,7 +486,6 @@ class Batches:
 
 @pytest.fixture
 def batches(broker: TestBroker, spark: SparkSession, fresh_name: Callable[[str], str]) -> Iterator[Batches]:
-    spark.conf.set("spark.sql.ansi.enabled", "false")
     place = Place(broker, spark, fresh_name("known"))
     yield Batches(place)
     place.transactions.close()

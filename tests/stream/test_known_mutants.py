@@ -79,9 +79,12 @@ MUTANTS = {
         "KnownRecords.java", "scan.time != RequestScan.NO_MOMENT && partition.trustsTime ?", "false ?"
     ),
     "deadlines that are over": Mutant("KnownRecords.java", "task.now > scan.deadline", "task.now - 1 > scan.deadline"),
-    "records that are too large": Mutant("KnownRecords.java", "value.length + keyLength > task.recordIn", "false"),
+    "a trace beside other headers": Mutant("InputRecord.java", "== headers.length - start", "> 0"),
+    "records that are too large": Mutant(
+        "KnownRecords.java", "value.length + request.keyLength() > task.recordIn", "false"
+    ),
     "decisions that are too large": Mutant(
-        "KnownRecords.java", "Math.min(DECISION_BYTES, task.recordOut - keyLength)", "DECISION_BYTES"
+        "KnownRecords.java", "Math.min(DECISION_BYTES, task.recordOut - request.keyLength())", "DECISION_BYTES"
     ),
     "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
     "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),

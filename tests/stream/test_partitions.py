@@ -52,7 +52,6 @@ DECIDED = Decided(0, 0, 2**60, False, 0.0)
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     session = start_session("partitions", SHORT_LIVED, "local[2]")
-    session.conf.set("spark.sql.ansi.enabled", "false")
     yield session
     session.stop()
 

@@ -1,7 +1,5 @@
 """What stands beside a value is taken apart as Spark's plan put it together, and nothing is mistaken for another."""
 
-import base64
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -36,16 +34,6 @@ def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) ->
     assert [text and (decode_headers(text) or None) for text in texts] == [row[2] or None for row in expected]
     some = data.draw(st.lists(st.integers(0, len(expected) - 1), unique=True))
     assert list(records.rows(np.array(some, np.int64))) == [expected[number] for number in some]
-
-
-def test_headers_are_read_as_spark_writes_them() -> None:
-    encoded = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
-    [beside] = records_batch([(b"key", b"value", None)])["beside"].to_pylist()
-    beside = beside[:24] + len(encoded).to_bytes(4) + bytes(4) + b"key" + encoded.encode() + b"requests"
-    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"value"]), "beside": pa.array([beside])})
-    [(key, value, headers, _, _)] = Records(batch).rows()
-    assert (key, value) == (b"key", b"value")
-    assert headers == [{"key": "traceparent", "value": b"00-1"}, {"key": "empty", "value": None}]
 
 
 @pytest.mark.parametrize("place", [("requests", 1), ("others", 0), ("requestz", 0)])

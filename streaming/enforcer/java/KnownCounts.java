@@ -1,6 +1,5 @@
 package lockkeeper;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -63,8 +62,7 @@ final class KnownCounts {
             Double.valueOf(share)};
         List none = Collections.EMPTY_LIST;
         try {
-            return new ObjectMapper().writeValueAsString(
-                new Object[] {tally, none, none, decided});
+            return KnownTask.JSON.writeValueAsString(new Object[] {tally, none, none, decided});
         } catch (IOException impossible) {
             throw new IllegalStateException(impossible);
         }

@@ -1,13 +1,12 @@
 package lockkeeper;
 
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
-import java.util.Arrays;
 import java.util.Iterator;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.slf4j.LoggerFactory;
 
 /**
@@ -18,19 +17,9 @@ import org.slf4j.LoggerFactory;
  * for its part. Here they need not be counted: so many bytes take a fraction of a second.
  */
 final class KnownRecords implements Iterator, Outbox {
-    // Columns of the rows, and what stands beside a value: see COLUMNS in streaming/enforcer/source.py.
-    private static final int VALUE = 0;
-    private static final int BESIDE = 1;
-    private static final int RECORDED = 8;
-    private static final int KEY_LENGTH = 20;
-    private static final int HEADERS_LENGTH = 24;
-    private static final int MISSING = 31;
-    private static final int KEY = 32;
-
     private static final int VALUE_BYTES = 8192; // larger ones are not kept in Python either
     private static final int DECISION_BYTES = 16384; // streaming/enforcer/evaluator.py
     private static final int TRACE_BYTES = 1024; // the same
-    private static final byte[] TRACE = Rendering.TRACE.getBytes();
     static final AtomicLong FAILURES = new AtomicLong(); // of this class, in this JVM
     private static final int SENT_TOGETHER = 1000;
 
@@ -38,7 +27,8 @@ final class KnownRecords implements Iterator, Outbox {
     private final PartitionRange range;
     private final KnownTask.KnownPartition partition; // null: all records are for Python
     private final KnownAnswers table; // null: the same
-    private final scala.collection.Iterator rows;
+    private final scala.collection.Iterator rows; // of Spark's Kafka source
+    private final byte[] topic;
     private final RequestScan scan = new RequestScan();
     private final Lookup found = new Lookup();
     private final Rendering rendering;
@@ -58,6 +48,7 @@ final class KnownRecords implements Iterator, Outbox {
         this.task = task;
         this.range = range;
         this.rows = rows;
+        topic = range.topic.getBytes(StandardCharsets.UTF_8);
         partition = task == null ? null : task.partition(range);
         table = partition == null ? null : task.table(partition);
         rendering = partition == null ? null : new Rendering(partition);
@@ -90,25 +81,23 @@ final class KnownRecords implements Iterator, Outbox {
 
     private void take(InternalRow row) {
         if (table == null) {
-            next = row;
+            next = new InputRecord(row).row(topic, range.partition, KnownAnswers.NOTHING);
             return;
         }
-        ByteBuffer beside = ByteBuffer.wrap(row.getBinary(BESIDE));
-        byte[] value = row.isNullAt(VALUE) ? null : row.getBinary(VALUE);
-        long offset = beside.getLong(0);
+        long offset = InputRecord.offset(row);
         if (offset < range.committed) { // rule 2, see Worker in streaming/enforcer/worker.py
             return;
         }
+        InputRecord record = new InputRecord(row);
         found.missing = KnownAnswers.NOTHING;
         KnownDecision decision = null;
         try {
-            decision = value == null ? null : decide(value, beside, offset);
+            decision = record.value == null ? null : decide(record);
         } catch (RuntimeException bug) {
             found.missing = KnownAnswers.NOTHING; // costs time alone: Python decides the record
             report(bug);
         }
-        int used = (value == null ? 0 : value.length) + beside.capacity()
-            + (decision == null ? 0 : ((byte[]) decision.record.value()).length);
+        int used = record.bytes(topic) + (decision == null ? 0 : ((byte[]) decision.record.value()).length);
         if (bytes + used > partition.bytes && (records > 0 || !partition.exceeds)) {
             stop = offset;
             hasStopped = true;
@@ -122,8 +111,7 @@ final class KnownRecords implements Iterator, Outbox {
         if (decision != null) {
             waiting.add(decision);
         } else {
-            beside.put(MISSING, (byte) found.missing);
-            next = new GenericInternalRow(new Object[] {value, beside.array()});
+            next = record.row(topic, range.partition, found.missing);
             handedOver = offset;
         }
     }
@@ -138,33 +126,23 @@ final class KnownRecords implements Iterator, Outbox {
     }
 
     /** The decision on a record; null: it is not known. */
-    private KnownDecision decide(byte[] value, ByteBuffer beside, long offset) {
-        int keyLength = Math.max(beside.getInt(KEY_LENGTH), 0);
-        int headersLength = beside.getInt(HEADERS_LENGTH);
-        byte[] trace = headersLength < 0 ? null : trace(beside.array(), KEY + keyLength, headersLength);
-        if (value.length > VALUE_BYTES || value.length + keyLength > task.recordIn || headersLength >= 0 && trace == null
+    private KnownDecision decide(InputRecord request) {
+        byte[] value = request.value;
+        byte[] trace = request.trace();
+        if (value.length > VALUE_BYTES || value.length + request.keyLength() > task.recordIn
+            || request.hasHeaders() && (trace == null || trace.length > TRACE_BYTES)
             || !scan.scan(value) || scan.deadline != RequestScan.NO_MOMENT && task.now > scan.deadline) {
             return null;
         }
-        long recorded = beside.getLong(RECORDED);
-        long at = scan.time != RequestScan.NO_MOMENT && partition.trustsTime ? scan.time : recorded;
+        long at = scan.time != RequestScan.NO_MOMENT && partition.trustsTime ? scan.time : request.recorded;
         table.find(scan, at, task.versions.number, found);
         if (found.answer == null) {
             return null;
         }
-        byte[] key = beside.getInt(KEY_LENGTH) < 0 ? null : Arrays.copyOfRange(beside.array(), KEY, KEY + keyLength);
-        ProducerRecord record = rendering.record(key, scan, found.answer, offset, at, trace);
-        boolean fits = ((byte[]) record.value()).length <= Math.min(DECISION_BYTES, task.recordOut - keyLength);
-        return fits ? new KnownDecision(offset, recorded, found.answer.label, record) : null;
-    }
-
-    /** The trace of a record whose headers are that alone; null: they are not. */
-    private static byte[] trace(byte[] beside, int start, int length) {
-        int value = start + 4 + TRACE.length;
-        boolean isAlone = length >= 4 + TRACE.length && length - 4 - TRACE.length <= TRACE_BYTES
-            && ByteBuffer.wrap(beside).getInt(start) == TRACE.length
-            && Arrays.equals(beside, start + 4, value, TRACE, 0, TRACE.length);
-        return isAlone ? Arrays.copyOfRange(beside, value, start + length) : null;
+        ProducerRecord record = rendering.record(request.key, scan, found.answer, request.offset, at, trace);
+        boolean fits =
+            ((byte[]) record.value()).length <= Math.min(DECISION_BYTES, task.recordOut - request.keyLength());
+        return fits ? new KnownDecision(request.offset, request.recorded, found.answer.label, record) : null;
     }
 
     /** Takes over what a worker says of an Arrow batch: up to where it has decided, and what is to be learned of it. */

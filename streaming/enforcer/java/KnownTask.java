@@ -13,6 +13,8 @@ import java.util.Map;
  * records of a partition that is not in it are for Python.
  */
 public final class KnownTask implements Serializable {
+    static final ObjectMapper JSON = new ObjectMapper(); // a new one looks at each class again, for some ms
+
     private static final int INSTANCES = 2; // of jobs in this JVM that have tables
     private static final int TRUSTS = 2; // with a table
     // A quarter of the heap is for the tables of an instance: the other half of its old generation is for what Spark holds.
@@ -28,7 +30,7 @@ public final class KnownTask implements Serializable {
     private String instance;
 
     static KnownTask read(String instance, byte[] json) throws IOException {
-        KnownTask task = (KnownTask) new ObjectMapper().readValue(json, KnownTask.class);
+        KnownTask task = (KnownTask) JSON.readValue(json, KnownTask.class);
         task.instance = instance;
         return task;
     }
