@@ -23,11 +23,11 @@ from policy.systems import packages
 from streaming.alert_kinds import FIXED_SEVERITIES, AlertKind
 from streaming.cli import register_commands
 from streaming.cli.app import app
-from streaming.monitor_settings import DEFAULTS, KindRule
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.page import REASONS, Drawing, to_svg
 from streaming.settings import Settings, variables
+from streaming.settings.monitor import DEFAULTS, KindRule
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent

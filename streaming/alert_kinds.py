@@ -35,6 +35,6 @@ FIXED_SEVERITIES: dict[AlertKind, Severity] = {
     AlertKind.TOPIC_RECREATED: "high",
     AlertKind.ENFORCEMENT_DISABLED: "critical",
 }
-"""Of alerts about policies. Those about accesses have rules: see `streaming.monitor_settings.DEFAULTS`; an escalation
+"""Of alerts about policies. Those about accesses have rules: see `streaming.settings.monitor.DEFAULTS`; an escalation
 is as severe as what it opens.
 """

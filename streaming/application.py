@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from streaming.commit.offsets import check_group
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS, check_group
 from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import PartitionTransactions
 from streaming.commit.transaction import Output
@@ -44,10 +44,12 @@ def run(
     stop: threading.Event,
     on_step: StepObserver = lambda _step, _batch: None,
     watch: Watch | None = None,
+    idle_commit_seconds: float = IDLE_COMMIT_SECONDS,
 ) -> None:
     """Decide requests and watch over what happens until `stop` is set.
 
     `on_step` is called with each step of both queries and its batch; `watch` measures, logs and traces.
+    `idle_commit_seconds`: how often offsets are committed again while there are no requests.
 
     Raises:
         CannotStart: topics, offsets and checkpoint do not fit together.
@@ -99,9 +101,14 @@ def run(
             partitions.abort_left_open()
         enforcer = opened(
             "read the committed offsets, the checkpoint and the history",
-            lambda: contextlib.closing(Enforcer(settings, spark, output, partitions, stop, report, watch)),
+            lambda: contextlib.closing(
+                Enforcer(settings, spark, output, partitions, stop, report, watch, idle_commit_seconds)
+            ),
         )
-        opened("start the monitor", lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
+        opened(
+            "start the monitor",
+            lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch, idle_commit_seconds),
+        )
         enforcer.run()
 
 
@@ -154,7 +161,7 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
     needed = set(enforcer_permissions(settings))
     if refused := [permission for permission in missing if permission in needed]:
         raise CannotStart(explain_lacking(settings, refused))
-    if missing and settings.monitor.runs_within_job:
+    if missing and settings.monitor.mode == "job":
         log.error("the monitor cannot run", error=explain_lacking(settings, missing))
 
 

@@ -92,7 +92,7 @@ class DecisionReader:
 
     def _join(self, decision: DecisionRecord, record: ConsumerRecord, joined: Joined) -> list[Decided]:
         trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)
-        parsed = decode_request(value, self._settings.limits.claimed_groups)
+        parsed = decode_request(value)
         if record.topic in self._settings.topics.answered:
             answer = read_answer(value)
             trust = trust if answer.trust is None else trust.intersection(answer.trust)

@@ -19,7 +19,7 @@ from streaming.access_changes.documents import Documents
 from streaming.access_changes.following import Following
 from streaming.access_changes.metrics import AccessChangesMetrics
 from streaming.access_changes.output import Output
-from streaming.commit.offsets import Committed, check_commit_metadata, without_replaced
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS, Committed, check_commit_metadata, without_replaced
 from streaming.errors import Stopping
 from streaming.history.ranges import Range
 from streaming.history.span import HOUR
@@ -226,7 +226,7 @@ class _Process:
         self._metrics.committed(self._pending, self._moments)
         self._pending, self._moments, self._committed = [], [], offsets
         self._commit_at = time.monotonic() + COMMIT_SECONDS
-        self._renew_at = time.monotonic() + self._own.idle_commit_seconds
+        self._renew_at = time.monotonic() + IDLE_COMMIT_SECONDS
 
     def close(self) -> None:
         """Leave Kafka."""

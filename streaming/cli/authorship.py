@@ -56,10 +56,10 @@ def authorship(
 
     git_author, git_commit, git_reason = _of_git(path)
     found = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
-    for name in ("author", "commit", "reason"):
-        if getattr(settings.policy, f"require_{name}") and not getattr(found, name):
+    for name in settings.policy.require:
+        if not getattr(found, name):
             raise Failure(
-                f"nothing was published: the setting policy.require_{name} requires --{name} (or LOCKKEEPER_"
+                f"nothing was published: the setting policy.require requires --{name} (or LOCKKEEPER_"
                 f"{name.upper()}); git, too, does not say it",
                 MISUSED,
             )

@@ -27,11 +27,11 @@ from streaming.cli.app import (
 from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
 
 if TYPE_CHECKING:
-    from streaming.authentication_settings import ConsoleSettings
     from streaming.client import Decision
     from streaming.records.registry import Deserializer
     from streaming.records.schemas import Kind
     from streaming.settings import Settings
+    from streaming.settings.console import ConsoleSettings
 
 
 REACH_SECONDS = 15.0

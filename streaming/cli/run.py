@@ -45,8 +45,8 @@ def run(kafka: Kafka, master: Master = None) -> None:
     not start it again.
 
     The setting metrics.port (9464 is usual; 0, the default, is off) serves /metrics for Prometheus and /healthz and
-    /readyz for Kubernetes at metrics.address. log.level says what is logged, tracing.enabled sends traces to
-    tracing.endpoint. Spark's own pages are switched on by `spark: {spark.ui.enabled: "true", spark.ui.port: "4040"}`.
+    /readyz for Kubernetes at metrics.address. log.level says what is logged, tracing.endpoint where traces are sent
+    to. Spark's own pages are switched on by `spark: {spark.ui.enabled: "true", spark.ui.port: "4040"}`.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def monitor(kafka: Kafka) -> None:
     """Run the monitor as an application of its own, until SIGTERM or Ctrl-C.
 
     It compares audit events with decisions and raises alerts. By default `lockkeeper run` does so, too, on the same
-    cores. With the setting `monitor.separate: true`, which both commands need, `lockkeeper run` leaves it to this one.
+    cores. With the setting `monitor.mode: separate`, which both commands need, `lockkeeper run` leaves it to this one.
 
     It ends within 10 s with exit code 0, and has the exit codes, the metrics endpoint and the log of `lockkeeper run`,
     but a consumer group, a transactional id and a checkpoint of its own: those of the job with the suffix -monitor. On
@@ -83,7 +83,7 @@ def monitor(kafka: Kafka) -> None:
     \b
     Examples:
       lockkeeper monitor --config lockkeeper.yaml
-      LOCKKEEPER_MONITOR_SEPARATE=true LOCKKEEPER_METRICS_PORT=9465 lockkeeper monitor
+      LOCKKEEPER_MONITOR_MODE=separate LOCKKEEPER_METRICS_PORT=9465 lockkeeper monitor
     """
     from streaming.ops.telemetry import configure_logs
     from streaming.ops.watch import observing_monitor

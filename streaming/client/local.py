@@ -48,6 +48,7 @@ class LocalOptions(msgspec.Struct, frozen=True):
     trust: frozenset[str] = DEFAULT_TRUST
     freshness: Literal["bounded", "full"] = "bounded"
     enforced: bool = True
+    name: str = ""
 
 
 class LocalExchange:
@@ -58,7 +59,7 @@ class LocalExchange:
 
     def __init__(self, connection: Connection, settings: Settings, options: LocalOptions) -> None:
         self._settings, self._options, self._bound = settings, options, settings.serve.max_staleness_seconds
-        self._recorder = Recorder(settings) if settings.serve.records else None
+        self._recorder = Recorder(settings, options.name) if settings.records_answers else None
         self._reports = IdempotentProducer(connection)
         self._lock, self._waiting = threading.Lock(), list[tuple[float, Pending, dict[str, Any]]]()
         self._stop, self._ready, self._process = threading.Event(), threading.Event(), os.getpid()
@@ -171,8 +172,7 @@ class LocalExchange:
             return Answer("error", undecided("", "policies-behind", behind).reasons)
         if _is_late(body.get("deadline"), now):
             return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
-        most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
-        return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
+        return decide(read.snapshot, {**body, "time": now}, trust=self._options.trust | TIME)
 
     def _typed(self, body: Mapping[str, Any], answer: Answer, answer_context: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
@@ -270,12 +270,12 @@ class _Local(BaseClient):
         self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
         if unknown := set(trust) - DEFAULT_TRUST:
             raise ClientError(f"trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
-        serve = ServeSettings(record=record, name=name, max_staleness_seconds=checked_timeout(max_staleness))
+        serve = ServeSettings(record=record, max_staleness_seconds=checked_timeout(max_staleness))
         topics = self._connection.topics
         if answered:
             topics = msgspec.structs.replace(topics, answered=(answered,))
         settings = self._connection.settings(serve=serve, systems=topics.systems, topics=topics)
-        options = LocalOptions(frozenset(trust), freshness, mode == "enforce")
+        options = LocalOptions(frozenset(trust), freshness, mode == "enforce", name)
         try:
             self._exchange = LocalExchange(self._connection, settings, options)
         except CannotStart:

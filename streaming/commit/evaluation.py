@@ -146,15 +146,13 @@ class SideOutput(msgspec.Struct, array_like=True, frozen=True):
     """What a worker reports of an Arrow batch beside the records to write.
 
     `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
-    `decisions`: the records of these, if each is to be logged. `moments`: some (ms) under whose policies audit events
-    had to be evaluated, and no snapshot holds these. `offsets`: JSON of some policy offsets that answered records name,
-    and of which no snapshot is held. `passed_on`, `fact_reads`: facts by system, kind and name, each with a moment
-    (ms); see `streaming.enforcer.pending_facts`.
+    `moments`: some (ms) under whose policies audit events had to be evaluated, and no snapshot holds these. `offsets`:
+    JSON of some policy offsets that answered records name, and of which no snapshot is held. `passed_on`, `fact_reads`:
+    facts by system, kind and name, each with a moment (ms); see `streaming.enforcer.pending_facts`.
     """
 
     tally: Tally
     needed: list[int]
-    decisions: list[bytes]
     moments: list[int]
     decided: Decided = Decided(0, 0, 0, False, 0.0)
     offsets: list[bytes] = []

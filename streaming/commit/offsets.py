@@ -25,6 +25,12 @@ WITH_OWNER = 2
 """Of metadata that names an owner, which a version that does not look at it must not take over."""
 
 
+IDLE_COMMIT_SECONDS = 30.0
+"""How often offsets are committed again while there are no records. Kafka forgets those of a group without members
+after offsets.retention.minutes, seven days by default and never less than a minute; and by its next commit, at the
+latest, an instance notices that another one fenced it."""
+
+
 class _Form(msgspec.Struct):
     format: int = 1
 

@@ -12,10 +12,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 import structlog
 
-from streaming.authentication_settings import JwtSettings, OidcSettings, is_trustworthy
 from streaming.console.sessions import MOST_GROUPS, Session, SignIn
 from streaming.serve.keys import IssuerKeys, KeysUnavailable, fetch_url
 from streaming.serve.tokens import InvalidToken, Tokens
+from streaming.settings.console import OidcSettings
+from streaming.settings.serve import JwtSettings
+from streaming.settings.urls import is_trustworthy
 
 log = structlog.get_logger()
 
@@ -164,7 +166,6 @@ class Issuer:
                 issuer=metadata.issuer,
                 audience=settings.client_id,
                 jwks=metadata.jwks_uri,
-                algorithms=settings.algorithms,
                 claim=settings.claim,
             )
             self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri), self._clock)

@@ -13,7 +13,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streaming.authentication_settings import ProxySettings
 from streaming.console.guard import Tokens, form_of
 from streaming.console.health import LIVE, READY
 from streaming.console.oidc import Issuer, IssuerUnavailable, SignInFailed
@@ -22,6 +21,7 @@ from streaming.console.sessions import Cookie, Session, SignIn
 from streaming.console.viewer import EVERYTHING, VIEWER, Viewer
 from streaming.console.viewers import Viewers
 from streaming.settings import Settings
+from streaming.settings.console import ProxySettings
 
 SIGN_IN, CALLBACK, SIGN_OUT = "/sign-in", "/sign-in/callback", "/sign-out"
 STATIC = "/static/"

@@ -123,7 +123,7 @@ class Replays:
         self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
     ) -> tuple[str, ...]:
         try:
-            parsed = parse_request(request, self._settings.limits.claimed_groups)
+            parsed = parse_request(request)
         except MalformedRequest as malformed:
             return (str(malformed),)
         read = {**stored.policy_offsets, self._settings.topics.facts: {"0": stored.facts_offset}}

@@ -112,7 +112,7 @@ def _problems(settings: Settings, job: GroupStatus, monitor: GroupStatus) -> Ite
     for topic in job.topics:
         if topic.hung:
             yield f"{topic.topic}: an open transaction hides {topic.hung} records from readers"
-    if settings.monitor.enabled and job.batch is not None and monitor.batch is None:
+    if settings.monitor.mode != "none" and job.batch is not None and monitor.batch is None:
         yield f"the monitor's group {monitor.group} has committed nothing"
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from streaming.alert_kinds import AlertKind
 from streaming.demo.tracker import RequestTracker
-from streaming.monitor_settings import KindRule, MonitorSettings, Rules
+from streaming.settings.monitor import KindRule, MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
 

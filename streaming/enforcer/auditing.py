@@ -306,7 +306,7 @@ class AuditEvaluator:
         assert event.action is not None
         assert event.resource is not None
         request = event.subject, event.action, event.resource, event.context
-        return Request(event.id, event.system, *request, at, None, self._limits.claimed_groups)
+        return Request(event.id, event.system, *request, at, None)
 
 
 def _outcome(decision: Decision) -> VerdictOutcome:

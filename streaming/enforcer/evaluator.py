@@ -123,7 +123,7 @@ class Evaluator:
         """`most`: queries whose answers are kept, for each trust."""
         self.snapshot = snapshot
         self.limits, self._most = limits, most
-        self.parts = Parts(limits.claimed_groups)
+        self.parts = Parts()
         self._answers: dict[frozenset[str], Answers] = {}
 
     def for_partition(

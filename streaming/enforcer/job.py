@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.checkpoint import Checkpoint
 from streaming.commit.java_clients import ANSWER_SECONDS
-from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS, OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
 from streaming.commit.transaction import Outage, Output, is_unavailable
 from streaming.enforcer.known_task import Versions, encode_task
@@ -80,6 +80,9 @@ IDLE_SECONDS = 0.5  # between two looks at the policies while there are no reque
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
 COMMITTED_AT_ONCE = 50  # idle partitions
+# Of workers that decide the records of one transaction: others wait for two transactions at most, and the transaction
+# has nine tenths of its timeout left for what it writes.
+BATCH_SECONDS = 3.0
 IDLE = -1  # the batch number of what the driver writes
 
 StepObserver = Callable[[Step, int], None]
@@ -116,7 +119,9 @@ class Enforcer:
         stop: threading.Event,
         on_step: StepObserver,
         watch: Watch,
+        idle_commit_seconds: float = IDLE_COMMIT_SECONDS,
     ) -> None:
+        self._idle_commit_seconds = idle_commit_seconds
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
         self._partitions, self._watch = partitions, watch
         self._encodings = open_encodings(settings)
@@ -151,7 +156,7 @@ class Enforcer:
         self._versions = Versions()
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, SNAPSHOTS_KEPT)
         self._named = self._open_named(spark)
-        self._fact_lag = FactLag(settings, self._admin) if settings.monitor.enabled else None
+        self._fact_lag = FactLag(settings, self._admin) if settings.monitor.mode != "none" else None
         self._stale = StaleWatch(self._admin, settings)
         self._outage, self._during = Outage(stop, watch), watch.watchdog.during
         self._heartbeats = Heartbeats(settings)
@@ -340,11 +345,10 @@ class Enforcer:
         self._check_results([result for result in results if result.status != OK])
 
     def _account_for(self, committed: Collection[Partition]) -> None:
-        """Count and log the decisions of partitions that are committed."""
+        """Count the decisions of partitions that are committed."""
         sent, self._sent = self._sent, self._sent.without(committed)
         sides = [side for side in sent.evaluated.side_outputs if side.partition in committed]
         self._watch.decided((side.tally for side in sides), sent.now, sent.version)
-        self._watch.decisions(itertools.chain.from_iterable(side.decisions for side in sides))
 
     def _check_results(self, results: Sequence[PartitionResult]) -> None:
         """Raise for those partitions that could not be evaluated or committed, what has to be done about it."""
@@ -514,7 +518,8 @@ class Enforcer:
     def _budgets(self, range_: OffsetRange) -> dict[Partition, Budget]:
         settings, limits = self._settings, self._settings.limits
         exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
-        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), settings.max_batch_seconds)
+        seconds = min(BATCH_SECONDS, settings.transaction_timeout_seconds / 10)
+        whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
     def _task(
@@ -540,7 +545,6 @@ class Enforcer:
             limits=self._settings.limits,
             formats=self._encodings.formats(),
             enforced=self._settings.mode == "enforce",
-            logged=self._watch.logs_decisions,
             budgets=budgets,
             pending=self._pending_facts(passed_on),
             **({} if self._named is None else self._answered(self._named)),
@@ -640,7 +644,7 @@ class Enforcer:
                 self._published()
                 self._alert([*self._stale.stuck(), *self._heartbeats.due()])
                 self._watch.policies_stuck(self._stale.late)
-                overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
+                overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds
                 if overdue or self._policies.has_news or self._lacks_positions():
                     self._commit([])
                 self._commit_offsets(self._idle_offsets())
@@ -679,7 +683,7 @@ class Enforcer:
 
         Kafka forgets the offsets of a group without members after offsets.retention.minutes.
         """
-        before, committed = time.monotonic() - self._settings.idle_commit_seconds, self._tracker.committed
+        before, committed = time.monotonic() - self._idle_commit_seconds, self._tracker.committed
         overdue = (at for at in committed if at[0] in self._inputs and self._committed_at.get(at, self._began) < before)
         return {at: committed[at] for at in overdue}
 
@@ -745,7 +749,7 @@ class Heartbeats:
     def __init__(self, settings: Settings) -> None:
         monitor = settings.monitor
         self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
-        self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
+        self._runs_for = monitor.longest_wait_seconds if monitor.mode != "none" else 0.0
         self._until = self._next = time.monotonic()
         self.start()  # a run before this one may have left something
 

@@ -50,9 +50,9 @@ class Versions:
 def encode_task(task: Task, version: str, versions: Versions, partitions: Iterable[Partition]) -> bytes | None:
     """As Java reads it; None: each record is for Python. `version`: of the policies.
 
-    So it is where each decision is to be logged, and where decisions are Avro.
+    So it is where decisions are Avro.
     """
-    if task.logged or task.formats.output != "json":
+    if task.formats.output != "json":
         return None
     limits, offsets = task.limits, task.policy_offsets
     context = EvaluationContext(version, offsets, task.facts_offset, task.read, task.now, task.enforced)

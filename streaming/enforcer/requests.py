@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from policy import (
-    MAX_CLAIMED_GROUPS,
     MAX_NESTING,
     REQUEST_NAMES,
     Action,
@@ -84,8 +83,7 @@ def moment(value: str | int) -> int:
 class Parts:
     """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
 
-    def __init__(self, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> None:
-        self._max_claimed_groups = max_claimed_groups
+    def __init__(self) -> None:
         self._subjects: Cache[bytes, Subject] = Cache()
         self._actions: Cache[bytes, Action] = Cache()
         self._subject = msgspec.json.Decoder(Subject).decode
@@ -98,16 +96,15 @@ class Parts:
         The same as `decode_request(value)`, which it leaves everything to that is not plain.
         """
         if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
-            return _with_time(decode_request(value, self._max_claimed_groups), at)
+            return _with_time(decode_request(value), at)
         try:
             subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
             resource = self._resource(envelope.resource)
         except ValueError:
-            return _with_time(decode_request(value, self._max_claimed_groups), at)
+            return _with_time(decode_request(value), at)
         if not (envelope.system and resource.type and resource.id):
-            return _with_time(decode_request(value, self._max_claimed_groups), at)
-        most = self._max_claimed_groups
-        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None, most)
+            return _with_time(decode_request(value), at)
+        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None)
 
     def _known_subject(self, raw: bytes) -> Subject:
         subject = self._subjects.get(raw)
@@ -215,7 +212,7 @@ def _parse(line: bytes, limits: Limits) -> Request | Batch:
         raise MalformedRequest(f"not a request: {error}") from error
     if not isinstance(value, Mapping):
         raise MalformedRequest(f"not a request: a request is an object, not {type(value).__name__}")
-    return parse_request(value, limits.claimed_groups)
+    return parse_request(value)
 
 
 def _answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str]) -> Decision:

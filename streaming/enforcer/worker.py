@@ -66,11 +66,11 @@ class Task(msgspec.Struct, frozen=True):
     newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: since when
     (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
     first; the last one is in force. `segments`: how those of the present follow one another. `facts`: what is known
-    beside the policies. `now`: the driver's clock, ms. `enforced`: whether clients must act on the decisions. `logged`:
-    whether each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy
-    offsets that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there
-    are no answered records. `answer_skew`: see `ANSWER_SKEW_MS`. `pending`: derived facts that are not
-    on the facts topic yet; None: the monitor, which derives them, is off.
+    beside the policies. `now`: the driver's clock, ms. `enforced`: whether clients must act on the decisions.
+    `budgets`: of the tasks, by partition. `named`: the snapshots at the policy offsets that answered records name, by
+    their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there are no answered records. `answer_skew`:
+    see `ANSWER_SKEW_MS`. `pending`: derived facts that are not on the facts topic yet; None: the monitor, which derives
+    them, is off.
     """
 
     topics: Sequence[str]
@@ -88,7 +88,6 @@ class Task(msgspec.Struct, frozen=True):
     limits: Limits
     formats: Formats
     enforced: bool
-    logged: bool
     segments: tuple[Segment, ...] = ()
     named: Mapping[bytes, ResolvedOffsets] = {}
     policy_topics: Mapping[str, str] = {}
@@ -173,7 +172,6 @@ class Worker:
         counts[DEAD] += replace_too_large(made, records, outputs.dead_letters, self._task.limits.record_out)
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
-        logged = list(made.decisions()) if self._task.logged else []
         packed: list[bytes | None] = [self._pack(number, batch, records) for number, batch in made.batches()]
         usage.records += count
         usage.bytes += sum(len(batch_bytes or b"") for batch_bytes in packed[: len(made.columnar)])
@@ -181,7 +179,7 @@ class Worker:
         offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
         moments = sorted(self._moments)
         noted = ([], []) if facts is None else (list(facts.passed_on), list(facts.newest.items()))
-        side_output = SideOutput(counted, sorted(reader.needed), logged, moments, decided, offsets, *noted)
+        side_output = SideOutput(counted, sorted(reader.needed), moments, decided, offsets, *noted)
         return packed or [None], side_output
 
     def _make(self, records: Records, reader: Reader, usage: Usage, facts: FactReads | None) -> tuple[Packed, Counts]:

@@ -150,7 +150,7 @@ def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Rig
 def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
     """The job, and the monitor where that is an application of its own."""
     enforcer, monitor = _of_the_enforcer(settings), _of_the_monitor(settings)
-    if settings.monitor.separate:
+    if settings.monitor.mode == "separate":
         return {settings.job_name: enforcer, monitor_settings(settings).job_name: monitor}
     return {settings.job_name: [*enforcer, *monitor]}
 

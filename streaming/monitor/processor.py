@@ -22,9 +22,9 @@ from streaming.monitor import NO_BUCKET, Fact, Input, decode_inputs, parse_key
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.alert import Alert, encode_alert
 from streaming.records.formats import shorten_id
+from streaming.settings.monitor import MonitorSettings
 
 ALERT, FACT = "alert", "fact"
 OUTPUT = "output string, key string, value binary, since long"  # `since`: of a deleted fact, ms

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.checkpoint import Checkpoint, format_offsets
-from streaming.commit.offsets import OffsetTracker, check_group, open_offset_tracker
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS, OffsetTracker, check_group, open_offset_tracker
 from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options, polling
 from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
@@ -54,6 +54,9 @@ log = structlog.get_logger()
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+# Of a batch: two and a half of the job's, whose records are one each here, as each batch writes the state. Who lowers
+# `max_records` lacks memory for such batches, too.
+MOST_RECORDS = 500_000
 # With one slot, where decisions wait for each task: a batch each `trigger_seconds` keeps up with 10,000 a second.
 ONE_SLOT_RECORDS = 50_000
 # Kafka answers so until a setting or an ACL is corrected. Brokers that start know no topics: a deleted one is
@@ -181,13 +184,14 @@ class MonitorQuery:
         A task of a backlog holds its slot for long: 16 s were measured, in which decisions waited for both of two.
         """
         tasks = tasks_beside(self._spark, self._settings.monitor.partitions)
-        return rows if self._settings.monitor.separate or tasks is None else rows.coalesce(tasks)
+        return rows.coalesce(tasks) if self._settings.monitor.mode == "job" and tasks is not None else rows
 
     def _max_records(self) -> int:
         """Of a batch. With one slot, decisions wait for each task."""
         monitor = self._settings.monitor
-        shares_its_slot = not monitor.separate and tasks_beside(self._spark, monitor.partitions) is None
-        return min(monitor.max_records, ONE_SLOT_RECORDS) if shares_its_slot else monitor.max_records
+        shares_its_slot = monitor.mode == "job" and tasks_beside(self._spark, monitor.partitions) is None
+        most = ONE_SLOT_RECORDS if shares_its_slot else MOST_RECORDS
+        return min(most, 5 * self._settings.max_records // 2)
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
         with self._busy:
@@ -279,7 +283,7 @@ class MonitorQuery:
 
         By that a monitor without records also notices that it was fenced.
         """
-        overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
+        overdue = time.monotonic() - self._last_commit > IDLE_COMMIT_SECONDS
         if overdue and self._busy.acquire(blocking=False):
             try:
                 if self.failure is None:

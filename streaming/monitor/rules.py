@@ -10,7 +10,7 @@ import msgspec
 from policy import to_text
 from streaming.alert_kinds import Severity
 from streaming.monitor import ACCESS_BYTES, AccessEvent, DecisionEvent
-from streaming.monitor_settings import KindRule, Rules
+from streaming.settings.monitor import KindRule, Rules
 
 SAMPLES = 5  # occurrences that an alert shows
 IDS_HELD = 1000  # by which duplicates are known; of a larger episode the count may hold some twice

@@ -13,6 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS
 from streaming.commit.transaction import is_unavailable
 from streaming.errors import Fenced, JobStopped
 from streaming.monitor.query import MonitorObserver, MonitorQuery, is_permanent, monitor_session
@@ -179,8 +180,9 @@ class RunningMonitor:
         decided: threading.Event,
         on_step: MonitorObserver,
         watch: QueryWatch,
+        idle_commit_seconds: float = IDLE_COMMIT_SECONDS,
     ) -> None:
-        self._settings, self._spark = settings, spark
+        self._settings, self._spark, self._idle_commit_seconds = settings, spark, idle_commit_seconds
         self._stop, self._decided, self._job_ended = stop, decided, threading.Event()
         self._runs = MonitorRuns(settings, spark, self._is_ending, on_step, watch)
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
@@ -188,7 +190,7 @@ class RunningMonitor:
 
     def __enter__(self) -> Self:
         """Begin to start it."""
-        if self._settings.monitor.runs_within_job:
+        if self._settings.monitor.mode == "job":
             warn_of_unrecorded(self._settings)
             # Both queries need it, and to start it from two threads at once is not safe.
             ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
@@ -233,7 +235,7 @@ class RunningMonitor:
 
     def _until_enforcer_commits(self) -> float:
         """By then an enforcer that was fenced too has ended; else the monitors of two instances fence each other."""
-        return 2 * self._settings.idle_commit_seconds
+        return 2 * self._idle_commit_seconds
 
     def _is_ending(self) -> bool:
         return self._stop.is_set() or self._job_ended.is_set()

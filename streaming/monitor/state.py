@@ -25,7 +25,7 @@ from streaming.monitor import (
     session_of,
 )
 from streaming.monitor.rules import Accesses, Episode, Occurrence, Watch
-from streaming.monitor_settings import Exemption, MonitorSettings, Rules
+from streaming.settings.monitor import Exemption, MonitorSettings, Rules
 
 # Whose decisions are remembered at once; older ones are forgotten, and not held against the subject.
 ACCESSES_OF_A_SUBJECT = 20_000

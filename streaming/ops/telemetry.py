@@ -89,8 +89,8 @@ def _naming(job: str) -> Callable[[Any, str, Event], Event]:
 
 LINKS = 32  # requests that a batch's span is linked to, at most
 NOT_INSTALLED = (
-    "tracing.enabled: {missing} is not installed. Install lockkeeper with the extra `tracing` "
-    f"(pip install '{DISTRIBUTION}[tracing]'), or set tracing.enabled to false"
+    "tracing.endpoint: {missing} is not installed. Install lockkeeper with the extra `tracing` "
+    f"(pip install '{DISTRIBUTION}[tracing]'), or leave tracing.endpoint empty"
 )
 
 
@@ -169,7 +169,7 @@ def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:
 
 def open_provider(settings: TracingSettings, job: str) -> "TracerProvider | None":
     """What sends spans to the configured endpoint; None when it is off. Raises SettingsError without the extra."""
-    if not settings.enabled:
+    if not settings.endpoint:
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # type: ignore[import-not-found, unused-ignore]

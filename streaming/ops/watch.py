@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-import msgspec
 import structlog
 
 from streaming.ops.health import Health, serving
@@ -14,8 +13,6 @@ from streaming.ops.queries import AnyRecord, MonitorWatch, QueryWatch
 from streaming.ops.tally import Compiled, Tally
 from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
-from streaming.records.avro import Undecodable, own_json
-from streaming.records.decision import DecisionRecord, read_decision
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -33,7 +30,6 @@ class _Batch:
         self.counts: Counter[str] = Counter()
         self.version = ""
         self.traces: list[str] = []
-        self.decisions: list[bytes] = []
 
     def lasted(self) -> Iterator[tuple[Step, float]]:
         """Each step and how long it took, s."""
@@ -49,9 +45,8 @@ class Watch(QueryWatch):
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         health = Health(settings.policy_stale_seconds, progress_deadline=settings.progress_deadline_seconds)
         self.metrics = Metrics(settings, health)
-        super().__init__(settings, health, Watchdog(health), self.metrics, settings.monitor.runs_within_job)
+        super().__init__(settings, health, Watchdog(health), self.metrics, settings.monitor.mode == "job")
         self._tracing, self._name = tracing, settings.job_name
-        self.logs_decisions = settings.log.decisions and settings.log.level == "debug"
         self._batch = _Batch(NO_BATCH)
 
     @contextlib.contextmanager
@@ -84,21 +79,22 @@ class Watch(QueryWatch):
             batch.counts["dead_letters"] += tally.dead_letters
             batch.traces += tally.traces[: LINKS - len(batch.traces)]
 
-    def decisions(self, records: Iterable[bytes]) -> None:
-        """Decision records of the batch that is committed, each of which is to be logged."""
-        self._batch.decisions += records
-
     def _finish(self, batch: _Batch) -> None:
         steps = list(batch.lasted())
         seconds, records = sum(took for _, took in steps), batch.counts.total()
         self.metrics.batch(seconds, steps, records)
         self._trace(batch)
         counts = {name: count for name, count in sorted(batch.counts.items()) if count}
-        fields = {"batch": batch.number, "policy_version": batch.version}
         slow = {"steps": {step: round(took, 1) for step, took in steps}} if seconds >= SLOW_SECONDS else {}
-        log.info("batch decided", **fields, records=records, seconds=round(seconds, 4), **counts, **slow)
-        for decision in filter(None, map(_decision, batch.decisions)):
-            log.debug("decision", **fields, decision=decision.id, outcome=decision.context.outcome)
+        log.info(
+            "batch decided",
+            batch=batch.number,
+            policy_version=batch.version,
+            records=records,
+            seconds=round(seconds, 4),
+            **counts,
+            **slow,
+        )
 
     def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
         if self._tracing is not None:
@@ -171,10 +167,3 @@ def _logging_the_end(event: str) -> Iterator[None]:
         log.error(event, reason=type(failure).__name__, why=str(failure))
         raise
     log.info(event, reason="asked to stop")
-
-
-def _decision(record: bytes) -> DecisionRecord | None:
-    try:
-        return read_decision(own_json("decision", record))
-    except (msgspec.DecodeError, Undecodable):
-        return None

@@ -70,16 +70,15 @@ def answered_record(body: Mapping[str, Any], decision: Decision, answer_context:
 
 
 class Recorder:
-    """Writes records with an idempotent producer. For any number of threads.
+    """Writes records with an idempotent producer. For any number of threads. `name`: of who answers; "": the machine's.
 
     `recorded`, `lost`: how many Kafka has, and how many it has not taken, or were left in the queue at the end.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        serve, limits = settings.serve, settings.limits
+    def __init__(self, settings: Settings, name: str = "") -> None:
         self._settings, self.topic = settings, topic_of(settings)
-        self.by = serve.name or socket.gethostname()
-        self._most_bytes = limits.record_in
+        self.by = name or socket.gethostname()
+        self._most_bytes = settings.limits.record_in
         self.recorded = self.lost = 0
         self._counting, self._renewing = threading.Lock(), threading.Lock()
         self._producer, self._stop = self._make(), threading.Event()
@@ -208,7 +207,7 @@ def topic_of(settings: Settings) -> str:
 
 def open_recorder(settings: Settings) -> Recorder | None:
     """The recorder, or None where nothing is recorded. Raises CannotStart where the topic is missing."""
-    if not settings.serve.records:
+    if not settings.records_answers:
         return None
     topic = topic_of(settings)
     there = admin_client(settings).list_topics(timeout=START_SECONDS).topics

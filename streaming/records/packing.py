@@ -81,11 +81,6 @@ class Packed(NamedTuple):
             ((DECISIONS, batch) for batch in self.columnar), columnar_batches(self.others, self.positions)
         )
 
-    def decisions(self) -> Iterator[bytes]:
-        """All decision records."""
-        values = (batch.values.to_pylist() for number, batch in self.batches() if number == DECISIONS)
-        return (value for value in itertools.chain.from_iterable(values) if value is not None)
-
 
 _codec = pa.Codec("lz4_raw")
 

@@ -14,7 +14,6 @@ from policy import NO_LONGER_KNOWN, Batch, Decision, FactOverlay, Reason, Reques
 from streaming.enforcer.answers import QueryParts, check_members, content_of, may_be_kept, may_share
 from streaming.enforcer.auditing import AuditAnswers, RenderedVerdict
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
-from streaming.settings import Limits
 
 UNKNOWN = "unknown"
 """The outcome where facts would be needed that are not known any more."""
@@ -51,12 +50,12 @@ class Kept(NamedTuple):
 class Comparison:
     """Decides requests of producers with one trust under both sides. It keeps its answers: a process has one."""
 
-    def __init__(self, sides: Sides, trust: frozenset[str], limits: Limits) -> None:
+    def __init__(self, sides: Sides, trust: frozenset[str]) -> None:
         self._sides = sides
         self._before, self._after = (
             AuditAnswers(side, trust, facts=sides.facts) for side in (sides.before, sides.after)
         )
-        self._requests, self._trusts_time = Parts(limits.claimed_groups), "time" in trust
+        self._requests, self._trusts_time = Parts(), "time" in trust
 
     def kept(self, value: bytes, at: int) -> "Kept | None":
         """Both answers by what is kept; None: it is decided by itself. Raises one of `NO_REQUEST` for what is none."""

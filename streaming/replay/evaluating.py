@@ -94,7 +94,7 @@ class Replayer:
         if comparison is None:
             for other in [replayed for replayed in _held if replayed[0] != key]:
                 del _held[other]
-            comparison = _held[key, trust] = Comparison(self._sides.value, trust, self._task.limits)
+            comparison = _held[key, trust] = Comparison(self._sides.value, trust)
             gc.freeze()  # snapshots and caches hold no cycles
         return comparison
 

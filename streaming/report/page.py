@@ -21,13 +21,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from policy import to_text
-from streaming.authentication_settings import ConsoleSettings
 from streaming.history.span import DAY, HOUR, Span
 from streaming.report import OUTCOMES
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.gather import Report
 from streaming.report.incidents import MANNERS, SEVERITIES, AlertTotals
 from streaming.report.untrusted import shortened
+from streaming.settings.console import ConsoleSettings
 from streaming.terminal import one_line
 
 REASONS: dict[str, dict[str, str]] = yaml.safe_load(

@@ -36,7 +36,7 @@ def local_path(place: str) -> Path | None:
 def checkpoints_locked(settings: Settings) -> Iterator[None]:
     """Lock the checkpoints on local disks that a job uses while it runs; see `locked`."""
     with contextlib.ExitStack() as stack:
-        for place in (settings.checkpoint,) if settings.monitor.separate else checkpoints_of(settings):
+        for place in (settings.checkpoint,) if settings.monitor.mode == "separate" else checkpoints_of(settings):
             stack.enter_context(locked(place))
         yield
 

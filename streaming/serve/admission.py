@@ -4,6 +4,7 @@ from collections import Counter
 
 from streaming.serve.connections import Refusals
 
+MOST_REQUESTS = 256  # of a process: each may hold a body of `limits.record_in`, together 256 MiB by default
 SHARE = 3
 """A caller has at most so many times the requests that are still free: alone three quarters of all, with another one
 three sevenths each, so that there is always room for a further one (the dynamic thresholds of shared buffers; Choudhury

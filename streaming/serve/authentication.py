@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from streaming.authentication_settings import is_url
 from streaming.serve.authzen import Rules
 from streaming.serve.callers import Caller, Callers, load_callers
 from streaming.serve.files import Changes
@@ -20,6 +19,7 @@ from streaming.serve.keys import IssuerKeys, KeysUnavailable
 from streaming.serve.tls import PEER, Peer
 from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import Settings, SettingsError
+from streaming.settings.urls import is_url
 
 log = structlog.get_logger()
 

@@ -166,9 +166,7 @@ def answer(
     if behind is not None:
         decision = Decision("error", (Reason("policies-behind", behind),))
     else:
-        decision = decide(
-            read.snapshot, request, trust=rules.trust | TIME, max_claimed_groups=rules.limits.claimed_groups
-        )
+        decision = decide(read.snapshot, request, trust=rules.trust | TIME)
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
     context = response_context(asked, read, rules, now, age, bound)

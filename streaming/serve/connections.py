@@ -21,7 +21,9 @@ log = structlog.get_logger()
 HANDSHAKE, REQUEST, ANSWER, IDLE, CLOSING = "handshake", "request", "answer", "idle", "closing"
 """Phases of a connection: whom the server waits for is its client, but for `ANSWER`, which is the server's turn."""
 
+MOST_CONNECTIONS = 1000  # of a process: with a descriptor each, below the 1,024 files of many systems' soft limit
 HANDSHAKE_SECONDS = 10.0
+REQUEST_SECONDS = 10.0  # for a request to be sent, and for its response to be read: both fit into few packets
 IDLE_SECONDS = 75.0  # between two requests, as with nginx
 CLOSING_SECONDS = 2.0  # for the client to read the last response and to close: a reset would discard the response
 PRESSED_SECONDS = 1.0  # in each phase, once there are too many connections
@@ -92,7 +94,7 @@ class Connections:
     def __init__(
         self,
         most: int,
-        seconds: float,
+        seconds: float = REQUEST_SECONDS,
         on_closed: Callable[[str], None] = lambda _reason: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -201,7 +203,7 @@ def room_for(most: int) -> int:
     room = max((limit - SPARE_FILES) * CLOSING_SHARE // (CLOSING_SHARE + 1), 1)
     if room < most:
         log.warning(
-            "fewer connections than serve.max_connections: the process may not open more files; raise its limit",
+            "fewer connections than a server takes: the process may not open more files; raise its limit",
             connections=room,
             files=limit,
         )

@@ -13,8 +13,8 @@ import msgspec
 import structlog
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from streaming.authentication_settings import is_trustworthy, is_url
 from streaming.settings import SettingsError
+from streaming.settings.urls import is_trustworthy, is_url
 
 log = structlog.get_logger()
 
@@ -32,6 +32,15 @@ PUBLIC = ("kty", "kid", "alg", "use", "key_ops", "n", "e", "crv", "x", "y")
 TYPES: dict[str, type[Key]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
 KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """By the first letters of an algorithm."""
+ALGORITHMS = {
+    "RSA": ("RS256",),
+    "P-256": ("ES256",),
+    "P-384": ("ES384",),
+    "P-521": ("ES512",),
+    "Ed25519": ("EdDSA", "Ed25519"),
+}
+"""Of a key that names none in `alg`, by its curve or type: a key must verify one algorithm alone (RFC 8725, 3.1).
+Issuers that name none sign with RS256, the default of OpenID Connect; the two of Ed25519 are names of one."""
 
 
 class KeysUnavailable(Exception):
@@ -119,7 +128,9 @@ class IssuerKeys:
 
 
 def _fits(key: Key, algorithm: str) -> bool:
-    return key.key_type == KEY_TYPES[algorithm[:2]] and key.get("alg") in (None, algorithm)
+    named = key.get("alg")
+    allowed = (named,) if named else ALGORITHMS.get(str(key.get("crv", key.key_type)), ())
+    return key.key_type == KEY_TYPES[algorithm[:2]] and algorithm in allowed
 
 
 def read_keys(source: str) -> list[Key]:

@@ -49,7 +49,7 @@ def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -
     value[kind] = _open(kind, value.get(kind, {}))
     request = authzen.parse_evaluation(authzen.encode(value), id_, system, rules)
     try:
-        parse_request(request.body, rules.limits.claimed_groups)
+        parse_request(request.body)
     except MalformedRequest as malformed:
         raise BadRequest(str(malformed)) from None
     if kind == "action" and not _has_actions(request.body["system"]):
@@ -176,8 +176,8 @@ def _allowed(names: Iterable[str], asking: Callable[[str], dict[str, Any]], read
     names = sorted(set(names))
     if len(names) > MOST_CANDIDATES:
         raise BadRequest(f"the search has {len(names)} candidates; at most {MOST_CANDIDATES}")
-    trust, most = rules.trust | TIME, rules.limits.claimed_groups
-    return [name for name in names if decide(read.snapshot, asking(name), trust=trust, max_claimed_groups=most).allowed]
+    trust = rules.trust | TIME
+    return [name for name in names if decide(read.snapshot, asking(name), trust=trust).allowed]
 
 
 _SEARCHES: dict[Kind, Callable[[dict[str, Any], Read, Rules], Found]] = {

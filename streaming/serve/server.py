@@ -20,7 +20,7 @@ from streaming.pdp.reading import Read, lacking
 from streaming.pdp.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
-from streaming.serve.admission import Admission
+from streaming.serve.admission import MOST_REQUESTS, Admission
 from streaming.serve.authentication import Authentication, KeysUnavailable, Unauthorized
 from streaming.serve.authzen import (
     EVALUATION,
@@ -32,7 +32,7 @@ from streaming.serve.authzen import (
     Rules,
 )
 from streaming.serve.callers import Caller
-from streaming.serve.connections import Connections, network_of, room_for
+from streaming.serve.connections import MOST_CONNECTIONS, Connections, network_of, room_for
 from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics
@@ -83,10 +83,11 @@ class Application:
         tracing: RequestTracing | None = None,
         recorder: Recorder | None = None,
         connections: Connections | None = None,
+        most_requests: int = MOST_REQUESTS,
     ) -> None:
         serve = settings.serve
         self._recorder, self._connections = recorder, connections
-        self._admission = Admission(serve.max_requests)
+        self._admission = Admission(most_requests)
         self.refusals = self._admission.refusals
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
@@ -372,14 +373,18 @@ class Server:
     """One process that follows the topics and answers. Raises SettingsError when the address cannot be bound."""
 
     def __init__(
-        self, settings: Settings, socket_: socket.socket | None = None, health: ServeHealth | None = None
+        self,
+        settings: Settings,
+        socket_: socket.socket | None = None,
+        health: ServeHealth | None = None,
+        connections: Connections | None = None,
     ) -> None:
         serve = settings.serve
         self._settings, self._stop = settings, threading.Event()
         health = health or ServeHealth(serve.max_staleness_seconds)
         self._metrics = ServeMetrics(settings.systems, health)
-        most = room_for(serve.max_connections)
-        self._connections = Connections(most, serve.request_seconds, self._metrics.connection_closed)
+        self._connections = connections or Connections(room_for(MOST_CONNECTIONS))
+        self._connections.on_closed = self._metrics.connection_closed
         self._metrics.connected(self._connections)
         self._follower = Follower(settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled)
         self._authentication = Authentication(settings)

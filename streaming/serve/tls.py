@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from streaming.authentication_settings import TlsSettings
 from streaming.serve.connections import CLOSING_SECONDS, HANDSHAKE_SECONDS
 from streaming.serve.files import Changes
 from streaming.settings import SettingsError
+from streaming.settings.serve import TlsSettings
 
 log = structlog.get_logger()
 

@@ -1,9 +1,8 @@
 """JSON Web Tokens (RFC 7519): whether one was signed by the issuer for this server, and whom it names.
 
 joserfc verifies them: its keys are typed, so that a public key cannot be used as the secret of HS256, and
-confluent-kafka's schema registry client brings it anyway. The algorithms are those of the settings, which have
-asymmetric ones alone. Keys are found by `kid` among the issuer's own: those that a token carries or points to (`jwk`,
-`jku`, `x5c`) do not count.
+confluent-kafka's schema registry client brings it anyway. The algorithms are asymmetric ones alone. Keys are found by
+`kid` among the issuer's own: those that a token carries or points to (`jwk`, `jku`, `x5c`) do not count.
 """
 
 import time
@@ -20,10 +19,13 @@ from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
 from policy import decode_json
-from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import IssuerKeys
+from streaming.settings.serve import JwtSettings
 
 LEEWAY_SECONDS = 30  # by which clocks may differ: RFC 7519, 4.1.4 has "a few minutes" at the most
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519")
+"""By an asymmetric key alone: with HS256, each service that can verify a token can also issue one. Which of these
+counts is the issuer's choice, by its keys: see `streaming.serve.keys`."""
 KEPT = 10_000  # verified tokens
 HEADER_BYTES = 4096
 warnings.filterwarnings("ignore", message="EdDSA is deprecated")  # for Ed25519, which issuers do not write yet
@@ -43,7 +45,7 @@ class Tokens:
     def __init__(self, settings: JwtSettings, keys: IssuerKeys, clock: Callable[[], float] = time.time) -> None:
         self._settings, self._keys, self._clock = settings, keys, clock
         # Headers that joserfc does not know, such as those of Entra ID, do not matter; `crit` is refused.
-        self._registry = _Registry(algorithms=list(settings.algorithms), strict_check_header=False)
+        self._registry = _Registry(algorithms=list(ALGORITHMS), strict_check_header=False)
         text = {"essential": True, "allow_blank": False}
         self._claims = JWTClaimsRegistry(
             now=lambda: int(clock()),
@@ -84,7 +86,7 @@ class Tokens:
             signed = jws.extract_compact(token, registry=self._registry)
             header = signed.headers()
             algorithm, kid = header.get("alg"), header.get("kid")
-            if algorithm not in self._settings.algorithms:  # before any key is looked for
+            if algorithm not in ALGORITHMS:  # before any key is looked for
                 raise InvalidToken("the token is not signed with an accepted algorithm")
             if "crit" in header or "b64" in header:
                 raise InvalidToken("the token has critical headers")

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from policy import (
-    MAX_CLAIMED_GROUPS,
     Batch,
     Kind,
     MalformedRequest,
@@ -56,15 +55,13 @@ class RecordedRequest(msgspec.Struct, frozen=True):
     at: int
 
 
-def read_request(
-    value: bytes, at: int, trust: frozenset[str], max_claimed_groups: int = MAX_CLAIMED_GROUPS
-) -> RecordedRequest:
+def read_request(value: bytes, at: int, trust: frozenset[str]) -> RecordedRequest:
     """The request in JSON of a record with this timestamp (ms); raises MalformedRequest."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"not a request: {error}") from error
-    envelope = decode_request(value, max_claimed_groups)
+    envelope = decode_request(value)
     if envelope.time is not None and "time" in trust:
         at = envelope.time
     return RecordedRequest(envelope, _with_time(envelope, at), at)
@@ -97,9 +94,7 @@ class AnswerChecker:
         log: DocumentLog,
         facts_topic: str,
         trust_of: Callable[[str], frozenset[str]],
-        max_claimed_groups: int = MAX_CLAIMED_GROUPS,
     ) -> None:
-        self._max_claimed_groups = max_claimed_groups
         self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
         self._snapshots: dict[Any, Snapshot] = {}
         self._outcomes: dict[Any, Outcomes] = {}
@@ -112,7 +107,7 @@ class AnswerChecker:
         Raises MalformedRequest when the record is no request.
         """
         trust = self._trust_of(request.topic)
-        recorded = read_request(value, request.at, trust, self._max_claimed_groups)
+        recorded = read_request(value, request.at, trust)
         yield from self._check(
             request, recorded, trust, decision, lambda: _check_deadline(recorded, request.at, decision, at)
         )
@@ -123,7 +118,7 @@ class AnswerChecker:
         """The same of a request that was answered elsewhere. `skew`: see `ANSWER_SKEW_MS`."""
         answer = read_answer(value)
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
-        recorded = read_request(value, at, frozenset(), self._max_claimed_groups)
+        recorded = read_request(value, at, frozenset())
         trust = self._trust_of(request.topic)
         trust = trust if answer.trust is None else trust.intersection(answer.trust)
         found = _decode_findings(decision.raw).answered

@@ -141,7 +141,7 @@ class Checker:
         self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
         self._topic_ids, self._demanded, self._clocks_ms, self._json = topic_ids, demanded or {}, clocks_ms, json
         self._sampled_below = int(sample * (1 << 32))
-        self._answers = AnswerChecker(log, names.facts, settings.trust_of, settings.limits.claimed_groups)
+        self._answers = AnswerChecker(log, names.facts, settings.trust_of)
         self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
 
     def take(self, record: ConsumerRecord) -> None:

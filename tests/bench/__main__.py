@@ -27,8 +27,8 @@ import structlog
 import typer
 
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import TopicNames
 from tests.bench import changes_topic, commit, machine, stamped, stream, traffic
 from tests.bench.stream import Round, fresh, own_process
@@ -96,7 +96,7 @@ def main(
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _print({"progress": "start", **machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        without_monitor = MonitorSettings(enabled=False)
+        without_monitor = MonitorSettings(mode="none")
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=without_monitor)
         benchmark = "changes-topic" if with_and_without else "stream"
         row = stamped({"benchmark": benchmark, **msgspec.to_builtins(plan), "batch": batch})

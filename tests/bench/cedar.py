@@ -28,8 +28,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 import policy
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 from tests.bench import commit, machine, stamped, stream
 from tests.bench.stream import fresh, own_process
@@ -213,7 +213,7 @@ def streamed(store: Store, requests: int) -> dict[str, Any]:
             systems=SYSTEMS,
             topics=TopicNames(systems=SYSTEMS),
             max_records=requests // 10,
-            monitor=MonitorSettings(enabled=False),
+            monitor=MonitorSettings(mode="none"),
         )
         stream.create(settings, ANSWERS)
         producer = stream.client_producer(settings)

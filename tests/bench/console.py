@@ -27,8 +27,8 @@ import typer
 
 from policy import to_text
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from tests.bench import commit, machine, stamped, stream
 from tests.bench.console_day import DAY_MS, SYSTEM, Day, write_day
 from tests.bench.console_process import Opened, opened
@@ -51,7 +51,7 @@ def main(
     commit()
     _print({"progress": "start", **machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=MonitorSettings(enabled=False))
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=MonitorSettings(mode="none"))
         if beside:
             row = stamped({"benchmark": "console-beside", "viewers": beside, "requests": requests})
             row |= decisions_beside(settings, Path(folder), beside, requests, rounds)

@@ -28,11 +28,11 @@ from streaming.kafka.clients import admin_client
 from streaming.kafka.committed import committed_records
 from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
-from streaming.monitor_settings import MonitorSettings
 from streaming.ops.telemetry import log_warnings_alone
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import TopicNames, dead_letters_of
 from tests.bench import incidents, machine
 

@@ -19,8 +19,8 @@ from confluent_kafka.admin import NewPartitions
 from streaming.broker import EmbeddedBroker
 from streaming.history.span import Span
 from streaming.kafka.clients import log_ends, partitions_of
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.verify import Findings
 from streaming.verify.cluster import Sent, await_decided, verify
 from tests.bench import machine

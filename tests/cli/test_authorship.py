@@ -17,7 +17,7 @@ from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
 from streaming.kafka.committed import committed_records, read_stored
 from streaming.kafka.publish import Publication, PublishFailed, publish, publish_prepared
 from streaming.kafka.topics import TopicNames
-from streaming.settings import PolicySettings, Settings
+from streaming.settings import Settings, check_settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
 from tests.cli.documents import ROLE, readers_folder
@@ -90,8 +90,8 @@ def test_options_take_precedence_over_git(repository: Path) -> None:
 @pytest.mark.parametrize("name", ["author", "commit", "reason"])
 def test_a_setting_requires_what_a_change_must_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
-    settings = Settings(policy=PolicySettings(**{f"require_{name}": True}))
-    with pytest.raises(Failure, match=f"policy.require_{name} requires --{name}"):
+    settings = check_settings({"policy": {"require": [name]}})
+    with pytest.raises(Failure, match=f"policy.require requires --{name}"):
         authorship(settings, None, None, None, tmp_path)
     assert getattr(authorship(settings, **{**dict.fromkeys(("author", "commit", "reason")), name: "x"}), name) == "x"
 

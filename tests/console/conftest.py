@@ -11,12 +11,12 @@ from playwright.sync_api import Browser, sync_playwright
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from streaming.authentication_settings import ConsoleSettings, OidcSettings, ProxySettings
 from streaming.console import background, changes, comparisons, live, resources, sandbox
 from streaming.console.live import console
 from streaming.console.server import playground, serve
 from streaming.serve.server import bind
 from streaming.settings import SchemaRegistry, TracingSettings
+from streaming.settings.console import ConsoleSettings, OidcSettings, ProxySettings
 from tests.brokers import TestBroker
 from tests.console.decided import SECRET, client_of, client_of_viewer, decided_world
 from tests.report.browser import find_browser

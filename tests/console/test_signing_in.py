@@ -19,7 +19,6 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from streaming.authentication_settings import ConsoleSettings, OidcSettings, ProxySettings
 from streaming.console import sessions
 from streaming.console.guard import Guard, Tokens
 from streaming.console.pages import Pages, StaticFiles
@@ -30,6 +29,7 @@ from streaming.console.sessions import Cookie, Session
 from streaming.console.signing_in import SignedIn, way_of
 from streaming.console.viewer import viewer_of
 from streaming.settings import SettingsError, check_settings
+from streaming.settings.console import ConsoleSettings, OidcSettings, ProxySettings
 from tests.console.conftest import served
 from tests.console.issuer import CLIENT, SECRET, TestIssuer
 from tests.console.visit import violations, visit
@@ -74,7 +74,7 @@ def _named(request: Request) -> JSONResponse:
 
 
 def _by_issuer(issuer: TestIssuer, access: Path, url: str = URL) -> ConsoleSettings:
-    oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT, client_secret=SECRET, algorithms=("ES256",))
+    oidc = OidcSettings(issuer=issuer.url, client_id=CLIENT, client_secret=SECRET)
     return ConsoleSettings(address="0.0.0.0", url=url, access=str(access), oidc=oidc)
 
 

@@ -21,7 +21,6 @@ from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor import AccessEvent, CountedEvent, DecisionEvent, Input, Key, access_id
 from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.access_change import Cause, Moment, access_change, access_change_record
 from streaming.records.alert import encode_alert
 from streaming.records.change import (
@@ -33,6 +32,7 @@ from streaming.records.change import (
     widens_record,
 )
 from streaming.settings import Limits
+from streaming.settings.monitor import MonitorSettings
 from streaming.snapshots.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.snapshots.documents import Refused
 from streaming.topics import DAY_MS

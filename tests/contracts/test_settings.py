@@ -35,6 +35,8 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
         ({"encoding": "avro-confluent"}, "set schema_registry.url"),
         ({"schema_registry": {"url": "registry:8081"}}, "not an address such as http://localhost:8081"),
         ({"schema_registry": {"url": "http://"}}, "not an address"),
+        ({"schema_registry": {"url": "http://[]:8081"}}, "not an address"),
+        ({"serve": {"url": "https://[::1"}}, "not an address"),
         ({"schema_registry": {"url": "http://dana:s3cret@registry"}}, "leave user and password out of it"),
         ({"schema_registry": {"url": f"{URL},http://dana:s3cret@other"}}, "leave user and password out of it"),
         ({"schema_registry": {"url": f"{URL},other"}}, "not an address"),
@@ -43,6 +45,7 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
         ({"schema_registry": {"url": URL, "passwort": "s3cret"}}, "passwort"),
         ({"schema_registry": {"url": 5, "password": "s3cret"}}, "`$.schema_registry.url`"),
         ({"limits": {"record_in": 0}}, "it is 0"),
+        ({"console": {"oidc": {"client_secret": ["s3cret"]}}}, "console.oidc.client_secret"),
         ({"schema_registry": ["s3cret"]}, "schema_registry"),
         ({"schema_registry": "http://dana:s3cret@registry"}, "schema_registry"),
     ],
@@ -67,3 +70,9 @@ def test_a_name_that_is_there_twice_is_refused_with_its_line_and_without_its_val
         assert "s3cret" not in str(refused.value)
     file.write_text("monitor: {rules: &a {}}\nserve: {<<: {port: 1}, port: 2}\n")
     assert load_settings(file, {}).serve.port == 2, "a name of its own may replace a merged one"
+
+
+def test_a_secret_that_is_no_text_is_not_shown_either() -> None:
+    with pytest.raises(SettingsError, match=r"console\.oidc\.client_secret") as refused:
+        check_settings({"console": {"oidc": {"client_secret": 47110815}}})
+    assert "47110815" not in str(refused.value)

@@ -12,11 +12,11 @@ from policy import to_text
 from streaming.client import AlertConsumer, Client, Connection, DecisionConsumer
 from streaming.kafka.clients import log_ends
 from streaming.kafka.topics import create_topics
-from streaming.monitor_settings import MonitorSettings, Rules
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.records.schemas import Kind, read
 from streaming.settings import SchemaRegistry
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker, free_port
 from tests.contracts.apicurio import HOST, Apicurio
 from tests.contracts.door import Door

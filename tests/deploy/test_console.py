@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaException
 from starlette.testclient import TestClient
 
-from streaming.authentication_settings import ConsoleSettings, ProxySettings
 from streaming.console.health import health_routes
 from streaming.console.live import console
 from streaming.settings import Settings
+from streaming.settings.console import ConsoleSettings, ProxySettings
 from tests.brokers import TestBroker
 from tests.deploy.deployed import Deployed
 from tests.deploy.files import parse_command

@@ -43,7 +43,7 @@ def test_it_starts_with_settings_that_ask_for_credentials_and_encrypt(folder: Pa
 @both
 def test_each_answer_is_recorded_where_the_job_reads_and_it_alone_may_write(folder: Path) -> None:
     settings, job = _settings(folder), load_settings(BASE / "lockkeeper.yaml", {})
-    assert (settings.serve.record, settings.serve.record_systems) == ("all", {})
+    assert settings.serve.record == "all"
     [topic] = settings.topics.answered
     assert job.topics.answered == (topic,)
     resources = build(folder)

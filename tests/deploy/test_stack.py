@@ -126,7 +126,7 @@ def test_policies_and_decisions_are_there_after_down_and_up(stack: Stack) -> Non
 
 def test_a_user_id_that_the_platform_chose_runs_the_job(stack: Stack) -> None:
     """Java refuses an id without a name, and Hadoop ended the job with it."""
-    environment = {"JOB_NAME": "other", "CHECKPOINT": "/tmp/checkpoint", "MONITOR_ENABLED": "false"}
+    environment = {"JOB_NAME": "other", "CHECKPOINT": "/tmp/checkpoint", "MONITOR_MODE": "none"}
     options = [option for name, value in environment.items() for option in ("--env", f"LOCKKEEPER_{name}={value}")]
     name = f"{stack.name}-other"
     stack.compose("run", "--detach", "--no-deps", "--user", "12345:0", *options, "--name", name, "enforcer")

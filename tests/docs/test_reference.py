@@ -17,7 +17,7 @@ from policy.systems import all_systems, packages
 from streaming.alert_kinds import AlertKind
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
-from streaming.settings import Settings, load_settings, variables
+from streaming.settings import DEFAULT_TRUST, Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
 from tests.deploy.test_stack import FAULTS
@@ -30,7 +30,7 @@ def test_every_setting_is_there_with_its_variable_and_default() -> None:
     for name, (path, _) in variables().items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{'.'.join(path)}` ")]
         assert row.endswith(f"| `{name}` |")
-    explained = "Maximum number of records of a micro-batch."
+    explained = yaml.safe_load(generate.EXPLAINED.read_text())["max_records"]
     assert f"| `max_records` | {explained} | number, at least 1 | `200000` | `LOCKKEEPER_MAX_RECORDS` |" in page
     assert '| `debug`, `info`, `warning`, `error` | `"info"` | `LOCKKEEPER_LOG_LEVEL` |' in page
 
@@ -61,7 +61,11 @@ def test_what_a_class_says_of_its_settings_is_there() -> None:
 
 def test_the_sample_settings_are_there_and_are_the_defaults() -> None:
     assert generate.SAMPLE_SETTINGS.read_text() in generate.settings()
-    assert load_settings(generate.SAMPLE_SETTINGS, {}).max_records == Settings().max_records
+    warnings = list[str]()
+    sample = load_settings(generate.SAMPLE_SETTINGS, {}, warnings.append)
+    named = msgspec.structs.replace(Settings().topics, policies=sample.topics.policies, answered=sample.topics.answered)
+    defaults = Settings(topics=named, trust={"authz.requests.v1": DEFAULT_TRUST})
+    assert (sample, warnings) == (defaults, [])
 
 
 def test_every_metric_is_there() -> None:
@@ -141,7 +145,7 @@ def test_the_faults_page_has_a_row_for_each_scenario_that_was_measured() -> None
 def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page follows the code: nothing is listed by hand."""
     newer = msgspec.defstruct("Newer", [("patience", float, 1.5)], bases=(Settings,), kw_only=True, frozen=True)
-    monkeypatch.setattr("streaming.settings.Settings", newer)
+    monkeypatch.setattr("streaming.settings.sources.Settings", newer)
     monkeypatch.setattr(generate, "Settings", newer)
     assert "| `patience` |  | number | `1.5` | `LOCKKEEPER_PATIENCE` |" in generate.settings()
 

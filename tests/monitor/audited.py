@@ -19,10 +19,10 @@ from policy.systems import all_systems
 from streaming.commit.evaluation import Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.pending_facts import FactReads, PendingFacts, overlooked
-from streaming.monitor_settings import MonitorSettings
 from streaming.ops.tally import Tally
 from streaming.records.audit import AnyVerdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
+from streaming.settings.monitor import MonitorSettings
 from tests.monitor.pure import VERDICTS, PureMonitor, Record
 
 READ = {
@@ -169,7 +169,7 @@ def _noted(facts: FactReads) -> SideOutput:
     """What a worker reports of them."""
     tally = Tally("audit", [], 0, [], [], [])
     noted = list(facts.passed_on), list(facts.newest.items())
-    return SideOutput(tally, [], [], [], Decided(0, 0, 0, False, 0.0), [], *noted)
+    return SideOutput(tally, [], [], Decided(0, 0, 0, False, 0.0), [], *noted)
 
 
 def document(kind: str, name: str, **spec: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from streaming.monitor import Fact, Input, Key
 from streaming.monitor.intake import Intake, merge_decided
 from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.alert import encode_alert
+from streaming.settings.monitor import MonitorSettings
 
 DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "requests.dlq"
 T0 = 1_795_000_000_000  # ms

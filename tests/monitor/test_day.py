@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming.monitor_settings import MonitorSettings
+from streaming.settings.monitor import MonitorSettings
 from tests.bench import incidents
 from tests.monitor.pure import DECISIONS, LETTERS, VERDICTS, PureMonitor
 

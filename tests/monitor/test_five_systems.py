@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from streaming.monitor_settings import MonitorSettings
+from streaming.settings.monitor import MonitorSettings
 from tests.monitor.five_systems import DAY_MS, START, SYSTEMS, Day, kinds_of
 from tests.monitor.pure import VERDICTS, PureMonitor
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from streaming.monitor.state import State
-from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 from streaming.settings import ServeSettings, Settings, monitor_settings
+from streaming.settings.monitor import KindRule, MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
@@ -389,7 +389,7 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
 
 
 def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:
-    serve = ServeSettings(record="durable", record_systems={"lenses6": "denials"})
+    serve = ServeSettings(record={"cdap": "durable", "lenses6": "denials"})
     settings = monitor_settings(Settings(serve=serve))
     rules = {system: settings.monitor.rules_of(system).of("unrequested-access").enabled for system in settings.systems}
     assert rules == {**dict.fromkeys(settings.systems, True), "lenses6": False}

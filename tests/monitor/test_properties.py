@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.monitor import AccessEvent, DecisionEvent
-from streaming.monitor_settings import MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, lifecycle, verdict
 
 # Grace and lateness are longer than the traffic, so that no order makes a record come too late.

@@ -15,21 +15,16 @@ from streaming.ops.telemetry import configure_logs
 from streaming.ops.watch import Watch, observing
 from streaming.settings import LogSettings, Settings
 
-DECISION = (
-    b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","decision":false,"context":{"outcome":"deny"}}'
-)
-
 
 def _settings(**log: Any) -> Settings:
     return Settings(job_name="doors", kafka={"sasl.password": "s3cret"}, log=LogSettings(**log))
 
 
 def _batch(watch: Watch, settings: Settings) -> None:
-    """A batch with a decision in JSON and one in another encoding."""
+    """A batch with two decisions and a dead letter."""
     with watch.batch(3):
         counts = [("lenses6", "deny", 2)]
         watch.decided([Tally(settings.topics.requests[0], counts, 1, [0], [3], [])], 0, "sha256:1")
-        watch.decisions([DECISION, b"\xc3\x01"] if watch.logs_decisions else [])
         watch.step("committed", 3)
 
 
@@ -61,18 +56,10 @@ def test_a_batch_is_one_line_with_the_policy_version_and_counts() -> None:
     [
         ({"level": "warning"}, []),
         ({"level": "debug"}, ["batch decided"]),
-        ({"decisions": True}, ["batch decided"]),
-        ({"level": "debug", "decisions": True}, ["batch decided", "decision"]),
     ],
 )
-def test_levels_are_honoured_and_decisions_are_asked_for(log: dict[str, Any], events: list[str]) -> None:
+def test_levels_are_honoured(log: dict[str, Any], events: list[str]) -> None:
     assert [line["event"] for line in _logged(**log)] == events
-
-
-def test_a_decision_is_named_by_its_id_and_nothing_that_clients_wrote() -> None:
-    line = _logged(level="debug", decisions=True)[1]
-    assert (line["decision"], line["outcome"], line["batch"]) == ("topic-id-0-17", "deny", 3)
-    assert "request_id" not in line
 
 
 def test_a_terminal_gets_lines_for_people() -> None:

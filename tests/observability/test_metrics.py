@@ -12,12 +12,12 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.alert_kinds import AlertKind
-from streaming.monitor_settings import MonitorSettings
 from streaming.ops.metrics import CountedHistogram
 from streaming.ops.queries import MonitorWatch, observe_progress
 from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.snapshots.policies import measure
 
 NOW = 1_795_000_000_000
@@ -171,13 +171,13 @@ def test_the_monitors_state_is_read_from_the_progress_of_its_query(watch: Watch)
 def test_a_monitor_that_is_switched_off_shows_nothing(watch: Watch) -> None:
     watch.monitor_runs(True)
     assert _value(watch, "monitor_running") == 1
-    off = Watch(Settings(monitor=MonitorSettings(enabled=False)))
+    off = Watch(Settings(monitor=MonitorSettings(mode="none")))
     off.monitor_runs(False)
     assert _value(off, "monitor_running") is None
 
 
 def test_a_monitor_of_its_own_shows_what_it_does_and_the_job_beside_it_nothing_of_it() -> None:
-    settings = Settings(monitor=MonitorSettings(separate=True))
+    settings = Settings(monitor=MonitorSettings(mode="separate"))
     job, own = Watch(settings), MonitorWatch(settings)
     own.monitor_runs(True)
     own.alerted([(settings.topics.alerts, None, b'{"kind":"denial-burst"}', None)])
@@ -187,7 +187,7 @@ def test_a_monitor_of_its_own_shows_what_it_does_and_the_job_beside_it_nothing_o
 
 
 def test_a_monitor_of_its_own_is_ready_while_its_query_runs_and_says_what_it_waits_for() -> None:
-    own = MonitorWatch(Settings(monitor=MonitorSettings(separate=True)))
+    own = MonitorWatch(Settings(monitor=MonitorSettings(mode="separate")))
     assert own.health.problems() == ["the monitor's query does not run"]
     own.monitor_runs(True)
     assert own.health.problems() == []

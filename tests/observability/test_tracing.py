@@ -97,6 +97,6 @@ def test_switched_off_it_is_not_there() -> None:
 def test_switched_on_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(
-        SettingsError, match=r"tracing\.enabled: opentelemetry.* is not installed.*lockkeeper-authz\[tracing\]"
+        SettingsError, match=r"tracing\.endpoint: opentelemetry.* is not installed.*lockkeeper-authz\[tracing\]"
     ):
-        open_tracing(TracingSettings(enabled=True), "job")
+        open_tracing(TracingSettings(endpoint="http://localhost:4318/v1/traces"), "job")

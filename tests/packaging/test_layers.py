@@ -25,8 +25,6 @@ STREAMING = (
         "streaming.alert_kinds",
         "streaming.errors",
         "streaming.topics",
-        "streaming.authentication_settings",
-        "streaming.monitor_settings",
         "streaming.terminal",
         "streaming.unique_yaml",
     ),

@@ -30,7 +30,7 @@ def replay(
     totals, limits = Totals(), Limits()
     task = Task("replay", {"": trust}, {}, systems, NOW, limits)
     values = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in requests]
-    Part(Comparison(sides, trust, limits), task, "t-0-", totals).take((v, NOW, n) for n, v in enumerate(values))
+    Part(Comparison(sides, trust), task, "t-0-", totals).take((v, NOW, n) for n, v in enumerate(values))
     return totals
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from policy import compile_documents
 from streaming.pdp.reading import Read
+from streaming.serve.admission import MOST_REQUESTS
 from streaming.serve.authentication import Authentication
-from streaming.serve.connections import Connections
+from streaming.serve.connections import MOST_CONNECTIONS, REQUEST_SECONDS, Connections
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics
 from streaming.serve.server import Application, bind
@@ -45,13 +46,19 @@ def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n", head: bytes = HEAD) -> by
 class Parts:
     """An application with policies of its own, without a server."""
 
-    def __init__(self, connections: Connections, **serve: Any) -> None:
+    def __init__(self, connections: Connections, requests: int = MOST_REQUESTS, **serve: Any) -> None:
         self.settings = Settings(serve=ServeSettings(port=0, **{**DEFAULTS, **serve}))
         self.health = ServeHealth(DAY)
         self.metrics = ServeMetrics(self.settings.systems, self.health)
         authentication = Authentication(self.settings)
         self.app = Application(
-            self.settings, self.metrics, authentication, lambda: None, lambda: 0, connections=connections
+            self.settings,
+            self.metrics,
+            authentication,
+            lambda: None,
+            lambda: 0,
+            connections=connections,
+            most_requests=requests,
         )
         self.app.url = "http://localhost"
         snapshot = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
@@ -60,13 +67,18 @@ class Parts:
 
 
 class LocalServer:
-    """A server of an application."""
+    """A server of an application, with bounds of its connections and requests, and settings of `serve`."""
 
-    def __init__(self, **serve: Any) -> None:
-        chosen = ServeSettings(**serve)
-        self.connections = Connections(chosen.max_connections, chosen.request_seconds)
-        parts = Parts(self.connections, **serve)
-        self.app, self.health, tls = parts.app, parts.health, chosen.tls
+    def __init__(
+        self,
+        connections: int = MOST_CONNECTIONS,
+        seconds: float = REQUEST_SECONDS,
+        requests: int = MOST_REQUESTS,
+        **serve: Any,
+    ) -> None:
+        self.connections = Connections(connections, seconds)
+        parts = Parts(self.connections, requests, **serve)
+        self.app, self.health, tls = parts.app, parts.health, parts.settings.serve.tls
         self.socket = bind("127.0.0.1", 0)
         self.port: int = self.socket.getsockname()[1]
         self.http = HttpServer(self.app, self.socket, self.connections, Tls(tls).context if tls.certificate else None)
@@ -97,9 +109,9 @@ DEFAULTS = {"default_system": SYSTEM, "record": "none", "max_staleness_seconds":
 
 
 @contextlib.contextmanager
-def local_server(**serve: Any) -> Iterator[LocalServer]:
-    """A server that answers."""
-    server = LocalServer(**serve)
+def local_server(**chosen: Any) -> Iterator[LocalServer]:
+    """A server that answers; see `LocalServer` for what may be chosen."""
+    server = LocalServer(**chosen)
     thread = threading.Thread(target=server.http.run, daemon=True)
     thread.start()
     try:

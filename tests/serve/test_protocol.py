@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from streaming.authentication_settings import TlsSettings
 from streaming.serve import connections, protocol
 from streaming.serve.admission import Admission
 from streaming.serve.connections import Connections
+from streaming.settings.serve import TlsSettings
 from tests.serve.local_server import (
     ASKED,
     BODY,
@@ -184,7 +184,7 @@ def test_a_client_that_sends_nothing_more_gets_the_answers_to_its_complete_reque
     ids=["nothing", "a line", "half a line", "half a body", "half a trailer", "no body"],
 )
 def test_a_request_has_to_be_sent_in_time(sent: bytes) -> None:
-    with local_server(request_seconds=0.5) as server:
+    with local_server(seconds=0.5) as server:
         found = server.send(sent)
         assert statuses(found) in ([], [200] if WELL_KNOWN in sent else [])
         assert not server.connections.open
@@ -199,7 +199,7 @@ def test_a_connection_is_idle_for_so_long_whatever_lines_it_sends(monkeypatch: p
 
 def test_responses_that_are_not_read_end_the_connection_and_hold_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "IDLE_SECONDS", 3600.0)
-    with local_server(request_seconds=1.0) as server, server.connect() as one:
+    with local_server(seconds=1.0) as server, server.connect() as one:
         one.setblocking(False)
         sent = request() * 1000
         most = 0
@@ -218,7 +218,7 @@ def test_responses_that_are_not_read_end_the_connection_and_hold_little(monkeypa
 
 def test_half_a_response_is_not_waited_for_for_ever() -> None:
     """The last response, on a connection that is being closed, is also one that a client may not read."""
-    with local_server(request_seconds=1.0) as server, server.connect() as one:
+    with local_server(seconds=1.0) as server, server.connect() as one:
         evaluations = json.dumps({**ASKED, "evaluations": [{}] * 1000}).encode()
         head = HEAD.replace(PATH, b"/access/v1/evaluations")
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -229,7 +229,7 @@ def test_half_a_response_is_not_waited_for_for_ever() -> None:
 
 def test_buffers_of_all_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "BUFFERED_BYTES", 1 << 20)
-    with local_server(request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+    with local_server(seconds=3600.0) as server, contextlib.ExitStack() as stack:
         floods = [stack.enter_context(server.connect()) for _ in range(12)]
         for one in floods:
             one.setblocking(False)
@@ -247,7 +247,7 @@ def test_buffers_of_all_connections_are_bounded(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("sent", [b"", b"POST /access", request()[:-1]], ids=["nothing", "half a line", "half a body"])
 def test_connections_that_let_the_server_wait_make_room(sent: bytes) -> None:
     """They get 503 rather than a reset; those that are new have a second."""
-    with local_server(max_connections=20, request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+    with local_server(connections=20, seconds=3600.0) as server, contextlib.ExitStack() as stack:
         silent = [stack.enter_context(server.connect()) for _ in range(20)]
         for one in silent:
             one.sendall(sent)
@@ -263,7 +263,7 @@ def test_connections_that_let_the_server_wait_make_room(sent: bytes) -> None:
 def test_a_flood_from_one_address_does_not_end_the_connections_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PRESSED_SECONDS", 0.0)
     monkeypatch.setattr(connections, "RELIEF_SECONDS", 0.0)
-    with local_server(max_connections=20, request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+    with local_server(connections=20, seconds=3600.0) as server, contextlib.ExitStack() as stack:
         other = stack.enter_context(socket.socket())
         other.bind(("127.0.0.2", 0))
         other.connect(("127.0.0.1", server.port))
@@ -276,7 +276,7 @@ def test_a_flood_from_one_address_does_not_end_the_connections_of_others(monkeyp
 
 def test_connections_between_two_requests_make_room_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PRESSED_SECONDS", 0.0)
-    with local_server(max_connections=20, request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+    with local_server(connections=20, seconds=3600.0) as server, contextlib.ExitStack() as stack:
         idle = stack.enter_context(server.connect())
         idle.sendall(request())
         idle.recv(65536)
@@ -288,7 +288,7 @@ def test_connections_between_two_requests_make_room_last(monkeypatch: pytest.Mon
 
 
 def test_unfinished_bodies_make_room_for_other_requests() -> None:
-    with local_server(max_requests=8, request_seconds=3600.0) as server, contextlib.ExitStack() as stack:
+    with local_server(requests=8, seconds=3600.0) as server, contextlib.ExitStack() as stack:
         for _ in range(9):
             stack.enter_context(server.connect()).sendall(request()[:-1])
         wait_until(server.answers, "there is room", 10)
@@ -297,7 +297,7 @@ def test_unfinished_bodies_make_room_for_other_requests() -> None:
 def test_without_room_for_long_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "REFUSING_SECONDS", 0.2)
     monkeypatch.setattr(connections, "PRESSED_SECONDS", 3600.0)
-    with local_server(max_connections=2, request_seconds=3600.0) as server:
+    with local_server(connections=2, seconds=3600.0) as server:
         server.health.running = True
         assert server.health.problems() == []
         with server.connect(), server.connect():
@@ -324,7 +324,7 @@ def test_handshakes_count_as_connections_and_make_room(tmp_path: Path, monkeypat
     pem = authority.issue("server")
     context = ssl.create_default_context(cafile=str(authority.ca))
     tls = TlsSettings(str(pem.certificate), str(pem.key))
-    with local_server(tls=tls, max_connections=20) as server, contextlib.ExitStack() as stack:
+    with local_server(tls=tls, connections=20) as server, contextlib.ExitStack() as stack:
 
         def answers() -> bool:
             with server.connect() as raw:
@@ -387,7 +387,7 @@ def test_one_callers_unfinished_bodies_do_not_shut_out_others(tmp_path: Path) ->
     file.write_text(json.dumps({"callers": {n: {"systems": [SYSTEM], "tokens": [h]} for n, h in hashes.items()}}))
     greedy, modest = (b"authorization: Bearer %s\r\n" % tokens[name].encode() for name in tokens)
     with (
-        local_server(callers=str(file), max_requests=16, request_seconds=3600.0) as server,
+        local_server(callers=str(file), requests=16, seconds=3600.0) as server,
         contextlib.ExitStack() as stack,
     ):
         bodies = [stack.enter_context(server.connect()) for _ in range(20)]

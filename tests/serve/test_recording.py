@@ -44,7 +44,7 @@ def _with_topic(world: World) -> None:
 
 
 def _settings(world: World, **serve: Any) -> Settings:
-    chosen = ServeSettings(port=0, default_system=SYSTEM, name="pdp-1", **serve)
+    chosen = ServeSettings(port=0, default_system=SYSTEM, **serve)
     return msgspec.structs.replace(world.settings, serve=chosen)
 
 
@@ -86,7 +86,7 @@ def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
         assert served.ask(PATH, ASKED)[1]["decision"] is True
         assert served.ask(PATH, OTHER)[1]["decision"] is False
     assert [record["answered"]["outcome"] for record in _recorded(world)] == ["deny"]
-    with serving(_settings(world, record="denials", record_systems={SYSTEM: "none"})) as served:
+    with serving(_settings(world, record={SYSTEM: "none"})) as served:
         served.ask(PATH, OTHER)
     assert len(_recorded(world)) == 1
     with serving(_settings(world, record="durable")) as served:

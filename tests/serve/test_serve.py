@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 
 from streaming.broker import EmbeddedBroker
 from streaming.errors import TopicChanged
+from streaming.serve.connections import Connections
 from streaming.serve.server import Server
 from streaming.settings import MetricsSettings, ServeSettings, Settings
 from tests.brokers import TestBroker, free_port
@@ -40,8 +41,9 @@ HEADERS_REFUSED = (b"HTTP/1.1 400 ", b"")
 class Running:
     """A server in this process."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.server, self.stop, self.failure = Server(settings), threading.Event(), list[Exception]()
+    def __init__(self, settings: Settings, connections: Connections | None = None) -> None:
+        self.server = Server(settings, connections=connections)
+        self.stop, self.failure = threading.Event(), list[Exception]()
         self._ready = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -72,9 +74,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def serving(settings: Settings) -> Iterator[Running]:
+def serving(settings: Settings, connections: Connections | None = None) -> Iterator[Running]:
     """A server that runs, and must end in order."""
-    running = Running(settings)
+    running = Running(settings, connections)
     try:
         yield running
     finally:
@@ -130,8 +132,8 @@ def test_facts_are_followed(world: World) -> None:
 
 def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
     limits = msgspec.structs.replace(world.settings.limits, record_in=2000)
-    settings = msgspec.structs.replace(settings_of(world, request_seconds=2.0), limits=limits)
-    with serving(settings) as running:
+    settings = msgspec.structs.replace(settings_of(world), limits=limits)
+    with serving(settings, Connections(10, 2.0)) as running:
         port = running.server.port
         assert running.ask(PATH, b"{")[0] == 400
         assert running.ask(PATH, ASKED, content_type="text/plain")[0] == 400
@@ -175,7 +177,7 @@ def _chunked(port: int, body: bytes) -> int:
 
 
 def test_headers_and_connections_beyond_the_limits_are_refused(world: World) -> None:
-    with serving(settings_of(world, max_connections=2, request_seconds=60.0)) as running:
+    with serving(settings_of(world), Connections(2, 60.0)) as running:
         assert (
             _sent(running.server.port, b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 2_000_000)[:13] in HEADERS_REFUSED
         )

@@ -12,16 +12,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from streaming.authentication_settings import JwtSettings
 from streaming.serve.keys import MAX_AGE_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, IssuerKeys, KeysUnavailable, read_keys
 from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import SettingsError
+from streaming.settings.serve import JwtSettings
 from tests.serve.issuer import AUDIENCE, ISSUER, Issuer, encoded
 from tests.waiting import wait_until
 
@@ -167,22 +166,28 @@ def test_a_token_that_was_accepted_ends_with_its_expiry(tmp_path: Path) -> None:
         _subject(tokens, token)
 
 
-def test_other_algorithms_of_the_settings_are_accepted_with_fitting_keys(tmp_path: Path) -> None:
+def test_a_key_that_names_no_algorithm_verifies_that_of_its_curve(tmp_path: Path) -> None:
     edwards, large = OKPKey.generate_key("Ed25519", {"kid": "ed"}), ECKey.generate_key("P-384", {"kid": "p384"})
-    settings = msgspec.structs.replace(SETTINGS, algorithms=("EdDSA", "ES384", "ES256"))
-    tokens = Tokens(settings, _keys(tmp_path, OURS.jwks(edwards, large)))
+    tokens = Tokens(SETTINGS, _keys(tmp_path, OURS.jwks(edwards, large)))
     assert _subject(tokens, OURS.token(edwards, {"alg": "EdDSA"})) == "checkout"
     assert _subject(tokens, OURS.token(large, {"alg": "ES384"})) == "checkout"
     with pytest.raises(InvalidToken):  # the key is of another curve
         _subject(tokens, OURS.token(OURS.ec, {"kid": "p384"}))
-    with pytest.raises(InvalidToken, match="algorithm"):
-        _subject(tokens, OURS.token())
+
+
+@pytest.mark.parametrize("algorithm", ["RS384", "RS512", "PS256", "PS384", "PS512"])
+def test_an_rsa_key_verifies_another_algorithm_than_rs256_only_if_it_names_it(tmp_path: Path, algorithm: str) -> None:
+    unnamed = RSAKey.generate_key(2048, {"kid": "a"})
+    named = RSAKey.import_key({**unnamed.as_dict(private=True), "alg": algorithm})
+    token = OURS.token(unnamed, {"alg": algorithm})
+    assert _subject(Tokens(SETTINGS, _keys(tmp_path, OURS.jwks(named))), token) == "checkout"
+    with pytest.raises(InvalidToken):
+        _subject(Tokens(SETTINGS, _keys(tmp_path, OURS.jwks(unnamed))), token)
 
 
 def test_a_key_of_one_algorithm_verifies_no_other(tmp_path: Path) -> None:
     key = RSAKey.generate_key(2048, {"kid": "a", "alg": "RS256"})
-    settings = msgspec.structs.replace(SETTINGS, algorithms=("RS256", "RS512"))
-    tokens = Tokens(settings, _keys(tmp_path, OURS.jwks(key)))
+    tokens = Tokens(SETTINGS, _keys(tmp_path, OURS.jwks(key)))
     assert _subject(tokens, OURS.token(key)) == "checkout"
     twin = RSAKey.import_key({**key.as_dict(private=True), "alg": "RS512"})
     with pytest.raises(InvalidToken):

@@ -1,10 +1,10 @@
 """Runs the job in a process of its own, which may kill itself at a step: the real job, watched from outside.
 
-    python -m tests.stream.job_process SETTINGS_JSON [STEP]
+    python -m tests.stream.job_process ORDER_JSON [STEP]
     python -m tests.stream.job_process
 
 Prints each step as a line of JSON. With STEP it dies by SIGKILL when the first batch gets there. Without arguments
-it runs one job after the other on one JVM: each line of standard input has the settings of a job, an empty line
+it runs one job after the other on one JVM: each line of standard input has the order of a job, an empty line
 stops the job that is running, and `{"ended": CODE}` is printed when a job has ended.
 """
 
@@ -19,8 +19,16 @@ from typing import Any
 import msgspec
 
 from streaming.application import run
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS
 from streaming.errors import JobStopped
 from streaming.settings import Settings
+
+
+class Order(msgspec.Struct):
+    """What a job is run with."""
+
+    settings: Settings
+    idle_commit_seconds: float = IDLE_COMMIT_SECONDS
 
 
 def _report(report: dict[str, Any]) -> None:
@@ -28,7 +36,7 @@ def _report(report: dict[str, Any]) -> None:
     os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
 
 
-def main(settings: Settings, deadly: str | None, stop: threading.Event) -> int:
+def main(order: Order, deadly: str | None, stop: threading.Event) -> int:
     """Run until `stop` is set; 1 when the job stopped by itself, which it explains on standard output."""
 
     def on_step(step: str, batch: int) -> None:
@@ -37,7 +45,7 @@ def main(settings: Settings, deadly: str | None, stop: threading.Event) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
-        run(settings, stop, on_step)
+        run(order.settings, stop, on_step, idle_commit_seconds=order.idle_commit_seconds)
     except JobStopped as stopped:
         _report({"stopped": type(stopped).__name__, "why": str(stopped)})
         return 1
@@ -46,14 +54,14 @@ def main(settings: Settings, deadly: str | None, stop: threading.Event) -> int:
 
 def serve() -> None:
     """Run the jobs that standard input names, until it is closed."""
-    jobs: queue.SimpleQueue[tuple[Settings, threading.Event] | None] = queue.SimpleQueue()
+    jobs: queue.SimpleQueue[tuple[Order, threading.Event] | None] = queue.SimpleQueue()
 
     def listen() -> None:
         stop = threading.Event()
         for line in sys.stdin:
             if line.strip():
                 stop = threading.Event()
-                jobs.put((msgspec.json.decode(line, type=Settings), stop))
+                jobs.put((msgspec.json.decode(line, type=Order), stop))
             else:
                 stop.set()
         stop.set()
@@ -74,5 +82,5 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         serve()
     else:
-        given = msgspec.json.decode(sys.argv[1], type=Settings)
-        sys.exit(main(given, next(iter(sys.argv[2:]), None), _until_sigterm()))
+        order = msgspec.json.decode(sys.argv[1], type=Order)
+        sys.exit(main(order, next(iter(sys.argv[2:]), None), _until_sigterm()))

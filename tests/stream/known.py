@@ -113,7 +113,6 @@ def task_of(
             "limits": limits or Limits(),
             "formats": Formats(),
             "enforced": True,
-            "logged": False,
             **more,
         }
     )

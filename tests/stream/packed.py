@@ -1,9 +1,12 @@
 """Columnar batches as `streaming.records.packing` packs them, read without its code."""
 
 import io
+import itertools
 import struct
 
 import pyarrow as pa
+
+from streaming.records.packing import DECISIONS, Packed
 
 Headers = list[tuple[str, bytes]]
 Read = tuple[str, Headers, list[tuple[bytes | None, bytes | None, Headers | None]]]
@@ -21,6 +24,12 @@ def read_packed(packed: bytes) -> Read:
     own = (None if one is None else read_headers(one) for one in headers)
     records = list(zip(keys, values, own, strict=True))
     return topic, usual, records
+
+
+def decisions_of(packed: Packed) -> list[bytes]:
+    """All decision records of an Arrow batch's output."""
+    columns = (batch.values.to_pylist() for number, batch in packed.batches() if number == DECISIONS)
+    return [value for value in itertools.chain.from_iterable(columns) if value is not None]
 
 
 def read_headers(data: bytes) -> Headers:

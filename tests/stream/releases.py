@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streaming.monitor_settings import MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.topics import TopicNames, TopicSpec, topic_specs
 from tests.stream.world import LOOKS_BACK, request
 

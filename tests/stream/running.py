@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS
 from streaming.settings import Settings
 from tests.stream.world import SHORT_LIVED
 from tests.waiting import wait_until
@@ -21,11 +22,17 @@ START_SECONDS = 120.0
 PROCESS = [sys.executable, "-m", "tests.stream.job_process"]
 
 
+def _order(settings: Settings, idle_commit_seconds: float) -> str:
+    return msgspec.json.encode({"settings": settings, "idle_commit_seconds": idle_commit_seconds}).decode()
+
+
 class Job:
     """A job process and what it has reported so far."""
 
-    def __init__(self, settings: Settings, kill_at: str | None = None) -> None:
-        command = [*PROCESS, msgspec.json.encode(settings).decode()]
+    def __init__(
+        self, settings: Settings, kill_at: str | None = None, idle_commit_seconds: float = IDLE_COMMIT_SECONDS
+    ) -> None:
+        command = [*PROCESS, _order(settings, idle_commit_seconds)]
         self.reported: list[dict[str, Any]] = []
         self.logged: list[str] = []
         self.process = subprocess.Popen(
@@ -127,12 +134,12 @@ class JobServer:
 class ServedJob:
     """A job in a `JobServer`, and what it has reported so far."""
 
-    def __init__(self, server: JobServer, settings: Settings) -> None:
+    def __init__(self, server: JobServer, settings: Settings, idle_commit_seconds: float) -> None:
         self._server = server
         self.reported: list[dict[str, Any]] = []
         self.logged: list[str] = []
         server.reported, server.logged, server.busy = self.reported, self.logged, True
-        server.write(msgspec.json.encode(settings).decode())
+        server.write(_order(settings, idle_commit_seconds))
 
     @property
     def pid(self) -> int:
@@ -180,19 +187,21 @@ def _servers() -> list[JobServer]:
     return []
 
 
-def _started(settings: Settings) -> Job | ServedJob:
+def _started(settings: Settings, idle_commit_seconds: float = IDLE_COMMIT_SECONDS) -> Job | ServedJob:
     """A job in the server, if it has time and runs Spark with these settings, else in a process of its own."""
     servers = _servers()
     if not servers or not servers[0].alive:
         servers[:] = [JobServer()]
     alone = servers[0].busy or settings.spark != SHORT_LIVED
-    return Job(settings) if alone else ServedJob(servers[0], settings)
+    if alone:
+        return Job(settings, idle_commit_seconds=idle_commit_seconds)
+    return ServedJob(servers[0], settings, idle_commit_seconds)
 
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Job | ServedJob]:
+def running(settings: Settings, idle_commit_seconds: float = IDLE_COMMIT_SECONDS) -> Iterator[Job | ServedJob]:
     """A job that runs; afterwards it must end cleanly when asked to."""
-    job = _started(settings)
+    job = _started(settings, idle_commit_seconds)
     try:
         job.await_start()
         yield job

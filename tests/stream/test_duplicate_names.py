@@ -22,6 +22,7 @@ from streaming.records.packing import DECISIONS
 from streaming.serve.authzen import BadRequest, Rules, parse_evaluation, parse_evaluations
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, records_batch
+from tests.stream.packed import decisions_of
 from tests.stream.test_prepared_answers import SNAPSHOT, _for_partition, _request
 
 SAID, CASE_SAID = "duplicate key", "ignore case"
@@ -76,7 +77,7 @@ def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
         _for_partition(knows).decide_all(Records(records_batch([(b"k", value.encode(), None)])))
     for evaluator in (knows, knows_nothing):
         made = _for_partition(evaluator).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
-        assert list(made.decisions()) == []
+        assert decisions_of(made) == []
         number, _, _, headers = _for_partition(evaluator).decide(b"k", text.encode(), None, 0, AT)
         assert number != DECISIONS
         assert _is_named(headers)

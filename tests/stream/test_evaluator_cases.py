@@ -15,6 +15,7 @@ from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Partition
 from streaming.enforcer.source import Records
 from streaming.settings import Limits
 from tests.stream.arrow import records_batch
+from tests.stream.packed import decisions_of
 
 FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source", "request")
@@ -44,7 +45,7 @@ def _said_shortly(evaluator: Evaluator, source: Source, request: dict[str, Any],
     """The same in columns, where it can be."""
     value = json.dumps(request).encode()
     packed = evaluator.for_partition(source, CONTEXT).decide_all(Records(records_batch([(None, value, None)], at)))
-    decisions = list(packed.decisions())
+    decisions = decisions_of(packed)
     return _plain(decisions[0]) if decisions else None
 
 

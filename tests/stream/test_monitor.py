@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from streaming.monitor_settings import MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.snapshots.broadcasts import SNAPSHOTS_KEPT
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
@@ -21,9 +20,8 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-QUICK = MonitorSettings(
-    trigger_seconds=0.2, partitions=2, max_records=10, rules=Rules(grace_seconds=1.0, episode_seconds=3.0)
-)
+QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+SMALL = 4  # records of a batch of decisions, so that one of the monitor has ten
 
 
 def happened(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
@@ -34,7 +32,7 @@ def happened(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
 @pytest.fixture
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world where readers, dana among them, may read about orders."""
-    made = World(broker, fresh_name("watch"), str(tmp_path / "checkpoint"), monitor=QUICK)
+    made = World(broker, fresh_name("watch"), str(tmp_path / "checkpoint"), monitor=QUICK, max_records=SMALL)
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
     made.publish(group("readers", "user:dana"))
     return made
@@ -240,7 +238,7 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
 def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_raises_no_alert(world: World) -> None:
     """It is fenced; then a topic of its own is deleted and re-created, which it says, and its checkpoint moved away."""
     [audit], untrusted = world.names.audit, world.names.requests[1]
-    settings = msgspec.structs.replace(world.settings, idle_commit_seconds=1.0)
+    settings = world.settings
     monitor = Path(f"{settings.checkpoint}-monitor")
     decisions, expected = world.reader(world.names.decisions), Counter[tuple[str, str]]()
 
@@ -257,7 +255,7 @@ def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_raises_
         wait_until(lambda: alerts_by_kind(world) >= expected, what, SECONDS)
         assert alerts_by_kind(world) == expected
 
-    with running(settings) as job:
+    with running(settings, idle_commit_seconds=1.0) as job:
         world.send([b"no request"], untrusted)
         ask_and_do("before", 2)
         await_alerts("the alerts of before")

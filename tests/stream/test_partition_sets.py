@@ -111,7 +111,7 @@ def test_a_job_decides_each_request_once_as_its_slots_and_partitions_change(worl
 @pytest.mark.stream
 def test_idle_partitions_of_a_set_are_committed_again_and_fence_nobody(world: World) -> None:
     """Kafka forgets what is not committed again. One partition is asked about; the others lie idle beside it."""
-    settings = msgspec.structs.replace(world.settings, idle_commit_seconds=1.0)
+    settings = world.settings
     decisions, asked = world.reader(world.names.decisions), 0
 
     def decided() -> None:
@@ -120,7 +120,7 @@ def test_idle_partitions_of_a_set_are_committed_again_and_fence_nobody(world: Wo
         asked += 1
         decisions.until(lambda found: len(found) >= asked, f"{asked} decisions", 60)
 
-    with running(settings):
+    with running(settings, idle_commit_seconds=1.0):
         decided()
         before = _committed(world, settings)
 

@@ -45,7 +45,7 @@ pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
 RIVAL_RECORDS, RIVAL_STEPS = 40, 80
-SIDE = (("requests", [], 1, [], [], []), [], [], [])
+SIDE = (("requests", [], 1, [], [], []), [], [])
 DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
 
@@ -465,14 +465,15 @@ def test_what_a_run_before_has_left_open_is_aborted_at_the_start(place: Place) -
 @pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])
 def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
     """In several pieces, where they are longer than Java sends at once."""
-    logged = [b"{}", bytes(range(256)) * (more // 256)]
-    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], logged, [])
+    offsets = [b"{}", bytes(range(256)) * (more // 256)]
+    tally = ("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"])
+    side_output = (tally, [7], [], (0, 0, 1, False, 0.5), offsets)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             yield _batch([None], side_output)
 
     sides = place.evaluate(work).side_outputs
-    assert [(side.decisions, side.needed, side.tally.outcomes) for side in sides] == [
-        (logged, [7], [("lenses6", "allow", 2)])
+    assert [(side.offsets, side.needed, side.tally.outcomes) for side in sides] == [
+        (offsets, [7], [("lenses6", "allow", 2)])
     ] * 2

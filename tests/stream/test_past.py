@@ -154,7 +154,6 @@ def _worker(snapshots_: list[tuple[int, int | None, Snapshot]], overlay: FactOve
         limits=Limits(),
         formats=JSON_ALONE,
         enforced=True,
-        logged=False,
         budgets={},
     )
     return Worker(task, [send(snapshot) for _, _, snapshot in snapshots_], [send(overlay)])

@@ -9,9 +9,9 @@ import pytest
 
 from streaming.commit.checkpoint import parse_offsets
 from streaming.monitor.query import ONE_SLOT_RECORDS
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings import monitor_settings
+from streaming.settings.monitor import MonitorSettings
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import SHORT_LIVED, World, group, request, role

@@ -37,7 +37,7 @@ from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoi
 from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
 from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
-from tests.stream.packed import read_headers
+from tests.stream.packed import decisions_of, read_headers
 from tests.stream.world import group, role
 
 DOCUMENTS = [
@@ -72,7 +72,7 @@ def _in_order(packed: Packed) -> list[Outgoing]:
 
 
 def _values(packed: Packed) -> list[bytes]:
-    return sorted(packed.decisions())
+    return sorted(decisions_of(packed))
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ MOST = 1000
 def _side_output(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> SideOutput:
     topic, number = partition
     decided = Decided(number, first, end, stopped, share)
-    return SideOutput(Tally(topic, [], 0, [], [], []), [], [], [], decided)
+    return SideOutput(Tally(topic, [], 0, [], [], []), [], [], decided)
 
 
 def test_a_batch_of_which_nothing_is_known_is_read_as_spark_has_it() -> None:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from streaming.broker import EmbeddedBroker
-from streaming.monitor_settings import MonitorSettings, Rules
 from streaming.settings import MetricsSettings, Settings, SettingsError, check_separate_monitor
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Broker, Job
 from tests.endpoint import get
@@ -25,7 +25,7 @@ SECONDS = 180.0  # of a job to start and to alert, on a machine that does other 
 FENCED = 3
 RULES = Rules(grace_seconds=1.0, episode_seconds=3.0)
 WITHIN = MonitorSettings(trigger_seconds=0.2, rules=RULES)
-SEPARATE = msgspec.structs.replace(WITHIN, separate=True)
+SEPARATE = msgspec.structs.replace(WITHIN, mode="separate")
 HASTY = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
 """With these Spark's reader gives up, and its query ends, within seconds of Kafka's going."""
 
@@ -82,13 +82,9 @@ def readers(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("monitor", "name"), [(MonitorSettings(), "separate"), (MonitorSettings(enabled=False, separate=True), "enabled")]
-)
-def test_it_is_refused_where_run_would_run_it_too_or_takes_it_for_switched_off(
-    monitor: MonitorSettings, name: str
-) -> None:
-    with pytest.raises(SettingsError, match=f"^monitor.{name}: must be true for `lockkeeper monitor`"):
+@pytest.mark.parametrize("monitor", [MonitorSettings(), MonitorSettings(mode="none")])
+def test_it_is_refused_where_run_would_run_it_too_or_takes_it_for_switched_off(monitor: MonitorSettings) -> None:
+    with pytest.raises(SettingsError, match=r"^monitor\.mode: must be `separate` for `lockkeeper monitor`"):
         check_separate_monitor(Settings(monitor=monitor))
     check_separate_monitor(Settings(monitor=SEPARATE))
 
@@ -100,8 +96,7 @@ def test_run_leaves_it_out_and_monitor_raises_each_alert_once_also_when_killed_a
     tmp_path: Path,
     start: Callable[[Settings, Path, str], Application],
 ) -> None:
-    settings: dict[str, Any] = {"monitor": SEPARATE, "idle_commit_seconds": 1.0}
-    world = readers(World(broker, fresh_name("separate"), str(tmp_path / "checkpoint"), **settings))
+    world = readers(World(broker, fresh_name("separate"), str(tmp_path / "checkpoint"), monitor=SEPARATE))
     [audit] = world.names.audit
     with running(world.settings) as run:
         monitor = start(world.settings, tmp_path / "monitor", "monitor")

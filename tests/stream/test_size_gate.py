@@ -17,7 +17,6 @@ from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSourc
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.avro import Writer
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats, Result, shorten_id
@@ -25,6 +24,7 @@ from streaming.records.packing import Outgoing, Packed
 from streaming.records.schemas import Kind
 from streaming.records.size_gate import fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.snapshots.alerts import PublishedDocument, policy_rejected, policy_stale, privilege_escalation
 from streaming.snapshots.documents import DocumentRecord, Loader, Refused
 from streaming.topics import ALWAYS_FITS, ROOM

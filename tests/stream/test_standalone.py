@@ -16,10 +16,10 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
-from streaming.monitor_settings import MonitorSettings
 from streaming.runtime.java import find_java, java_home, pyspark_folder
 from streaming.runtime.spark import JAVA_OPTIONS
 from streaming.settings import MetricsSettings
+from streaming.settings.monitor import MonitorSettings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import ROOT, Job
@@ -55,7 +55,7 @@ def _world(broker: TestBroker, name: str, folder: Path, cluster: Standalone, **s
         str(folder / "checkpoint"),
         master=cluster.url,
         metrics=MetricsSettings(free_port()),
-        **{"spark": SPARK, "monitor": MonitorSettings(enabled=False), **settings},
+        **{"spark": SPARK, "monitor": MonitorSettings(mode="none"), **settings},
     )
     made.publish(group("readers", "user:dana"))
     made.publish(role("readers", "kafka:topic:prod/main/orders"))

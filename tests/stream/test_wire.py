@@ -80,12 +80,6 @@ def test_a_batch_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytes
     ]
 
 
-def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None:
-    others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", USUAL)]
-    packed = Packed([ColumnarBatch(_texts([None]), _texts([None]), _texts([b"1"]))], others)
-    assert list(packed.decisions()) == [b"1", b"2"]
-
-
 def test_others_keep_their_positions_in_any_batch() -> None:
     others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", None), (DECISIONS, None, b"7", None)]
     packed = Packed([], others, [2, 5, 7])

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.kafka.topics import TopicNames, create_topics
-from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
+from streaming.settings.monitor import MonitorSettings
 from tests.brokers import CONSUMER_GROUPS, TestBroker
 from tests.java_archive import java_options
 from tests.waiting import wait_until
@@ -80,7 +80,7 @@ class World:
             checkpoint=checkpoint,
             topics=self.names,
             trust={self.names.requests[1]: frozenset()},
-            **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
+            **{"monitor": MonitorSettings(mode="none"), "spark": SHORT_LIVED, **settings},
         )
         self._client = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "2"}
         self.admin = AdminClient(dict(self._client))

@@ -11,8 +11,8 @@ from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.alert_kinds import AlertKind
-from streaming.monitor_settings import DEFAULTS
 from streaming.settings import Settings
+from streaming.settings.monitor import DEFAULTS
 from streaming.verify.cluster import Traffic
 
 

@@ -51,5 +51,5 @@ def names_in(properties: Mapping[str, object], field: str, place: str, rule: str
 def check_count(count: int, most: int, place: str, rule: str) -> None:
     """Raise Unanswerable when more names are claimed than may be; each costs memory and time."""
     if count > most:
-        message = f"{place} has {count} names; at most {most} (limits.claimed_groups): send those that policies name"
+        message = f"{place} has {count} names; at most {most}: send those that policies name"
         raise Unanswerable("too-many-claims", message, rule)

@@ -62,7 +62,7 @@ final class KnownCounts {
             Double.valueOf(share)};
         List none = Collections.EMPTY_LIST;
         try {
-            return KnownTask.JSON.writeValueAsString(new Object[] {tally, none, none, none, decided});
+            return KnownTask.JSON.writeValueAsString(new Object[] {tally, none, none, decided});
         } catch (IOException impossible) {
             throw new IllegalStateException(impossible);
         }

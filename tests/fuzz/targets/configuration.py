@@ -16,7 +16,8 @@ from policy.store.repository import SUFFIXES, FilesRefused, read_documents
 from policy.testing.casefile import CaseFileError, load_cases
 from policy.testing.caseyaml import read_case_yaml
 from policy.testing.run import run_cases
-from streaming.settings import SettingsError, load_settings, variables
+from streaming.settings import SettingsError, load_settings, variable, variables
+from streaming.settings.former import REMOVED, REPLACED
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, mutate_bytes, mutate_data, to_json
 from tests.fuzz.samples import CASES, ROOT, all_documents, words
@@ -30,11 +31,16 @@ SAMPLE: Data = {
     "trust": {"authz.requests.v1": ["groups", "roles"]},
     "kafka": {"security.protocol": "SASL_SSL", "sasl.username": "u"},
     "limits": {"record_in": 1000},
-    "monitor": {"window_seconds": 60},
+    "monitor": {"rules": {"window_seconds": 60}, "enabled": True, "separate": False},
     "schema_registry": {"url": "https://registry:8081", "user": "u"},
     "encoding": "avro-confluent",
     "accepted_topic_ids": ["a"],
+    "policy": {"require": ["author"], "require_commit": True},
+    "serve": {"record": "all", "record_systems": {"cdap": "none"}},
+    "systems": ["cdap", "lenses6"],
+    "tracing": {"enabled": True},
 }
+VARIABLES = sorted({*variables(), *map(variable, (*REMOVED, *REPLACED))})
 SECRET_PLACES = (("kafka", "sasl.password"), ("source", "kafka.ssl.key.password"), ("schema_registry", "password"))
 
 
@@ -71,7 +77,7 @@ class SettingsFiles(_InFolder):
             with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
                 text = yaml.safe_dump(value, sort_keys=False).encode("utf-8", "surrogatepass")
         environment = {}
-        for name in dice.sample(sorted(variables()), dice.choice((0, 0, 1, 3))):
+        for name in dice.sample(VARIABLES, dice.choice((0, 0, 1, 3))):
             environment[name] = dice.choice((*FAULTY, "5", "[a, b]", "{a: b}", "{a: *b}", "2024-99-99", "!!set {a}"))
         if dice.randrange(20) == 0:
             environment[dice.choice(("LOCKKEEPER_KAFKA", "LOCKKEEPER_SCHEMA_REGISTRY_PASSWORD"))] = (

@@ -17,10 +17,10 @@ from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.monitor import Fact
-from streaming.monitor_settings import MonitorSettings
 from streaming.records.audit import AuditEvent, read_event
 from streaming.records.avro import Reader
 from streaming.settings import Limits
+from streaming.settings.monitor import MonitorSettings
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, OTHERS, mutate_data
 from tests.fuzz.targets.judged import AT, encoded, formats

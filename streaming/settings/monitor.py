@@ -1,7 +1,7 @@
 """What the monitor looks for, as settings: thresholds, windows, severities, by kind and system, and exemptions."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -102,17 +102,15 @@ class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The monitor: `rules` of all systems, `systems` what is otherwise for one of them, `exempt`: who is left out.
 
-    `separate`: an application of its own, `lockkeeper monitor`, runs it, and `lockkeeper run` leaves it out.
+    `mode`: `lockkeeper run` runs it (`job`), or `lockkeeper monitor` does, an application of its own (`separate`).
     `checkpoint`: "" for that of the job with `-monitor` after it. `partitions`: of its state, fixed with the first
-    checkpoint. `max_records`: of a micro-batch.
+    checkpoint.
     """
 
-    enabled: bool = True
-    separate: bool = False
+    mode: Literal["job", "separate", "none"] = "job"
     checkpoint: str = ""
     trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
-    max_records: Positive = 500_000
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
     exempt: tuple[Exemption, ...] = ()
@@ -123,31 +121,28 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _rules_from(self.rules, {})
 
     @property
-    def runs_within_job(self) -> bool:
-        """Whether `lockkeeper run` runs it."""
-        return self.enabled and not self.separate
+    def _all_rules(self) -> list[Rules]:
+        return [self.rules, *map(self.rules_of, self.systems)]
 
     @property
     def narrowest_window_ms(self) -> int:
         """The smallest window of any system."""
-        return int(min(rules.window_seconds for rules in (self.rules, *map(self.rules_of, self.systems))) * 1000)
+        return int(min(rules.window_seconds for rules in self._all_rules) * 1000)
 
     @property
     def longest_kept_ms(self) -> int:
         """How long decisions are remembered, of whichever system it is longest."""
-        return max(rules.kept_ms for rules in (self.rules, *map(self.rules_of, self.systems)))
+        return max(rules.kept_ms for rules in self._all_rules)
 
     @property
     def tick_seconds(self) -> float:
         """How often time alone makes a batch: no more often than anything may be due, since each costs a batch."""
-        every = [self.rules, *map(self.rules_of, self.systems)]
-        return max(self.trigger_seconds, min(rules.grace_seconds for rules in every))
+        return max(self.trigger_seconds, min(rules.grace_seconds for rules in self._all_rules))
 
     @property
     def longest_wait_seconds(self) -> float:
         """After so long without records no alert is due any more."""
-        every = [self.rules, *map(self.rules_of, self.systems)]
-        return max(rules.grace_seconds + rules.episode_seconds for rules in every) + 3 * self.tick_seconds
+        return max(rules.grace_seconds + rules.episode_seconds for rules in self._all_rules) + 3 * self.tick_seconds
 
     def rules_of(self, system: str) -> Rules:
         """The rules of a system; raises msgspec.ValidationError when `systems` says something that is none."""
