@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from policy.core.facts import Facts
 from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
@@ -19,8 +20,8 @@ from policy.evaluation.evaluate import resolve
 from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
-from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes
+from policy.systems.kit.engine import Engine, engine_of
+from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes, NeedsProperties
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -102,14 +103,21 @@ def who_among(
     system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
-    types = [(type_, name) for type_, name in engine.subjects(snapshot.policy_sets[system].facts)] if engine else []
     wanted, found = set(names), set[Who]()
-    candidates = [Who(name, "", "" if type_ == USER else type_) for type_, name in types if name in wanted]
-    candidates += [] if engine else [who for name in sorted(wanted) for who in spellings(name, trust)]
+    if engine is not None:
+        subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
+        candidates = [who for who in subjects if who.name in wanted]
+    else:
+        candidates = [who for name in sorted(wanted) for who in spellings(name, trust)]
     for who in candidates:
         if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
             found.add(who)
             yield who
+
+
+def engine_subjects(engine: Engine, facts: Facts) -> Iterator[Who]:
+    """The subjects that the documents of a system with an engine name."""
+    return (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(facts))
 
 
 def spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
@@ -135,8 +143,7 @@ def single_request(request: Mapping[str, Any]) -> Request:
 def _candidates(policy_set: PolicySet, system: str, also: Iterable[Who], trust: frozenset[str]) -> Iterator[Who]:
     engine = engine_of(all_systems()[system])
     if engine is not None:
-        yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
-        yield from also
+        yield from (*engine_subjects(engine, policy_set.facts), *also)
         return
     for name in {*document_names(policy_set, system), *(who.name for who in also)}:
         yield from spellings(name, trust)
@@ -301,8 +308,6 @@ def what_subject_can(
 OF_SUBJECTS = frozenset({"unknown-principal", "unknown-subject-type"})
 """Codes of what is wrong with a subject, whatever it asks for: other probes have the same answer."""
 
-ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
-
 
 def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
@@ -310,8 +315,9 @@ def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     actions = list(known.actions()) if isinstance(known, ListsActions) else []
     facts = [name for kind in known.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
     types = list(known.resource_types()) if isinstance(known, ListsResourceTypes) else []
+    properties = dict.fromkeys(known.needed_properties, "any") if isinstance(known, NeedsProperties) else {}
     for action in actions:
         ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
         for id_, type_ in itertools.product(ids, [known.resource_type(action, "any"), *types]):
-            resource = {"type": type_, "id": id_, "properties": ANYWHERE}
+            resource = {"type": type_, "id": id_, "properties": properties}
             yield {"action": {"name": action}, "resource": resource}

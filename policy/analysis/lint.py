@@ -5,6 +5,7 @@ is seen in grants and memberships and is the same for all systems.
 """
 
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -14,7 +15,8 @@ from policy.analysis.impact import subsumes
 from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
+from policy.core.grouping import grouped
+from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
@@ -26,6 +28,7 @@ from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
+_place = operator.attrgetter("place")
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -107,14 +110,11 @@ class _Policies:
             for key, document_history in histories.items()
             if not _gone(document_history)
         }
-        self._grants: dict[str, list[Grant]] = {}
-        self._memberships: dict[str, list[Membership]] = {}
-        for document_history in histories.values():
-            compiled = document_history.compiled()
-            for grant in compiled.grants:
-                self._grants.setdefault(grant.principal, []).append(grant)
-            for membership in compiled.memberships:
-                self._memberships.setdefault(membership.member, []).append(membership)
+        compiled = [document_history.compiled() for document_history in histories.values()]
+        grants = (grant for document in compiled for grant in document.grants)
+        memberships = (membership for document in compiled for membership in document.memberships)
+        self._grants = grouped(grants, lambda grant: grant.principal)
+        self._memberships = grouped(memberships, lambda membership: membership.member)
         self._givers: dict[str, set[str]] = {}
         self._gives: dict[str, set[str]] = {}  # those that deny something
         for way in itertools.chain.from_iterable(self._memberships.values()):
@@ -147,9 +147,7 @@ class _Policies:
 
     def _about_statements(self, principal: str) -> Iterator[Finding]:
         """The effect of each statement of ``principal`` given its others, and denies that come with it."""
-        statements: dict[StatementId, list[Grant]] = {}
-        for grant in self._grants[principal]:
-            statements.setdefault(grant.statement_id, []).append(grant)
+        statements = grouped(self._grants[principal], lambda grant: grant.statement_id)
         indexes = (_indexed(self._grants[principal]), self._denies_beside(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
@@ -184,7 +182,7 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
     index: _Index = PatternIndex()
     for found in alike.values():
-        statement_ids = sorted(found, key=lambda statement_id: statement_id.place)
+        statement_ids = sorted(found, key=_place)
         index.add(found[statement_ids[0]].object, _Alike(found[statement_ids[0]], statement_ids))
     return index
 
@@ -225,10 +223,6 @@ def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     if first is None or (_subsumes_always(grant, others.grant) and first.place >= grant.statement_id.place):
         return None
     return first
-
-
-def _place(statement_id: StatementId) -> tuple[str, int]:
-    return statement_id.place
 
 
 def _subsumes_always(wide: Grant, narrow: Grant) -> bool:

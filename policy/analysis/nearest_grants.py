@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis.impact import Who, who_among
+from policy.analysis.versions import membership_index
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
@@ -28,7 +29,7 @@ from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import MembershipIndex, reachable_principals
+from policy.store.memberships import reachable_principals
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -214,8 +215,7 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
-        return MembershipIndex(memberships).members(having) - {EVERYONE}
+        return membership_index(self._policy_set).members(having) - {EVERYONE}
 
 
 def _membership(way: Membership) -> str:

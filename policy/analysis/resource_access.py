@@ -5,18 +5,18 @@ evaluated first. All others that documents name follow: a condition may count fo
 """
 
 import itertools
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from policy.analysis.impact import UNKNOWN_PRINCIPALS, USER, Who, document_names, single_request, spellings
+from policy.analysis.named_in_documents import leaves
+from policy.analysis.versions import membership_index
+from policy.core.grouping import grouped
 from policy.core.model import (
     ALLOW,
     DENY,
-    All,
-    AnyOf,
     Condition,
     Effect,
     EngineResult,
@@ -24,13 +24,11 @@ from policy.core.model import (
     PermissionCheck,
     Unanswerable,
 )
-from policy.core.pattern import Name
 from policy.core.request import CLAIMS, Request
 from policy.evaluation.evaluate import conclude, evaluate_request, resolve
 from policy.evaluation.explain import route
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import MembershipIndex
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -116,22 +114,19 @@ class ResourceQuestion:
                 continue
             self._requests.append(request)
             self._expressions.append(query.expression)
-            self._checks += [leaf for leaf in _leaves(query.expression) if isinstance(leaf, PermissionCheck)]
+            self._checks += [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
             return
 
     def _reaching(self) -> Iterator[str]:
         """The principals of statements that match what a request needs, allows and denies."""
-        wanted: dict[Name, list[Name]] = {}
-        for name, permission in dict.fromkeys((check.object, check.permission) for check in self._checks):
-            wanted.setdefault(name, []).append(permission)
-        for name, permissions in wanted.items():
-            yield from self._policy_set.index.principals(permissions, name)
+        for name, checks in grouped(self._checks, lambda check: check.object).items():
+            yield from self._policy_set.index.principals({check.permission: None for check in checks}, name)
 
     def _names(self, system: str) -> tuple[list[str], list[str]]:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
             return sorted(self._types), []
-        reached = _members(self._policy_set).members(self._reached) - {EVERYONE}
+        reached = membership_index(self._policy_set).members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 
@@ -193,34 +188,14 @@ class ResourceQuestion:
         """Whether a name has no more than those that no document names: most spellings of a name are nobody's."""
         if self._engine is not None or not self._reached.isdisjoint(trace.effective_principals.via):
             return False
-        leaves = list(_leaves(trace.result.expression))
-        return trace.result.expression == self._expressions[number] and not any(map(_is_beside_grants, leaves))
+        expression = trace.result.expression
+        return expression == self._expressions[number] and not any(map(_is_beside_grants, leaves(expression)))
 
 
 def _with_subject(request: Request, who: Who, claimed: str = "") -> Request:
     properties = {who.claim: [claimed]} if who.claim else {}
     subject = msgspec.structs.replace(request.subject, type=who.type or USER, id=who.name, properties=properties)
     return msgspec.structs.replace(request, subject=subject)
-
-
-_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
-"""Of policy sets that were asked about: it takes longer to build than most questions."""
-
-
-def _members(policy_set: PolicySet) -> MembershipIndex:
-    index = _memberships.get(policy_set)
-    if index is None:
-        index = MembershipIndex(itertools.chain.from_iterable(policy_set.memberships.values()))
-        _memberships[policy_set] = index
-    return index
-
-
-def _leaves(expression: Expression) -> Iterator[Expression]:
-    if isinstance(expression, All | AnyOf):
-        for item in expression.items:
-            yield from _leaves(item)
-    else:
-        yield expression
 
 
 def _is_beside_grants(leaf: Expression) -> bool:

@@ -5,6 +5,7 @@ for a deny the denies. What matched in a part that did not count (the part that 
 allow below a deny) did not decide. A request that is answered ``error`` is decided by none.
 """
 
+import itertools
 import operator
 import weakref
 from collections.abc import Iterator
@@ -66,9 +67,8 @@ def _statements(policy_set: PolicySet, system: str) -> Statements:
     if (engine := engine_of(all_systems()[system])) is not None:
         for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
             found.setdefault(statement_id, []).append(statement)
-    for grants in policy_set.grants.values():
-        for grant in grants:
-            found.setdefault(grant.statement_id, []).append(grant)
+    for grant in itertools.chain.from_iterable(policy_set.grants.values()):
+        found.setdefault(grant.statement_id, []).append(grant)
     return found
 
 

@@ -1,11 +1,13 @@
 """A policy set before or after a change of some documents."""
 
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
+from policy.core.grouping import grouped
 from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
@@ -31,6 +33,18 @@ def common(grant: Grant, other: Grant) -> Grant | None:
     return msgspec.structs.replace(grant, permission=permission, object=object_, window=window)
 
 
+_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
+"""Of policy sets that were asked about: it takes longer to build than most questions."""
+
+
+def membership_index(policy_set: PolicySet) -> MembershipIndex:
+    """The members of principals by the memberships of a policy set; built once for each."""
+    index = _memberships.get(policy_set)
+    if index is None:
+        index = _memberships[policy_set] = members_of_both(policy_set, ())
+    return index
+
+
 def members_of_both(policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> MembershipIndex:
     """The members of principals by the memberships of a policy set, and by those that other documents have."""
     parts = (*policy_set.memberships.values(), *(compiled.memberships for compiled in readings))
@@ -45,13 +59,9 @@ class PolicySetVersion:
 
     def __init__(self, policy_set: PolicySet, readings: Mapping[str, CompiledDocument], at: int) -> None:
         self._policy_set, self._replaced, self._future = policy_set, readings.keys(), Window(at)
-        self._grants: dict[str, list[Grant]] = {}
-        self._ways: dict[str, list[Membership]] = {}
-        for compiled in readings.values():
-            for grant in compiled.grants:
-                self._grants.setdefault(grant.principal, []).append(grant)
-            for way in compiled.memberships:
-                self._ways.setdefault(way.member, []).append(way)
+        compiled = readings.values()
+        self._grants = grouped((grant for one in compiled for grant in one.grants), lambda grant: grant.principal)
+        self._ways = grouped((way for one in compiled for way in one.memberships), lambda way: way.member)
         self._index, self._filed = SubsumptionIndex(), set[str]()  # what principals hold that were looked up
         self._effective: dict[str, EffectiveGrants] = {}
         self._shared: dict[frozenset[tuple[str, Windows]], EffectiveGrants] = {}

@@ -189,6 +189,12 @@ def refusal(document: Document) -> tuple[str, ...]:
     return () if rejected is None else rejected.errors
 
 
+def refusal_of_item(system: str, kind: str, field: str, item: Any) -> tuple[str, ...]:
+    """Why lockkeeper would refuse an item of a document's list, without its place; empty when it would not."""
+    errors = refusal(document(system, kind, "name", {field: [item]}))
+    return tuple(error.removeprefix(f"{field}[0]").lstrip(".: ") for error in errors)
+
+
 def _checked(source: Source, documents: Iterable[Document], findings: Findings) -> list[Document]:
     """Without documents that lockkeeper would refuse; in a system with denies these leave nothing safe."""
     kept: dict[Key, Document] = {}

@@ -3,13 +3,13 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_yaml
-from policy.importers.frame import ImportInput
+from policy.importers.frame import Findings, ImportInput, Spot
 from policy.store.repository import FilesRefused
 
 MAX_INPUT = 64 << 20  # bytes of one input file
@@ -49,6 +49,13 @@ def read_values(given: ImportInput) -> Iterator[tuple[str, Any]]:
         raise FilesRefused([f"{given.file}: holds nothing"])
     for number, value in enumerate(values, 1):
         yield ("" if len(values) == 1 else f"document {number}"), value
+
+
+def read_spots(given: Iterable[ImportInput], findings: Findings) -> Iterator[tuple[Spot, Any]]:
+    """Each document of YAML or JSON files, with its place. Raises FilesRefused as `read_values` does."""
+    for file in given:
+        for place, value in read_values(file):
+            yield findings.at(file.file, place), value
 
 
 def read_rows(given: ImportInput, required: Collection[str], optional: Collection[str]) -> list[Row]:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.core.model import CompiledDocument
 from policy.core.names import fault
 from policy.core.pattern import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 KIND = "Entity"
 MAX_NAME = 500  # characters of an entity's name in a document
@@ -73,15 +73,10 @@ def read_entity(document: Document) -> CompiledDocument:
     """What exists, and the links to what is above it (CD-Q6)."""
     form = Validator(document.spec)
     entity = entity_field(form, "name", document.key.name)
+    form.has("parent")  # known, also where the name is no entity, so that it is not read
     parent = _parent(form, entity) if entity else None
-    form.refuse_window(document.window)
-    form.reject_unknown("parent")
-    form.finish()
-    assert entity is not None, "finish() refuses a document without one"
     body = Entity(written(parent) if parent else None)
-    return CompiledDocument(
-        facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), StatementId(str(document.key))),)
-    )
+    return one_fact(document, form, body, _keys(entity, parent) if entity else ())
 
 
 def _parent(form: Validator, entity: Name) -> Name | None:

@@ -17,7 +17,7 @@ from policy.systems.cdap.descendants import Descendants
 from policy.systems.cdap.entities import parse_entity, written
 from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
-from policy.systems.kit.query import Need
+from policy.systems.kit.query import Need, any_of
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
 REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name
@@ -80,7 +80,7 @@ class ExpressionBuilder:
             held = f"{because}, held by {user}, who is impersonated"
             items = [_holds(need["permission"], entity, rule, held, (f"user:{user}",)) for entity in entities]
             ways += filter(None, [_all(items, rule)])
-        return ways[0] if len(ways) == 1 else AnyOf(tuple(ways), rule) if ways else None
+        return any_of(ways, rule) if ways else None
 
     def _users(self, field: str) -> tuple[str, ...]:
         """The user that a Kerberos principal is: its name up to host and realm, or the whole of it; one of the two."""

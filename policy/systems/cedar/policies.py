@@ -268,7 +268,7 @@ def _links(
 
 def _slots(link: Validator, template: _Read | None) -> Mapping[str, Uid] | None:
     """What a link puts in the slots of its template, all of them; None: it is not valid."""
-    given = Validator(link.raw("values"), f"{link.where}.values", link.errors)
+    given = link.mapping("values")
     needed = [slot for slot in SLOTS if template is not None and _has(template, slot)]
     found = dict[str, Uid]()
     for slot in SLOTS:

@@ -8,9 +8,9 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.core.model import CompiledDocument
 from policy.systems.cedar.text import is_type
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 SETTINGS = "Settings"
 NAME = "default"
@@ -50,10 +50,7 @@ def read_settings(document: Document) -> CompiledDocument:
     if settings.action_type == settings.group_type:
         same = settings.action_type
         form.error(f"actions and groups cannot both have the type {same!r}: choose two types", "group_type")
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    return CompiledDocument(facts=(Fact(SETTINGS, NAME, settings, (), StatementId(str(document.key))),))
+    return one_fact(document, form, settings)
 
 
 def _type(form: Validator, field: str, default: str) -> str:

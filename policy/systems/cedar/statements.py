@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from policy.core.facts import Facts
+from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Fact, Unanswerable
 from policy.core.request import Request
 from policy.systems.cedar import engine
@@ -160,9 +161,7 @@ def _implicit(facts: Facts) -> Iterator[EngineFinding]:
 
 def _entities(facts: Facts, schema: engine.Schema) -> Iterator[EngineFinding]:
     """One finding for each document whose entities do not conform."""
-    by_document: dict[str, list[Entity]] = {}
-    for entity in facts.bodies(ENTITY):
-        by_document.setdefault(entity.document, []).append(entity)
+    by_document = grouped(facts.bodies(ENTITY), lambda entity: str(entity.document))
     for document, entities in sorted(by_document.items()):
         try:
             engine.check_documents_entities(engine.entity_list(entity.text for entity in entities), schema)

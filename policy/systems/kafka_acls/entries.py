@@ -19,7 +19,7 @@ from policy.core.suggest import nearest
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of, operations
 from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD, principal_warning, warnings_of
 from policy.systems.kit.system import EVERYONE
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 ACLS, AUTHORIZER = "Acls", "Authorizer"
 ENTRIES = "Entries"  # kind of the facts about an Acls document
@@ -204,9 +204,6 @@ def read_authorizer(document: Document) -> CompiledDocument:
         if wrong := principal_fault(user):
             form.error(f"{wrong} (KA-PRINCIPAL)", "super_users")
     open_unmatched = form.flag("allow_everyone_if_no_acl_found") or False
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
     key, numbered = str(document.key), {user: number for number, user in reversed(list(enumerate(users)))}
     grants = [
         Grant(f"{PRINCIPAL}{user}", ALLOW, exactly(SUPER), EVERY_NAME, StatementId(key, number))
@@ -214,7 +211,7 @@ def read_authorizer(document: Document) -> CompiledDocument:
     ]
     if open_unmatched:
         grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))
-    body = Authorizer(frozenset(users), open_unmatched)
+    authorizer = Authorizer(frozenset(users), open_unmatched)
     odd = (principal_warning(user, has_wildcard=False) for user in users)
-    warnings = tuple(f"super_users: {text}" for text in odd if text)
-    return CompiledDocument(tuple(grants), (), (Fact(AUTHORIZER, ONLY, body, (), StatementId(key)),), warnings)
+    warnings = (f"super_users: {text}" for text in odd if text)
+    return one_fact(document, form, authorizer, grants=grants, warnings=warnings)

@@ -14,7 +14,6 @@ from policy.core.model import (
     ALLOW,
     DENY,
     All,
-    AnyOf,
     AuthorizationQuery,
     CompiledDocument,
     Condition,
@@ -51,7 +50,7 @@ from policy.systems.kafka_acls.entries import (
 from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import check_name
+from policy.systems.kit.query import any_of, check_name
 from policy.systems.kit.system import EVERYONE, Kind, System
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
@@ -109,8 +108,8 @@ class KafkaAcls(System):
         if host is not None:
             names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
         unknown = hosts if host is None else ()
-        ways = [*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer)]
-        needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
+        ways = (*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer))
+        needed = any_of(ways, "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
 

@@ -164,6 +164,13 @@ class HasCompanions(Protocol):
 
 
 @runtime_checkable
+class NeedsProperties(Protocol):
+    """A system that reads a resource by its properties too: a request without one of these is not answered."""
+
+    needed_properties: tuple[str, ...]
+
+
+@runtime_checkable
 class ListsActions(Protocol):
     """A system whose actions are known beforehand, by its catalogue: those of a search for actions."""
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.core.model import DocumentRefused
+from policy.core.document import Document
+from policy.core.model import CompiledDocument, DocumentRefused, Fact, Grant, StatementId, Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.suggest import nearest
 from policy.core.times import ALWAYS, Window
@@ -25,8 +26,12 @@ class Validator:
 
     def error(self, message: str, field: str = "") -> None:
         """Add an error at ``field`` of this place."""
-        place = ".".join(part for part in (self.where, field) if part)
-        self.errors.append(f"{place}: {message}" if place else message)
+        path = self.path(field)
+        self.errors.append(f"{path}: {message}" if path else message)
+
+    def path(self, field: str) -> str:
+        """Where a field stands, such as ``statements[2].effect``."""
+        return ".".join(part for part in (self.where, field) if part)
 
     def nearest(self, name: str, known: Iterable[str], separator: str = " or ") -> str:
         """What a misspelt name may have been meant as (see `suggest`), for the first errors of a document alone."""
@@ -110,8 +115,12 @@ class Validator:
             return ""
         return value
 
+    def mapping(self, field: str) -> "Validator":
+        """A mapping within this one, whose errors are added to the same list."""
+        return Validator(self.raw(field), self.path(field), self.errors)
+
     def forms(self, field: str, required: bool = True) -> list["Validator"]:
-        """A list of mappings, each as a form of its own; with too many there is an error, and none of them."""
+        """A list of mappings, each with a validator of its own; with too many there is an error, and none of them."""
         value = self.raw(field)
         if value is None and not required:
             return []
@@ -121,8 +130,8 @@ class Validator:
         if len(value) > MAX_STATEMENTS:
             self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}: split the document", field)
             return []
-        prefix = f"{self.where}.{field}" if self.where else field
-        return [Validator(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
+        path = self.path(field)
+        return [Validator(item, f"{path}[{number}]", self.errors) for number, item in enumerate(value)]
 
     def refuse_window(self, window: Window) -> None:
         """Refuse a validity window: of a fact or a setting it would be unclear what holds outside of it."""
@@ -140,3 +149,30 @@ class Validator:
         """Raise DocumentRefused if anything was wrong."""
         if self.errors:
             raise DocumentRefused(self.errors)
+
+    def finish_request(self, code: str, rule: str | None = None) -> None:
+        """Raise Unanswerable if anything was wrong, for a part of a request."""
+        if self.errors:
+            raise Unanswerable(code, "; ".join(self.errors), rule)
+
+
+def one_fact(
+    document: Document,
+    validator: Validator,
+    body: Any,
+    keys: Iterable[tuple[str, str]] = (),
+    *,
+    grants: Iterable[Grant] = (),
+    warnings: Iterable[str] = (),
+    not_before: int | None = None,
+) -> CompiledDocument:
+    """What a document of a setting says: one fact of its kind and name, and the grants that follow from it.
+
+    Raises DocumentRefused where its validator has errors, for fields that it did not read, and for a validity window.
+    """
+    validator.refuse_window(document.window)
+    validator.reject_unknown()
+    validator.finish()
+    key = document.key
+    fact = Fact(key.kind, key.name, body, tuple(keys), StatementId(str(key)), not_before=not_before)
+    return CompiledDocument(tuple(grants), facts=(fact,), warnings=tuple(warnings))

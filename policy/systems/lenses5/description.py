@@ -10,7 +10,7 @@ from policy.core.request import Request
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Inventory, read_field
-from policy.systems.lenses5.target import Target, complete, find_target
+from policy.systems.lenses5.target import Target, find_target
 
 
 @dataclass
@@ -78,7 +78,7 @@ def _given(request: Request, thing: Thing) -> dict[str, Any]:
     """What the request's context says of the thing."""
     form = Validator(request.context, "context")
     read = {name: read_field(form, name, type_) for name, type_ in thing.fields.items()}
-    complete(form, "malformed-claim")
+    form.finish_request("malformed-claim")
     return {name: value for name, value in read.items() if value is not None}
 
 

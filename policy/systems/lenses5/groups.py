@@ -121,8 +121,7 @@ class _GroupReader:
             if permission in family.known:
                 found[permission] = None
             elif text in catalogue().legacy:
-                place = ".".join(part for part in (form.where, field) if part)
-                self.warnings.append(f"{place}: {text} is a legacy name that grants nothing")
+                self.warnings.append(f"{form.path(field)}: {text} is a legacy name that grants nothing")
             else:
                 hint = form.nearest(text, [*family.known, *family.codes])
                 form.error(f"{text!r} is not one of {family.text}{hint}", field)

@@ -12,7 +12,7 @@ import msgspec
 
 from policy.core.suggest import nearest
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import catalogue
 
@@ -54,7 +54,7 @@ class Group(msgspec.Struct):
 
 def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
-    groups = [group for one in given for group in _read_file(one, findings)]
+    groups = [group for spot, value in read_spots(given, findings) for group in _read_groups(value, spot)]
     _find_types([namespace for group in groups for namespace in group.namespaces])
     made: dict[str, list[tuple[Spot, Document]]] = {}
     for group in groups:
@@ -68,14 +68,12 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
             spot.error(why, "give the newest export alone")
 
 
-def _read_file(given: ImportInput, findings: Findings) -> Iterator[Group]:
-    for place, value in read_values(given):
-        spot = findings.at(given.file, place)
-        several = isinstance(value, list)
-        for number, item in enumerate(value if several else [value]):
-            group = _read_group(item, spot.inside(number) if several else spot)
-            if group is not None:
-                yield group
+def _read_groups(value: Any, spot: Spot) -> Iterator[Group]:
+    several = isinstance(value, list)
+    for number, item in enumerate(value if several else [value]):
+        group = _read_group(item, spot.inside(number) if several else spot)
+        if group is not None:
+            yield group
 
 
 def _read_group(value: Any, spot: Spot) -> Group | None:

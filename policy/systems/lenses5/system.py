@@ -10,10 +10,11 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
+from policy.core.model import AuthorizationQuery, CompiledDocument, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.query import all_of
 from policy.systems.kit.system import UNTYPED, Kind, ObjectOf, System
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
@@ -31,6 +32,7 @@ class Lenses5(System):
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("claim:",)
+    needed_properties = ("connection", "dataset")
 
     def read(self, document: Document) -> CompiledDocument:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
@@ -74,12 +76,11 @@ class Lenses5(System):
         """The expression of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
-        expressions = tuple(ExpressionBuilder(description).of_rule(action.rule) for description in descriptions)
-        expression = expressions[0] if len(expressions) == 1 else All(expressions, action.rule)
+        parts = (ExpressionBuilder(description).of_rule(action.rule) for description in descriptions)
         groups, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(
             principals=(subject, *(f"claim:{group}" for group in groups.names)),
-            expression=expression,
+            expression=all_of(parts, action.rule),
             claims=(*groups.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
             untrusted=groups.untrusted,

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import Unanswerable
 from policy.core.request import Request
 from policy.core.suggest import nearest
 from policy.systems.kit.validator import Validator
@@ -45,7 +44,7 @@ def find_target(request: Request, action: Action) -> Target:
         fields[thing.property] = name
     if action.operations and form.has("operation"):
         fields["operation"] = _operation(form, action)
-    complete(form, "malformed-properties")
+    form.finish_request("malformed-properties")
     return Target(noun, name if thing.type or thing.property else "", fields)
 
 
@@ -89,9 +88,3 @@ def _operation(form: Validator, action: Action) -> str:
     if text not in known:
         form.error(f"{text!r} is not one of {', '.join(known)}{nearest(text, known)}", "operation")
     return text
-
-
-def complete(form: Validator, code: str) -> None:
-    """Raise Unanswerable with every error of ``form``."""
-    if form.errors:
-        raise Unanswerable(code, "; ".join(form.errors))

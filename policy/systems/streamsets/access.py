@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from policy.core.facts import Facts
 from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, PermissionCheck, Reason
 from policy.core.times import to_text
+from policy.systems.kit.query import all_of
 from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
 from policy.systems.streamsets.people import User
@@ -93,7 +94,7 @@ class Access:
             or PermissionCheck(OWNER, grant_name(name, place), rule, "ownership", name)
             for place in found.places
         )
-        return held[0] if len(held) == 1 else All(held, rule)
+        return all_of(held, rule)
 
     def administrator(self, organization: str, rule: str) -> PermissionCheck:
         """The role Organization Administrator of ``organization`` (SS-ADMIN-FULL)."""

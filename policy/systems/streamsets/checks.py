@@ -36,8 +36,7 @@ def grant(request: CheckInput) -> Condition:
     given = read_levels(form, catalogue().types[type_of(request.name)])
     if not given and not form.errors:
         form.error("names no principal")
-    if form.errors:
-        raise Unanswerable("malformed-grant", "; ".join(form.errors), request.rule)
+    form.finish_request("malformed-grant", request.rule)
     return Condition(True, f"{request.name} can be shared like this", request.rule)
 
 

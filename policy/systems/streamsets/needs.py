@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
-from policy.systems.kit.query import Need, expression
+from policy.systems.kit.query import Need, all_of, expression
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
@@ -57,7 +57,7 @@ class Needs:
         text = f"{_singular(path[0])} of {name}" + ("" if until is None else f", frozen at its start {to_text(until)}")
         found = (self._level(level, other, path[1:], rule, text, until) for other in related)
         parts = tuple(part for part in found if part is not None)
-        return parts[0] if len(parts) == 1 else All(parts, rule) if parts else None
+        return all_of(parts, rule) if parts else None
 
     def _related(self, name: str, field: str, until: int | None) -> Related:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""

@@ -63,7 +63,7 @@ def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
         form.error(
             f"{owner!r}: an owner is one user, by his bare name; a group cannot own (SS-OWN-ONE, SS-Q21)", "owner"
         )
-    acl = read_levels(Validator(form.raw("acl"), "acl", form.errors), type_) if form.has("acl") else {}
+    acl = read_levels(form.mapping("acl"), type_) if form.has("acl") else {}
     version = Version(
         document.at,
         window=document.window,

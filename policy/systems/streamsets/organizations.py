@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Grant, StatementId
 from policy.core.pattern import Name, exactly
 from policy.systems.kit.system import EVERYONE
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,
@@ -65,11 +65,8 @@ def read_organization(document: Document) -> CompiledDocument:
     enforcement = form.flag("enforcement") or False
     written = form.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
     task_roles = _task_roles(Validator(written, "task_roles", form.errors))
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), StatementId(str(document.key)))
-    return CompiledDocument(tuple(_grants(document, enforcement)), facts=(fact,))
+    organization, grants = Organization(enforcement, task_roles), _grants(document, enforcement)
+    return one_fact(document, form, organization, (EVERY,), grants=grants)
 
 
 def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:

@@ -6,13 +6,13 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import Claimed, claimed
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.streamsets.organizations import principal_of_role, sole_organization
-from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
+from policy.systems.streamsets.records import SESSION, ActiveJob, Session
 
 PREFIXES = ("user:", "group:", "role:")
 
@@ -49,7 +49,7 @@ def read_session(document: Document) -> CompiledDocument:
         form.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
     groups, roles = (_names(form, field) for field in ("groups", "roles"))
     session = Session(_moment(form, "login_at"), groups, roles)
-    return _fact(document, form, SESSION, session, session.login_at)
+    return _event(document, form, session, session.login_at)
 
 
 def read_active_job(document: Document) -> CompiledDocument:
@@ -58,18 +58,12 @@ def read_active_job(document: Document) -> CompiledDocument:
     if not document.key.name.startswith("job:") or document.key.name == "job:":
         form.error(f"{document.key.name!r} is not job:NAME", "name")
     run = ActiveJob(_moment(form, "started_at"))
-    return _fact(document, form, ACTIVE_JOB, run, run.started_at)
+    return _event(document, form, run, run.started_at)
 
 
-def _fact(document: Document, form: Validator, kind: str, body: Any, happened: int) -> CompiledDocument:
+def _event(document: Document, form: Validator, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    not_before = None if document.logged else happened
-    return CompiledDocument(
-        facts=(Fact(kind, document.key.name, body, (), StatementId(str(document.key)), not_before=not_before),)
-    )
+    return one_fact(document, form, body, not_before=None if document.logged else happened)
 
 
 def _names(form: Validator, field: str) -> tuple[str, ...] | None:

@@ -11,7 +11,6 @@ from typing import Any
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import (
-    All,
     AnyOf,
     AuthorizationQuery,
     CompiledDocument,
@@ -24,7 +23,7 @@ from policy.core.pattern import Pattern, part_text
 from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import Need
+from policy.systems.kit.query import Need, all_of
 from policy.systems.kit.system import Kind, System, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
@@ -98,8 +97,7 @@ class StreamSets(System):
         wanted, who = operation(request.action.name), user_of(request, facts, trust)
         access = Access(facts, who)
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
-        parts = list(of(wanted, request, access))
-        needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
+        needed = all_of(of(wanted, request, access), wanted.rules[0])
         return AuthorizationQuery(who.principals, needed, who.claims, (*who.notes, *access.notes), who.untrusted)
 
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:

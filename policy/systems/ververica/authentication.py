@@ -7,10 +7,10 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.catalogue import catalogue
 
 KIND = "Authentication"
@@ -37,21 +37,15 @@ def read_authentication(document: Document) -> CompiledDocument:
     """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
     form = Validator(document.spec)
     read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
-    keys = tuple(("protocol", protocol) for protocol in groups)
-    return CompiledDocument(
-        facts=(Fact(KIND, document.key.name, Authentication(groups), keys, StatementId(str(document.key))),)
-    )
+    return one_fact(document, form, Authentication(groups), (("protocol", protocol) for protocol in groups))
 
 
 def _read_protocol(form: Validator, protocol: str) -> str | None:
     """The name of the groups claim, "" when it is not set; None when the protocol is off."""
     if not form.has(protocol):
         return None
-    settings = Validator(form.raw(protocol), protocol, form.errors)
+    settings = form.mapping(protocol)
     enabled = settings.flag("enabled")
     fields = catalogue()["protocols"][protocol]
     if settings.has(SECRET):
@@ -69,7 +63,7 @@ def _places(settings: Validator, protocol: str) -> tuple[Validator, ...]:
     """Where the setting may stand: SAML's in ``identity-provider``, or beside it."""
     if protocol == "oidc" or not settings.has("identity-provider"):
         return (settings,)
-    return (settings, Validator(settings.raw("identity-provider"), f"{protocol}.identity-provider", settings.errors))
+    return (settings, settings.mapping("identity-provider"))
 
 
 def _groups_name(place: Validator, spellings: list[str]) -> str:

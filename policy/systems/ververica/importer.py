@@ -8,8 +8,8 @@ are not about access. An assignment only ever allows, so one that cannot be take
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
-from policy.importers.inputs import read_values
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
+from policy.importers.inputs import read_spots
 
 NAME = "main"
 ROOT = "global"
@@ -25,12 +25,11 @@ MERGED = "give one file: what `helm get values RELEASE --all --output yaml` prin
 def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     access, settings = list[tuple[Spot, Any]](), list[tuple[Spot, Any]]()
-    for one in given:
-        for place, value in read_values(one):
-            root = _global(value, findings.at(one.file, place))
-            for field, into in ((ACCESS, access), (AUTHENTICATION, settings)):
-                if root[1].get(field) is not None:
-                    into.append((root[0].inside(field), root[1][field]))
+    for file_spot, value in read_spots(given, findings):
+        spot, values = _global(value, file_spot)
+        for field, into in ((ACCESS, access), (AUTHENTICATION, settings)):
+            if values.get(field) is not None:
+                into.append((spot.inside(field), values[field]))
     if not access and not settings:
         findings.at(given[0].file).warning(
             f"has neither {ROOT}.{ACCESS} nor {ROOT}.{AUTHENTICATION}, so there is nothing to import",
@@ -87,9 +86,9 @@ def _initial_access(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
 def _fits(entry: Any, spot: Spot) -> bool:
     """Whether lockkeeper takes the entry: one that is ill-formed would refuse all of them (VV-Q3, VV-Q4, VV-Q8)."""
     value = _plain(entry) if isinstance(entry, Mapping) else entry
-    errors = refusal(document("ververica", "InitialAccess", NAME, {ENTRIES: [value]}))
+    errors = refusal_of_item("ververica", "InitialAccess", ENTRIES, value)
     if errors:
-        why = "; ".join(error.removeprefix(f"{ENTRIES}[0]").lstrip(".: ") for error in errors)
+        why = "; ".join(errors)
         spot.warning(f"the assignment is left out: {why}", "correct the entry, if somebody is to have this role")
     return not errors
 

@@ -20,7 +20,6 @@ from policy.core.model import (
     CompiledDocument,
     Condition,
     Expression,
-    Fact,
     Grant,
     PermissionCheck,
     StatementId,
@@ -33,12 +32,13 @@ from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, System
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
 USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
 RESERVED = "ReservedKinds"
+SCOPE = ("workspaceId", "namespaceId")  # properties of a resource
 
 
 class Ververica(System):
@@ -55,6 +55,7 @@ class Ververica(System):
     subjects = (USER,)
     claims = (GROUP,)
     reads_resource_id = False
+    needed_properties = SCOPE
 
     def read(self, document: Document) -> CompiledDocument:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
@@ -68,7 +69,7 @@ class Ververica(System):
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Kind (in any letter case), id, workspace and namespace."""
         resource = request.resource
-        scope = (resource.properties.get(field) for field in ("workspaceId", "namespaceId"))
+        scope = (resource.properties.get(field) for field in SCOPE)
         return (resource.type.casefold(), resource.id, *scope)
 
     def actions(self) -> list[str]:
@@ -142,13 +143,7 @@ def _read_reserved(document: Document) -> CompiledDocument:
     """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
     form = Validator(document.spec)
     reserved = sorted({fold(kind) for kind in form.texts("kinds")})
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    keys = (("all", ""), *(("kind", kind) for kind in reserved))
-    return CompiledDocument(
-        facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, StatementId(str(document.key))),)
-    )
+    return one_fact(document, form, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
 
 
 def _namespace(workspace: str, namespace: str) -> Name:
@@ -168,7 +163,8 @@ class _Scope:
     @functools.cached_property
     def ids(self) -> tuple[str, str]:
         """Of the workspace and of the namespace."""
-        return _property(self._resource, "workspaceId"), _property(self._resource, "namespaceId")
+        workspace, namespace = (_property(self._resource, field) for field in SCOPE)
+        return workspace, namespace
 
 
 def _leaf(resource: Resource, scope: _Scope, facts: Facts, need: Need, rule: str) -> Expression:

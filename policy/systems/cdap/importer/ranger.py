@@ -13,7 +13,7 @@ import msgspec
 
 from policy.core.times import Window
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 from policy.systems.cdap.importer.grants import NO_DENY, Deny, Grants
 from policy.systems.cdap.importer.ranger_items import Item, exceptions, read_items
 from policy.systems.cdap.importer.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
@@ -53,10 +53,9 @@ class Run(msgspec.Struct):
 def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     run = Run(Grants())
-    for one in given:
-        for place, value in read_values(one):
-            for policy, spot in _policies(value, findings.at(one.file, place)):
-                _take(policy, spot, run)
+    for file_spot, value in read_spots(given, findings):
+        for policy, spot in _policies(value, file_spot):
+            _take(policy, spot, run)
     for what, named in (("service", run.services), ("instance", run.instances)):
         if len(named) > 1:
             why = f"there are policies of more than one {what}: {', '.join(sorted(named))}"

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.core.document import MAX_BYTES
+from policy.core.grouping import grouped
 from policy.core.names import fault
-from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal
-from policy.importers.inputs import read_text, read_values
+from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal_of_item
+from policy.importers.inputs import read_spots, read_text
 from policy.store.repository import FilesRefused
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
 from policy.systems.kafka_acls.entries import ACLS, ANYONE, MAX_PREFIX, principal_fault
@@ -51,16 +52,14 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
         "super.users and allow.everyone.if.no.acl.found are settings of brokers, which a list of ACLs does not have",
         "write them into the document Authorizer/authorizer",
     )
-    by_principal: dict[str, list[dict[str, str]]] = {}
-    for key in sorted(kept):
-        by_principal.setdefault(kept[key]["principal"], []).append(_without_defaults(kept[key]))
+    by_principal = grouped((kept[key] for key in sorted(kept)), lambda entry: entry["principal"])
     for principal, entries in by_principal.items():
-        for number, part in enumerate(_parts(entries), 1):
+        for number, part in enumerate(_parts(map(_without_defaults, entries)), 1):
             name = principal if number == 1 else f"{principal} ({number})"
             yield document(SYSTEM, ACLS, name, {"entries": part})
 
 
-def _parts(entries: list[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+def _parts(entries: Iterable[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
     """As many as fit into a document each."""
     part: list[dict[str, str]] = []
     size = 0
@@ -86,12 +85,12 @@ def _rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
 
 
 def _json_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
-    for place, value in read_values(given):
+    for file_spot, value in read_spots([given], findings):
         if not isinstance(value, list):
-            findings.at(given.file, place).fatal("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
+            file_spot.fatal("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
             continue
         for number, row in enumerate(value):
-            spot = findings.at(given.file, place).inside(number)
+            spot = file_spot.inside(number)
             if _is_row(row):
                 yield spot, _spelt(row)
             else:
@@ -199,6 +198,4 @@ def _prefix_without_fault(name: str) -> str:
 
 
 def _refusal(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(
-        error.removeprefix("entries[0].") for error in refusal(document(SYSTEM, ACLS, "a", {"entries": [row]}))
-    )
+    return refusal_of_item(SYSTEM, ACLS, "entries", row)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from policy.core.model import ALLOW, DENY
-from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
 from policy.systems.lenses6.importer.members import Memberships, memberships
 from policy.systems.lenses6.importer.records import ExportedObject, read_records
 
@@ -24,7 +24,7 @@ KEPT = ("display_name", "description")  # fields that say nothing about access, 
 
 def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
-    records = [record for one in given for record in read_records(one, findings)]
+    records = list(read_records(given, findings))
     roles, groups = dict[str, Document](), dict[str, Document]()
     for record in records:
         if record.kind == "role":
@@ -89,10 +89,9 @@ def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
     for field in ("action", "resource"):
         if isinstance(statement.get(field), str):
             statement[field] = [statement[field]]
-    errors = refusal(document("lenses6", "Role", "statement", {"statements": [statement or value]}))
-    if not errors:
+    why = "; ".join(refusal_of_item("lenses6", "Role", "statements", statement or value))
+    if not why:
         return statement
-    why = "; ".join(error.removeprefix("statements[0]").lstrip(".: ") for error in errors)
     if statement.get("effect") == ALLOW:
         spot.warning(f"the statement is left out: {why}", "correct it, if somebody is to be allowed this")
         return {}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.importers.frame import Findings, ImportInput, Spot
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 
 Kind = Literal["role", "group", "user", "sa"]
 
@@ -67,10 +67,10 @@ class ExportedObject(msgspec.Struct):
         return list(dict.fromkeys(filter(None, found)))
 
 
-def read_records(given: ImportInput, findings: Findings) -> Iterator[ExportedObject]:
-    """Every record of a file; what is none may be a role that denies. Raises FilesRefused."""
-    for place, value in read_values(given):
-        yield from _records(value, findings.at(given.file, place), None)
+def read_records(given: Iterable[ImportInput], findings: Findings) -> Iterator[ExportedObject]:
+    """Every record of the files; what is none may be a role that denies. Raises FilesRefused."""
+    for spot, value in read_spots(given, findings):
+        yield from _records(value, spot, None)
 
 
 def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObject]:
