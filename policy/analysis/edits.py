@@ -54,7 +54,7 @@ def refused(document_history: DocumentHistory | None) -> frozenset[str] | None:
 
 
 def said(document_history: DocumentHistory | None) -> CompiledDocument:
-    """What the document on a shelf says, by the version in force alone; nothing, if there is none.
+    """What a document says, by the version in force alone; nothing, if there is none.
 
     Older versions that count for who logged in before (Kind.point_in_time) are left out: they open nothing new.
     """
@@ -64,7 +64,7 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
 
 def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     """The documents that say something else in another policy set, with all of their versions."""
-    if old is new:
+    if old is new:  # as with the system of a snapshot that a change of another one left as it was
         return []
     facts_before, facts_after = _facts_by_document(system, old), _facts_by_document(system, new)
     refused_before, refused_after = old.refused_documents(), new.refused_documents()
@@ -88,7 +88,7 @@ def principals_that_differ(old: Mapping[str, list[Written]], new: Mapping[str, l
 def _documents_of(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> set[str]:
     """The documents of all that those hold who hold something else."""
     lists = (side.get(name, ()) for name in principals_that_differ(old, new) for side in (old, new))
-    return {one.statement_id.document for one in chain.from_iterable(lists)}
+    return {written.statement_id.document for written in chain.from_iterable(lists)}
 
 
 def _different(before: Mapping[str, list[Fact]], after: Mapping[str, list[Fact]]) -> set[str]:
@@ -128,12 +128,12 @@ def fact_changes_of(system: System, edits: Sequence[Edit]) -> Iterator[FactChang
 
 
 class GrantChange(msgspec.Struct, frozen=True):
-    """A document brought (or lost) these grants to every member of ``principals``; ``ways``: by these memberships."""
+    """A document brought (or lost) these grants to every member of ``principals``; ``memberships``: by these."""
 
     document: str
     principals: tuple[str, ...]
     grants: tuple[Grant, ...]
-    ways: tuple[Membership, ...] = ()
+    memberships: tuple[Membership, ...] = ()
 
 
 def grant_changes(
@@ -143,20 +143,20 @@ def grant_changes(
 
     ``here``, ``there``: what the changed documents say on either version, by name; ``version``: all that is said here.
     """
-    known = {placeless(grant) for grant in _grants(there, effect)}
-    memberships = {placeless(way) for compiled in there.values() for way in compiled.memberships}
+    grants_there = {placeless(grant) for grant in _grants(there, effect)}
+    memberships_there = {placeless(membership) for compiled in there.values() for membership in compiled.memberships}
     for document, compiled in here.items():
-        new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in known)
+        new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in grants_there)
         for principal, grants in grouped(new, lambda grant: grant.principal).items():
             yield GrantChange(document, (principal,), tuple(grants))
-        ways = (way for way in compiled.memberships if placeless(way) not in memberships)
-        for principal, led in grouped(ways, lambda way: way.principal).items():
-            members = tuple(dict.fromkeys(way.member for way in led))
+        leading = (entry for entry in compiled.memberships if placeless(entry) not in memberships_there)
+        for principal, led in grouped(leading, lambda membership: membership.principal).items():
+            members = tuple(dict.fromkeys(membership.member for membership in led))
             yield GrantChange(document, members, _led_to(version, principal, effect), tuple(led))
 
 
-def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
-    return (grant for compiled in readings.values() for grant in compiled.grants if grant.effect == effect)
+def _grants(documents: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
+    return (grant for compiled in documents.values() for grant in compiled.grants if grant.effect == effect)
 
 
 def _led_to(version: PolicySetVersion, principal: str, effect: Effect) -> tuple[Grant, ...]:

@@ -88,11 +88,11 @@ def who_can(
         who: _outcomes(snapshot, base, who, trust)
         for who in sorted(candidates, key=lambda who: (who.claim, who.name, who.type))
     }
-    allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
+    allowed = tuple(who for who, answers in outcomes.items() if "allow" in answers)
     if not all(_allows_unknown(snapshot, base, type_, trust) for type_ in types):
         return Reach(allowed, complete=engine is None)
     subjects = tuple(who for who in allowed if not who.claim)
-    but = tuple(who for who, found in outcomes.items() if "deny" in found and who not in allowed)
+    but = tuple(who for who, answers in outcomes.items() if "deny" in answers and who not in allowed)
     return Reach(subjects, True, but, engine is None)
 
 
@@ -103,15 +103,15 @@ def who_among(
     system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
-    wanted, found = set(names), set[Who]()
+    wanted, seen = set(names), set[Who]()
     if engine is not None:
         subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
         candidates = [who for who in subjects if who.name in wanted]
     else:
         candidates = [who for name in sorted(wanted) for who in spellings(name, trust)]
     for who in candidates:
-        if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
-            found.add(who)
+        if who not in seen and "allow" in _outcomes(snapshot, base, who, trust):
+            seen.add(who)
             yield who
 
 
@@ -170,8 +170,8 @@ def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of the request's subject that others may have too."""
     subject = request.get("subject")
     properties = subject.get("properties") if isinstance(subject, Mapping) else None
-    given = properties if isinstance(properties, Mapping) else {}
-    return {name: value for name, value in given.items() if name not in OF_ONE}
+    of_subject = properties if isinstance(properties, Mapping) else {}
+    return {name: value for name, value in of_subject.items() if name not in OF_ONE}
 
 
 def _type_of_subject(request: Mapping[str, Any]) -> str:
@@ -226,12 +226,12 @@ def what_is_permitted(
         raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
         raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
-    found = []
+    permitted = []
     for action, (type_, id_) in itertools.product(named.actions, named.resources):
-        one = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
-        if decide(snapshot, one, trust=trust).outcome == "allow":
-            found.append(Permitted(action, type_, id_))
-    return tuple(sorted(found))
+        asked = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
+        if decide(snapshot, asked, trust=trust).outcome == "allow":
+            permitted.append(Permitted(action, type_, id_))
+    return tuple(sorted(permitted))
 
 
 def what_can(
@@ -252,9 +252,9 @@ def what_can(
 
 def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
-    held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
-    denies = [grant for grant in held if grant.effect == DENY]
-    ordered = sorted(held, key=lambda grant: grant.statement_id.place)
+    grants = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
+    denies = [grant for grant in grants if grant.effect == DENY]
+    ordered = sorted(grants, key=lambda grant: grant.statement_id.place)
     return tuple(
         _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
     )
@@ -311,13 +311,13 @@ OF_SUBJECTS = frozenset({"unknown-principal", "unknown-subject-type"})
 
 def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
-    known = all_systems()[system]
-    actions = list(known.actions()) if isinstance(known, ListsActions) else []
-    facts = [name for kind in known.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
-    types = list(known.resource_types()) if isinstance(known, ListsResourceTypes) else []
-    properties = dict.fromkeys(known.needed_properties, "any") if isinstance(known, NeedsProperties) else {}
+    translator = all_systems()[system]
+    actions = list(translator.actions()) if isinstance(translator, ListsActions) else []
+    facts = [name for kind in translator.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
+    types = list(translator.resource_types()) if isinstance(translator, ListsResourceTypes) else []
+    properties = dict.fromkeys(translator.needed_properties, "any") if isinstance(translator, NeedsProperties) else {}
     for action in actions:
         ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
-        for id_, type_ in itertools.product(ids, [known.resource_type(action, "any"), *types]):
+        for id_, type_ in itertools.product(ids, [translator.resource_type(action, "any"), *types]):
             resource = {"type": type_, "id": id_, "properties": properties}
             yield {"action": {"name": action}, "resource": resource}

@@ -16,8 +16,8 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
     """
     subject, resource = request.subject, request.resource
     if system.subject_types and subject.type not in system.subject_types:
-        known = ", ".join(system.subject_types)
-        raise Unanswerable("unknown-subject-type", f"subject.type {subject.type!r} is not one of {known}")
+        types = ", ".join(system.subject_types)
+        raise Unanswerable("unknown-subject-type", f"subject.type {subject.type!r} is not one of {types}")
     if not is_simple(subject.id + request.action.name + resource.type + resource.id):
         check_name(subject.id, "subject.id")
         check_name(request.action.name, "action.name")

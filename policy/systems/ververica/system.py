@@ -29,7 +29,7 @@ from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator, one_fact
@@ -42,8 +42,6 @@ SCOPE = ("workspaceId", "namespaceId")  # properties of a resource
 
 
 class Ververica(System):
-    """The translator."""
-
     name = "ververica"
     kinds = {
         "InitialAccess": Kind(principals=("userId",)),
@@ -73,7 +71,6 @@ class Ververica(System):
         return (resource.type.casefold(), resource.id, *scope)
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return list(catalogue()["actions"])
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
@@ -98,7 +95,7 @@ class Ververica(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The roles that are more than the use of a namespace."""
-        return read_powers(catalogue()["privileged_permissions"])
+        return read_privileged_permissions(catalogue()["privileged_permissions"])
 
 
 def _principal(user_id: str) -> str:
@@ -107,16 +104,16 @@ def _principal(user_id: str) -> str:
 
 
 def _read_assignments(document: Document) -> CompiledDocument:
-    form = Validator(document.spec)
-    entries = form.forms("initialAccess")
+    validator = Validator(document.spec)
+    entries = validator.forms("initialAccess")
     grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
-    form.reject_unknown()
-    form.finish()
+    validator.reject_unknown()
+    validator.finish()
     return CompiledDocument(grants)
 
 
 def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
-    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the form."""
+    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the validator."""
     user = entry.text("userId", blanks=True)  # a group may have such a name (VV-Q11)
     if user == GROUP:
         entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
@@ -125,9 +122,9 @@ def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     if role:
         _check_scope(entry, role)
     entry.reject_unknown()
-    place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
+    object_ = _namespace(workspace, namespace) if namespace else _workspace(workspace)
     statement_id = StatementId(str(document.key), number)
-    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
+    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(object_), statement_id, document.window)
 
 
 def _check_scope(entry: Validator, role: str) -> None:
@@ -141,9 +138,9 @@ def _check_scope(entry: Validator, role: str) -> None:
 
 def _read_reserved(document: Document) -> CompiledDocument:
     """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
-    form = Validator(document.spec)
-    reserved = sorted({fold(kind) for kind in form.texts("kinds")})
-    return one_fact(document, form, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
+    validator = Validator(document.spec)
+    reserved = sorted({fold(kind) for kind in validator.texts("kinds")})
+    return one_fact(document, validator, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
 
 
 def _namespace(workspace: str, namespace: str) -> Name:
