@@ -24,8 +24,8 @@ from policy.analysis.resource_access import AccessPath, ResourceAccess, Resource
 from policy.analysis.review import Access, MayWiden, Review, read_may_widen, review
 from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import ordered_statements, statements, uses
-from policy.analysis.widening import Widening, Widenings, widening_text, widenings
-from policy.analysis.wording import document_contents, document_lines, grant_text, literal_name, window_text
+from policy.analysis.widening import Widening, Widenings, widening_text
+from policy.analysis.wording import document_contents, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
 __all__ = [
@@ -64,7 +64,6 @@ __all__ = [
     "compare",
     "concerned",
     "document_contents",
-    "document_lines",
     "draw_trees",
     "effects",
     "grant_text",
@@ -89,6 +88,5 @@ __all__ = [
     "what_subject_can",
     "who_can",
     "widening_text",
-    "widenings",
     "window_text",
 ]

@@ -28,7 +28,7 @@ def affected_by(system: str, edits: Iterable[Edit]) -> Affected:
     for edit in edits:
         before, after = edit.before, edit.after
         principals.update(grant.principal for grant in {*before.grants} ^ {*after.grants})
-        principals.update(way.member for way in {*before.memberships} ^ {*after.memberships})
+        principals.update(membership.member for membership in {*before.memberships} ^ {*after.memberships})
         for change in fact_changes(before.facts, after.facts):
             lookups.update(lookup for fact in (*change.before, *change.after) for lookup in _lookups(fact))
         if edit.refused_before != edit.refused_after:

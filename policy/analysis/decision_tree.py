@@ -37,16 +37,16 @@ def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozense
     if isinstance(request, IncompleteItem):
         return Node("error", None, notes=(request.message,))
     decision = answer(snapshot, request, trust)
-    held = {"allow": True, "deny": False}.get(decision.outcome)
+    holds = {"allow": True, "deny": False}.get(decision.outcome)
     title = f"{decision.outcome}: {request.subject.id} {request.action.name} {request.resource.id}"
     try:
         trace = evaluate_request(snapshot, request, trust)
     except Unanswerable as unanswerable:
-        return Node(title, held, unanswerable.reason.rule or "", (unanswerable.reason.message,))
+        return Node(title, holds, unanswerable.reason.rule or "", (unanswerable.reason.message,))
     notes = [f"rests on what the request claims: {', '.join(trace.claims)}"] if trace.claims else []
     notes += [note.message for note in trace.notes]
     notes += [reason.message for reason in decision.reasons if reason.code in ABOVE_ALL_PARTS]
-    return Node(title, held, "", tuple(notes), (_node(trace.result, trace),))
+    return Node(title, holds, "", tuple(notes), (_node(trace.result, trace),))
 
 
 def _node(result: ExpressionResult, trace: EvaluationTrace) -> Node:

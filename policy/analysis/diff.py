@@ -112,20 +112,20 @@ class Sides:
 
     def differences(self) -> list[Compared]:
         """All of them, by document, removed ones first."""
-        found = [*self._grants(), *self._memberships(), *self._statements(), *self._facts(), *self._refusals()]
-        return sorted(found, key=lambda one: _order(one.difference))
+        compared = [*self._grants(), *self._memberships(), *self._statements(), *self._facts(), *self._refusals()]
+        return sorted(compared, key=lambda entry: _order(entry.difference))
 
     def _grants(self) -> Iterator[Compared]:
         opens, closes = self._opens.by_grant, self._closes.by_grant
         for sign, grant in _on_one_side(*_of_principals_that_differ(self._old.grants, self._new.grants)):
-            text, document = grant_text(grant, self.system), grant.statement_id.document
-            yield self._compared(sign, text, document, opens.get(placeless(grant)), closes.get(placeless(grant)))
+            text, document, key = grant_text(grant, self.system), grant.statement_id.document, placeless(grant)
+            yield self._compared(sign, text, document, opens.get(key), closes.get(key))
 
     def _memberships(self) -> Iterator[Compared]:
-        opens, closes = self._opens.by_way, self._closes.by_way
-        for sign, way in _on_one_side(*_of_principals_that_differ(self._old.memberships, self._new.memberships)):
-            text, document = membership_text(way), way.statement_id.document
-            yield self._compared(sign, text, document, opens.get(placeless(way)), closes.get(placeless(way)))
+        opens, closes = self._opens.by_membership, self._closes.by_membership
+        for sign, membership in _on_one_side(*_of_principals_that_differ(self._old.memberships, self._new.memberships)):
+            text, document, key = membership_text(membership), membership.statement_id.document, placeless(membership)
+            yield self._compared(sign, text, document, opens.get(key), closes.get(key))
 
     def _compared(
         self, sign: Sign, text: str, document: str, opens: list[OpenedGrant] | None, closes: list[OpenedGrant] | None
@@ -134,12 +134,12 @@ class Sides:
         return Compared(difference, tuple(opens or ()), tuple(closes or ()))
 
     @functools.cached_property
-    def _opens(self) -> "_Found":
-        return _Found(self.opened)
+    def _opens(self) -> "_OpenedIndex":
+        return _OpenedIndex(self.opened)
 
     @functools.cached_property
-    def _closes(self) -> "_Found":
-        return _Found(self.closed)
+    def _closes(self) -> "_OpenedIndex":
+        return _OpenedIndex(self.closed)
 
     def _statements(self) -> Iterator[Compared]:
         """The statements of an engine that are on one side alone, wherever they are written."""
@@ -147,8 +147,9 @@ class Sides:
             return
         before, after = (_by_content(engine, side) for side in (self._old, self._new))
         for sign, here, there in (("removed", before, after), ("added", after, before)):
-            for content in (one for one in here if one not in there):
-                statement, document = here[content]
+            for content, (statement, document) in here.items():
+                if content in there:
+                    continue
                 opens, closes = content in self._opens.statements, content in self._closes.statements
                 text = grant_text(statement)
                 yield Compared(
@@ -164,8 +165,9 @@ class Sides:
         """One for each restriction that is gone, else one: where nothing opens, of document kinds alone."""
         name, document = self.system.name, change.document or f"{self.system.name}/{change.kind}/{change.name}"
         sign: Sign = "added" if not change.before else "removed" if not change.after else "changed"
-        yield from (Difference(name, sign, opening_text(one, change), document, True) for one in opens if one.lifts)
-        widens = any(not one.lifts for one in opens)
+        lifted = (opening_text(opening, change) for opening in opens if opening.lifts)
+        yield from (Difference(name, sign, text, document, True) for text in lifted)
+        widens = any(not opening.lifts for opening in opens)
         if widens or (not opens and (change.kind in self.system.kinds or engine_of(self.system) is not None)):
             thing = change.name.removesuffix(f"#{document}")  # one document may hold several facts
             yield Difference(name, sign, f"what is known of {change.kind} {thing}", document, widens)
@@ -177,43 +179,43 @@ class Sides:
             yield Compared(Difference(self.system.name, "removed", text, document, True))
 
 
-class _Found:
+class _OpenedIndex:
     """What was found to open, by the grant, membership, statement or fact that does."""
 
-    def __init__(self, found: Opened) -> None:
+    def __init__(self, result: Opened) -> None:
         self.by_grant: dict[Grant, list[OpenedGrant]] = {}
-        self.by_way: dict[Membership, list[OpenedGrant]] = {}
+        self.by_membership: dict[Membership, list[OpenedGrant]] = {}
         self.by_fact: dict[tuple[str, str], list[Opening]] = {}
         self.statements: set[tuple[Hashable, Window]] = set()
         self.refusals: set[str] = set()
-        for one in found.opens:
-            match one:
+        for item in result.opens:
+            match item:
                 case OpenedGrants():
-                    self._add_grants(one)
+                    self._add_grants(item)
                 case OpenedStatement(_, statement):
                     self.statements.add((statement.compared, statement.window))
                 case OpenedByFact(change, opening):
                     self.by_fact.setdefault((change.kind, change.name), []).append(opening)
-                case LiftedRefusal(document, way):
-                    if way is None:
+                case LiftedRefusal(document, membership):
+                    if membership is None:
                         self.refusals.add(document)
                     else:
-                        self.by_way.setdefault(placeless(way), [])
+                        self.by_membership.setdefault(placeless(membership), [])
 
     def _add_grants(self, opens: OpenedGrants) -> None:
         """A membership that is new opens what its member has newly, else a grant does."""
-        ways: dict[str, list[Membership]] = {}
-        for way in opens.change.ways:
-            ways.setdefault(way.member, []).append(placeless(way))
-        for one in opens.grants:
-            if not opens.change.ways:
-                self.by_grant.setdefault(placeless(one.grant), []).append(one)
-            for way in ways.get(one.who, ()):
-                self.by_way.setdefault(way, []).append(one)
+        by_member: dict[str, list[Membership]] = {}
+        for membership in opens.change.memberships:
+            by_member.setdefault(membership.member, []).append(placeless(membership))
+        for opened_grant in opens.grants:
+            if not opens.change.memberships:
+                self.by_grant.setdefault(placeless(opened_grant.grant), []).append(opened_grant)
+            for membership in by_member.get(opened_grant.who, ()):
+                self.by_membership.setdefault(membership, []).append(opened_grant)
 
 
-def _order(one: Difference) -> tuple[str, str, int, str]:
-    return one.system, one.document, SIGNS.index(one.sign), one.text
+def _order(difference: Difference) -> tuple[str, str, int, str]:
+    return difference.system, difference.document, SIGNS.index(difference.sign), difference.text
 
 
 def _of_principals_that_differ(
@@ -232,12 +234,12 @@ def _on_one_side(before: list[Written], after: list[Written]) -> Iterator[tuple[
         ("added", after, before),
     )
     for sign, here, there in sides:
-        others = {placeless(one) for one in there}
-        yield from ((sign, one) for one in here if placeless(one) not in others)
+        others = {placeless(item) for item in there}
+        yield from ((sign, item) for item in here if placeless(item) not in others)
 
 
 def _by_content(engine: Engine, side: PolicySet) -> Contents:
-    found: Contents = {}
+    contents: Contents = {}
     for statement_id, statement in statements_of(engine, statement_facts(engine, side.facts)):
-        found.setdefault((statement.compared, statement.window), (statement, statement_id.document))
-    return found
+        contents.setdefault((statement.compared, statement.window), (statement, statement_id.document))
+    return contents

@@ -1,11 +1,12 @@
 """Changed documents, and where something came or went with them."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
 from policy.analysis.versions import PolicySetVersion, Written, placeless
+from policy.core.grouping import grouped
 from policy.core.model import CompiledDocument, Effect, Fact, Grant, Membership
 from policy.store.documents import DocumentHistory
 from policy.store.snapshot import PolicySet
@@ -53,7 +54,7 @@ def refused(document_history: DocumentHistory | None) -> frozenset[str] | None:
 
 
 def said(document_history: DocumentHistory | None) -> CompiledDocument:
-    """What the document on a shelf says, by the version in force alone; nothing, if there is none.
+    """What a document says, by the version in force alone; nothing, if there is none.
 
     Older versions that count for who logged in before (Kind.point_in_time) are left out: they open nothing new.
     """
@@ -63,7 +64,7 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
 
 def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     """The documents that say something else in another policy set, with all of their versions."""
-    if old is new:
+    if old is new:  # as with the system of a snapshot that a change of another one left as it was
         return []
     facts_before, facts_after = _facts_by_document(system, old), _facts_by_document(system, new)
     refused_before, refused_after = old.refused_documents(), new.refused_documents()
@@ -87,7 +88,7 @@ def principals_that_differ(old: Mapping[str, list[Written]], new: Mapping[str, l
 def _documents_of(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> set[str]:
     """The documents of all that those hold who hold something else."""
     lists = (side.get(name, ()) for name in principals_that_differ(old, new) for side in (old, new))
-    return {one.statement_id.document for one in chain.from_iterable(lists)}
+    return {written.statement_id.document for written in chain.from_iterable(lists)}
 
 
 def _different(before: Mapping[str, list[Fact]], after: Mapping[str, list[Fact]]) -> set[str]:
@@ -96,45 +97,43 @@ def _different(before: Mapping[str, list[Fact]], after: Mapping[str, list[Fact]]
 
 def _by_document(policy_set: PolicySet, names: set[str], facts: Mapping[str, list[Fact]]) -> CompiledDocuments:
     """What these documents say."""
-    grants: dict[str, list[Grant]] = {}
-    ways: dict[str, list[Membership]] = {}
-    for grant in chain.from_iterable(policy_set.grants.values()):
-        if grant.statement_id.document in names:
-            grants.setdefault(grant.statement_id.document, []).append(grant)
-    for way in chain.from_iterable(policy_set.memberships.values()):
-        if way.statement_id.document in names:
-            ways.setdefault(way.statement_id.document, []).append(way)
-    parts = ((tuple(part.get(name, ())) for part in (grants, ways, facts)) for name in names)
+    grants = _written_in(names, policy_set.grants)
+    memberships = _written_in(names, policy_set.memberships)
+    parts = ((tuple(part.get(name, ())) for part in (grants, memberships, facts)) for name in names)
     return {name: CompiledDocument(*part) for name, part in zip(names, parts, strict=True)}  # type: ignore[arg-type]
 
 
+def _written_in(names: set[str], by_principal: Mapping[str, list[Written]]) -> dict[str, list[Written]]:
+    """The grants or memberships of some documents, by document."""
+    written = (item for items in by_principal.values() for item in items if item.statement_id.document in names)
+    return grouped(written, lambda item: item.statement_id.document)
+
+
 def _facts_by_document(system: System, policy_set: PolicySet) -> dict[str, list[Fact]]:
-    facts: dict[str, list[Fact]] = {}
-    known = policy_set.facts
-    for fact in (fact for kind in known.kinds() for name in known.names(kind) for fact in known.versions(kind, name)):
-        document = fact.statement_id.document if fact.statement_id else f"{system.name}/{fact.kind}/{fact.name}"
-        facts.setdefault(document, []).append(fact)
-    return facts
+    facts = policy_set.facts
+    versions = (fact for kind in facts.kinds() for name in facts.names(kind) for fact in facts.versions(kind, name))
+    return grouped(versions, lambda fact: _document_of(fact, system.name))
+
+
+def _document_of(fact: Fact, system: str) -> str:
+    return fact.statement_id.document if fact.statement_id else f"{system}/{fact.kind}/{fact.name}"
 
 
 def fact_changes_of(system: System, edits: Sequence[Edit]) -> Iterator[FactChange]:
     """The facts that edits change together, but an engine's statements; one that moves to another document is none."""
-    before, after = ([fact for compiled in side for fact in compiled.facts] for side in _sides(edits))
+    before = [fact for edit in edits for fact in edit.before.facts]
+    after = [fact for edit in edits for fact in edit.after.facts]
     engine = engine_of(system)
     return fact_changes(before, after, engine.statement_kinds if engine is not None else ())
 
 
-def _sides(edits: Sequence[Edit]) -> tuple[list[CompiledDocument], list[CompiledDocument]]:
-    return [edit.before for edit in edits], [edit.after for edit in edits]
-
-
 class GrantChange(msgspec.Struct, frozen=True):
-    """A document brought (or lost) these grants to every member of ``principals``; ``ways``: by these memberships."""
+    """A document brought (or lost) these grants to every member of ``principals``; ``memberships``: by these."""
 
     document: str
     principals: tuple[str, ...]
     grants: tuple[Grant, ...]
-    ways: tuple[Membership, ...] = ()
+    memberships: tuple[Membership, ...] = ()
 
 
 def grant_changes(
@@ -144,26 +143,20 @@ def grant_changes(
 
     ``here``, ``there``: what the changed documents say on either version, by name; ``version``: all that is said here.
     """
-    known = {placeless(grant) for grant in _grants(there, effect)}
-    memberships = {placeless(way) for compiled in there.values() for way in compiled.memberships}
+    grants_there = {placeless(grant) for grant in _grants(there, effect)}
+    memberships_there = {placeless(membership) for compiled in there.values() for membership in compiled.memberships}
     for document, compiled in here.items():
-        new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in known)
-        yield from (GrantChange(document, (principal,), tuple(held)) for principal, held in _by_principal(new).items())
-        ways = (way for way in compiled.memberships if placeless(way) not in memberships)
-        for principal, led in _by_principal(ways).items():
-            members = tuple(dict.fromkeys(way.member for way in led))
+        new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in grants_there)
+        for principal, grants in grouped(new, lambda grant: grant.principal).items():
+            yield GrantChange(document, (principal,), tuple(grants))
+        leading = (entry for entry in compiled.memberships if placeless(entry) not in memberships_there)
+        for principal, led in grouped(leading, lambda membership: membership.principal).items():
+            members = tuple(dict.fromkeys(membership.member for membership in led))
             yield GrantChange(document, members, _led_to(version, principal, effect), tuple(led))
 
 
-def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
-    return (grant for compiled in readings.values() for grant in compiled.grants if grant.effect == effect)
-
-
-def _by_principal(written: Iterable[Written]) -> dict[str, list[Written]]:
-    found: dict[str, list[Written]] = {}
-    for one in written:
-        found.setdefault(one.principal, []).append(one)
-    return found
+def _grants(documents: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
+    return (grant for compiled in documents.values() for grant in compiled.grants if grant.effect == effect)
 
 
 def _led_to(version: PolicySetVersion, principal: str, effect: Effect) -> tuple[Grant, ...]:

@@ -16,7 +16,7 @@ from policy.systems.kit.engine import Engine, Statement, statement_facts, statem
 Written = tuple[StatementId, Statement]
 
 
-class _Known:
+class _InForce:
     """What statements do, and when."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class _Known:
 
     def has(self, statement: Statement, window: Window) -> bool:
         """Whether one that does the same is in force all of this time."""
-        return any(one.covers(window) for one in self._windows.get(statement.compared, ()))
+        return any(other.covers(window) for other in self._windows.get(statement.compared, ()))
 
 
 def opened_statements(
@@ -39,15 +39,15 @@ def opened_statements(
     Only where there are candidates all statements are gone through. Raises WorkExceeded.
     """
     said, says = (
-        [one for compiled in side for one in statements_of(engine, compiled.facts)]
+        [entry for compiled in side for entry in statements_of(engine, compiled.facts)]
         for side in ((edit.before for edit in edits), (edit.after for edit in edits))
     )
     work.take(1 + len(said) + len(says))
-    gained = [one for one in says if one[1].effect == ALLOW]
-    lost = [one for one in said if one[1].effect == DENY]
+    gained = [entry for entry in says if entry[1].effect == ALLOW]
+    lost = [entry for entry in said if entry[1].effect == DENY]
     if not gained and not lost:
         return
-    before, after = _Known(), _Known()
+    before, after = _InForce(), _InForce()
     changed = {edit.document for edit in edits}
     for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
         work.take(1)
@@ -60,8 +60,8 @@ def opened_statements(
     yield from _new(lost, after, at)
 
 
-def _new(written: Iterable[Written], known: _Known, at: int) -> Iterator[Written]:
+def _new(written: Iterable[Written], in_force: _InForce, at: int) -> Iterator[Written]:
     for statement_id, statement in written:
         window = Window(at).meet(statement.window)
-        if window is not None and not known.has(statement, window):
+        if window is not None and not in_force.has(statement, window):
             yield statement_id, statement

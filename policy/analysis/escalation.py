@@ -1,9 +1,9 @@
 """Escalations: the privileged access that a change of documents grants, and to whom.
 
 Reported are privileged permissions (see `privileged_permissions`) that a principal has newly, and denies that are gone
-from over something that is allowed now. A power may come by a grant, by a membership that leads to an old grant, or by
-both in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what a
-newer grant repeats, what another one covered before, and what a deny takes away whole opens nothing.
+from over something that is allowed now. A privilege may come by a grant, by a membership that leads to an old grant, or
+by both in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what
+a newer grant repeats, what another one covered before, and what a deny takes away whole opens nothing.
 
 How time counts: a grant, membership or deny counts from the moment of the change on. One that begins later is reported
 when it is published, with its window, and not again when it begins; one that is over by then counts for nothing;
@@ -40,14 +40,14 @@ from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
 from policy.store.snapshot import PolicySet
-from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
+from policy.systems.kit.privileged import PrivilegedPermission, PrivilegeKind, PrivilegeTable, Severity, worst
 from policy.systems.kit.system import EVERYONE, HasCompanions, System
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
 NAMES_A_STEP = 5  # of those whom something concerns, gone through with a step of work
 LINES = 5  # of what a statement says, before and after, and of memberships
 
-EscalationKind = PowerKind | Literal["deny-lifted"]
+EscalationKind = PrivilegeKind | Literal["deny-lifted"]
 LIFTED: tuple[str, Severity] = ("a deny is lifted", "high")
 PERHAPS: tuple[str, Severity] = ("a deny is lifted, for principals that also have an allow that it denied", "medium")
 
@@ -87,23 +87,18 @@ class Analysis(msgspec.Struct, frozen=True):
     widenings: Widenings = Widenings()
 
 
-def escalations(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
-    """What ``edits`` together open, sorted, however much work that is; see `analyse`."""
-    return analyse(system, policy_set, edits, at, Work()).escalations
-
-
 def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
     """What ``edits`` together open. ``policy_set``: the system's after them. ``at``: when they were made, ms.
 
     ``work``: for what opens; as much again is taken to find out for whom, whose cost grows with these and, only where a
     deny is removed, with all grants.
     """
-    found, more = opened(Edits(system, policy_set, edits, at), work), work.again()
-    each = [*_Escalations(found, more).escalations(), *_by_facts(found), *_by_statements(found)]
-    return Analysis(tuple(sorted(each)), found.complete and not more.exceeded, widenings_of(found))
+    result, more = opened(Edits(system, policy_set, edits, at), work), work.again()
+    each = [*_Escalations(result, more).escalations(), *_by_facts(result), *_by_statements(result)]
+    return Analysis(tuple(sorted(each)), result.complete and not more.exceeded, widenings_of(result))
 
 
-def _by_facts(found: Opened) -> set[Escalation]:
+def _by_facts(result: Opened) -> set[Escalation]:
     """The restrictions that facts had, and have no more; a document may hold thousands, and lift the same by each."""
     return {
         Escalation(
@@ -112,38 +107,38 @@ def _by_facts(found: Opened) -> set[Escalation]:
             (opening.who,),
             (change.document,),
         )
-        for change, opening in ((one.change, one.opening) for one in found.opens if isinstance(one, OpenedByFact))
+        for change, opening in ((item.change, item.opening) for item in result.opens if isinstance(item, OpenedByFact))
         if opening.lifts
     }
 
 
-def _by_statements(found: Opened) -> Iterator[Escalation]:
+def _by_statements(result: Opened) -> Iterator[Escalation]:
     """What the statements of an engine open. Whether there is something under a deny that is gone is not known."""
-    for one in found.opens:
-        if not isinstance(one, OpenedStatement):
+    for item in result.opens:
+        if not isinstance(item, OpenedStatement):
             continue
         kinds: dict[EscalationKind, dict[str, Severity]] = {}
-        if one.statement.effect == DENY:
+        if item.statement.effect == DENY:
             kinds["deny-lifted"] = dict([PERHAPS])
         else:
-            for privilege in one.statement.privileges:
+            for privilege in item.statement.privileges:
                 kinds.setdefault(privilege.kind, {})[privilege.name] = privilege.severity
-        document, number = one.statement_id.place
+        document, number = item.statement_id.place
         for kind, names in kinds.items():
             yield Escalation(
-                *(document, number, kind, worst(names.values()), tuple(sorted(names)), (grant_text(one.statement),)),
-                one.statement.principals,
+                *(document, number, kind, worst(names.values()), tuple(sorted(names)), (grant_text(item.statement),)),
+                item.statement.principals,
                 (document,),
             )
 
 
 def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
     """The grants by which nothing is enforced, whenever they came."""
-    privileged_permissions = [power for power in system.privileged_permissions() if power.kind == "enforcement"]
+    unenforced = [privilege for privilege in system.privileged_permissions() if privilege.kind == "enforcement"]
     return [
         grant
         for grant in policy_set.grants.get(EVERYONE, ())
-        if any(power.part_of(grant) for power in privileged_permissions)
+        if any(privilege.part_of(grant) for privilege in unenforced)
     ]
 
 
@@ -167,7 +162,7 @@ class _People(msgspec.Struct, frozen=True):
     unseen: int
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _FindingKey(msgspec.Struct, frozen=True):
     """What findings are gathered by. ``sure``: it does not take a companion."""
 
     kind: EscalationKind
@@ -175,22 +170,22 @@ class _Place(msgspec.Struct, frozen=True):
     sure: bool = True
 
 
-class _Found(msgspec.Struct):
+class _Finding(msgspec.Struct):
     """What was found at one place. ``concerned``: by document, those whom it concerns, each list once."""
 
     names: dict[str, Severity] = {}
     grants: dict[Grant, None] = {}
-    ways: dict[Membership, None] = {}
+    memberships: dict[Membership, None] = {}
     concerned: dict[str, dict[int, list[str]]] = {}
     unseen: dict[str, int] = {}
     shadowed: ShadowedAllows | None = None
 
     def add(self, name: str, severity: Severity, grant: Grant, people: _People, groups: Iterable[_Group]) -> None:
-        """Note one grant as one power for some of the people."""
+        """Note one grant as one privilege for some of the people."""
         document = people.start.document
         self.names[name] = severity
         self.grants[grant] = None
-        self.ways.update(dict.fromkeys(people.start.ways))
+        self.memberships.update(dict.fromkeys(people.start.memberships))
         lists = self.concerned.setdefault(document, {})
         lists.update((id(names), names) for names in map(people.groups.__getitem__, groups))
         self.unseen[document] = max(people.unseen, self.unseen.get(document, 0))
@@ -215,29 +210,29 @@ class _Found(msgspec.Struct):
         for document, lists in sorted(self.concerned.items()):
             for name in {name for names in lists.values() for name in names}:
                 causes.setdefault(name, []).append(document)
-        found: dict[tuple[str, ...], set[str]] = {}
+        names_by_causes: dict[tuple[str, ...], set[str]] = {}
         for name, documents in causes.items():
-            found.setdefault(tuple(documents), set()).add(name)
+            names_by_causes.setdefault(tuple(documents), set()).add(name)
         for document, unseen in self.unseen.items():
             if unseen:
-                found.setdefault((document,), set())
-        return found
+                names_by_causes.setdefault((document,), set())
+        return names_by_causes
 
 
 class _Escalations:
     """Those that grants which open something are, in one change."""
 
-    def __init__(self, found: Opened, work: Work) -> None:
-        self._work, self._take, self._edits = work, work.take, found.edits
+    def __init__(self, result: Opened, work: Work) -> None:
+        self._work, self._take, self._edits = work, work.take, result.edits
         self._gains, self._losses = (
-            [one for one in found.opens if isinstance(one, OpenedGrants) and one.effect == effect]
+            [item for item in result.opens if isinstance(item, OpenedGrants) and item.effect == effect]
             for effect in (ALLOW, DENY)
         )
-        system = found.edits.system
-        self._powers = PowerTable(system.privileged_permissions())
+        system = result.edits.system
+        self._privileges = PrivilegeTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
         self._companions = system.in_one_request if isinstance(system, HasCompanions) else None
-        self._found: dict[_Place, _Found] = {}
+        self._findings: dict[_FindingKey, _Finding] = {}
 
     def escalations(self) -> Iterator[Escalation]:
         """Every one that was found, in no particular order."""
@@ -248,30 +243,32 @@ class _Escalations:
             for lost in self._losses:
                 self._take(1 + len(lost.grants))
                 self._lost(lost)
-        return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
+        return (
+            escalation for key, finding in self._findings.items() for escalation in self._escalations_at(key, finding)
+        )
 
     def _gained(self, gained: OpenedGrants) -> None:
         """Privileged permissions that a principal has newly."""
-        grants = dict.fromkeys(one.grant for one in gained.grants)
-        parts = [(grant, power) for grant in grants for power in self._powers.of(grant)]
+        grants = dict.fromkeys(opened_grant.grant for opened_grant in gained.grants)
+        parts = [(grant, privilege) for grant in grants for privilege in self._privileges.of(grant)]
         if not parts:
             return
         people = self._people(gained.change)
-        for grant, power in parts:
+        for grant, privilege in parts:
             self._take(1 + len(people.groups))
-            groups = [group for group in people.groups if self._has_newly(group, grant, power)]
+            groups = [group for group in people.groups if self._has_newly(group, grant, privilege)]
             if groups or people.unseen:
-                found = self._found.setdefault(_Place(power.kind, grant.statement_id), _Found())
-                found.add(power.name, power.severity, grant, people, groups)
+                finding = self._findings.setdefault(_FindingKey(privilege.kind, grant.statement_id), _Finding())
+                finding.add(privilege.name, privilege.severity, grant, people, groups)
 
-    def _has_newly(self, group: _Group, grant: Grant, power: PrivilegedPermission) -> bool:
-        parts = (power.part_of(held) for held in group.after.parts(grant))
+    def _has_newly(self, group: _Group, grant: Grant, privilege: PrivilegedPermission) -> bool:
+        parts = (privilege.part_of(whole) for whole in group.after.parts(grant))
         new = (part for part in parts if part is not None and not group.before.allowed(part))
-        return any(not group.after.denied(part) for part in new) and not self._began(grant, power)
+        return any(not group.after.denied(part) for part in new) and not self._began(grant, privilege)
 
-    def _began(self, grant: Grant, power: PrivilegedPermission) -> bool:
+    def _began(self, grant: Grant, privilege: PrivilegedPermission) -> bool:
         """Whether a principal always has the privileged permission and none had it yet."""
-        return power.changes_hands and (grant.permission, grant.object) not in self._held
+        return privilege.changes_hands and (grant.permission, grant.object) not in self._held
 
     @functools.cached_property
     def _held(self) -> set[tuple[Pattern, Pattern]]:
@@ -281,7 +278,7 @@ class _Escalations:
     def _lost(self, lost: OpenedGrants) -> None:
         """Removed denies that shadowed allows."""
         people = self._people(lost.change)
-        for deny in dict.fromkeys(one.grant for one in lost.grants):
+        for deny in dict.fromkeys(opened_grant.grant for opened_grant in lost.grants):
             for group in people.groups:
                 self._take()
                 shadowed = self._shadow_index.find(deny, group.before, group.after, self._may_join(group))
@@ -299,16 +296,16 @@ class _Escalations:
 
     def _lifted(self, deny: Grant, shadowed: ShadowedAllows | None, people: _People, groups: list[_Group]) -> None:
         sure = shadowed is not None and not shadowed.companion
-        found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
-        found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
-        found.shadowed = min(filter(None, (found.shadowed, shadowed)), key=_order, default=None)
+        finding = self._findings.setdefault(_FindingKey("deny-lifted", deny.statement_id, sure), _Finding())
+        finding.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
+        finding.shadowed = min(filter(None, (finding.shadowed, shadowed)), key=_order, default=None)
         opened = common(shadowed.allow, deny) if shadowed is not None and sure else None
         if opened is not None:
-            found.names.update((power.name, power.severity) for power in self._powers.of(opened))
+            finding.names.update((privilege.name, privilege.severity) for privilege in self._privileges.of(opened))
 
     @functools.cached_property
     def _shadow_index(self) -> ShadowIndex:
-        denied = {one.grant.permission for lost in self._losses for one in lost.grants}
+        denied = {opened_grant.grant.permission for lost in self._losses for opened_grant in lost.grants}
         return ShadowIndex(self._edits.after, self._edits.memberships, denied, self._take)
 
     def _people(self, start: GrantChange) -> _People:
@@ -325,46 +322,48 @@ class _Escalations:
         before, after = self._edits.before.effective_grants(principal), self._edits.after.effective_grants(principal)
         return _Group(before, after, is_claim, principal if self._companions is not None else "")
 
-    def _escalations_at(self, place: _Place, found: _Found) -> Iterator[Escalation]:
+    def _escalations_at(self, key: _FindingKey, finding: _Finding) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""
-        document, statement = place.statement_id.place
-        before, after = (_first(map(grant_text, lines.get(place.statement_id, ()))) for lines in self._lines)
-        for causes, names in self._by_causes(found).items():
-            ways = (way for way in found.ways if way.statement_id.document in causes)
+        document, statement = key.statement_id.place
+        before, after = (_first(map(grant_text, lines.get(key.statement_id, ()))) for lines in self._lines)
+        for causes, names in self._by_causes(finding).items():
+            memberships = (
+                membership for membership in finding.memberships if membership.statement_id.document in causes
+            )
             yield Escalation(
                 document,
                 statement,
-                place.kind,
-                worst(found.names.values()),
-                tuple(sorted(found.names)),
-                _first(map(grant_text, found.grants)),
+                key.kind,
+                worst(finding.names.values()),
+                tuple(sorted(finding.names)),
+                _first(map(grant_text, finding.grants)),
                 tuple(sorted(names)),
                 causes,
-                found.count(causes) if self._work.exceeded and not names else found.unseen_by(causes),
+                finding.count(causes) if self._work.exceeded and not names else finding.unseen_by(causes),
                 before,
                 after,
-                _first(map(membership_text, ways)),
-                grant_text(found.shadowed.allow) if found.shadowed else "",
-                found.shadowed.companion if found.shadowed else "",
+                _first(map(membership_text, memberships)),
+                grant_text(finding.shadowed.allow) if finding.shadowed else "",
+                finding.shadowed.companion if finding.shadowed else "",
             )
 
-    def _by_causes(self, found: _Found) -> dict[tuple[str, ...], set[str]]:
+    def _by_causes(self, finding: _Finding) -> dict[tuple[str, ...], set[str]]:
         """Whom it concerns, by the documents that made it so; where the work is not enough, how many by each."""
         try:
-            self._take(found.lists // NAMES_A_STEP)
-            return found.by_causes()
+            self._take(finding.lists // NAMES_A_STEP)
+            return finding.by_causes()
         except WorkExceeded:
-            return {(document,): set() for document in found.concerned}
+            return {(document,): set() for document in finding.concerned}
 
     @functools.cached_property
     def _lines(self) -> tuple[dict[StatementId, list[Grant]], ...]:
         """What each statement of the changed documents said, and what it says."""
-        found: tuple[dict[StatementId, list[Grant]], ...] = ({}, {})
-        for lines, readings in zip(found, (self._edits.said, self._edits.says), strict=True):
-            for compiled in readings.values():
+        both: tuple[dict[StatementId, list[Grant]], ...] = ({}, {})
+        for lines, documents in zip(both, (self._edits.said, self._edits.says), strict=True):
+            for compiled in documents.values():
                 for grant in compiled.grants:
                     lines.setdefault(grant.statement_id, []).append(grant)
-        return found
+        return both
 
 
 def _order(shadowed: ShadowedAllows) -> tuple[str, ...]:

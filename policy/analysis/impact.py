@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from policy.core.facts import Facts
 from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
@@ -19,8 +20,8 @@ from policy.evaluation.evaluate import resolve
 from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
-from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes
+from policy.systems.kit.engine import Engine, engine_of
+from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes, NeedsProperties
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -87,11 +88,11 @@ def who_can(
         who: _outcomes(snapshot, base, who, trust)
         for who in sorted(candidates, key=lambda who: (who.claim, who.name, who.type))
     }
-    allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
+    allowed = tuple(who for who, answers in outcomes.items() if "allow" in answers)
     if not all(_allows_unknown(snapshot, base, type_, trust) for type_ in types):
         return Reach(allowed, complete=engine is None)
     subjects = tuple(who for who in allowed if not who.claim)
-    but = tuple(who for who, found in outcomes.items() if "deny" in found and who not in allowed)
+    but = tuple(who for who, answers in outcomes.items() if "deny" in answers and who not in allowed)
     return Reach(subjects, True, but, engine is None)
 
 
@@ -102,14 +103,21 @@ def who_among(
     system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
-    types = [(type_, name) for type_, name in engine.subjects(snapshot.policy_sets[system].facts)] if engine else []
-    wanted, found = set(names), set[Who]()
-    candidates = [Who(name, "", "" if type_ == USER else type_) for type_, name in types if name in wanted]
-    candidates += [] if engine else [who for name in sorted(wanted) for who in spellings(name, trust)]
+    wanted, seen = set(names), set[Who]()
+    if engine is not None:
+        subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
+        candidates = [who for who in subjects if who.name in wanted]
+    else:
+        candidates = [who for name in sorted(wanted) for who in spellings(name, trust)]
     for who in candidates:
-        if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
-            found.add(who)
+        if who not in seen and "allow" in _outcomes(snapshot, base, who, trust):
+            seen.add(who)
             yield who
+
+
+def engine_subjects(engine: Engine, facts: Facts) -> Iterator[Who]:
+    """The subjects that the documents of a system with an engine name."""
+    return (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(facts))
 
 
 def spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
@@ -135,8 +143,7 @@ def single_request(request: Mapping[str, Any]) -> Request:
 def _candidates(policy_set: PolicySet, system: str, also: Iterable[Who], trust: frozenset[str]) -> Iterator[Who]:
     engine = engine_of(all_systems()[system])
     if engine is not None:
-        yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
-        yield from also
+        yield from (*engine_subjects(engine, policy_set.facts), *also)
         return
     for name in {*document_names(policy_set, system), *(who.name for who in also)}:
         yield from spellings(name, trust)
@@ -163,8 +170,8 @@ def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of the request's subject that others may have too."""
     subject = request.get("subject")
     properties = subject.get("properties") if isinstance(subject, Mapping) else None
-    given = properties if isinstance(properties, Mapping) else {}
-    return {name: value for name, value in given.items() if name not in OF_ONE}
+    of_subject = properties if isinstance(properties, Mapping) else {}
+    return {name: value for name, value in of_subject.items() if name not in OF_ONE}
 
 
 def _type_of_subject(request: Mapping[str, Any]) -> str:
@@ -219,12 +226,12 @@ def what_is_permitted(
         raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
         raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
-    found = []
+    permitted = []
     for action, (type_, id_) in itertools.product(named.actions, named.resources):
-        one = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
-        if decide(snapshot, one, trust=trust).outcome == "allow":
-            found.append(Permitted(action, type_, id_))
-    return tuple(sorted(found))
+        asked = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
+        if decide(snapshot, asked, trust=trust).outcome == "allow":
+            permitted.append(Permitted(action, type_, id_))
+    return tuple(sorted(permitted))
 
 
 def what_can(
@@ -245,9 +252,9 @@ def what_can(
 
 def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
-    held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
-    denies = [grant for grant in held if grant.effect == DENY]
-    ordered = sorted(held, key=lambda grant: grant.statement_id.place)
+    grants = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
+    denies = [grant for grant in grants if grant.effect == DENY]
+    ordered = sorted(grants, key=lambda grant: grant.statement_id.place)
     return tuple(
         _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
     )
@@ -301,17 +308,16 @@ def what_subject_can(
 OF_SUBJECTS = frozenset({"unknown-principal", "unknown-subject-type"})
 """Codes of what is wrong with a subject, whatever it asks for: other probes have the same answer."""
 
-ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
-
 
 def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
-    known = all_systems()[system]
-    actions = list(known.actions()) if isinstance(known, ListsActions) else []
-    facts = [name for kind in known.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
-    types = list(known.resource_types()) if isinstance(known, ListsResourceTypes) else []
+    translator = all_systems()[system]
+    actions = list(translator.actions()) if isinstance(translator, ListsActions) else []
+    facts = [name for kind in translator.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
+    types = list(translator.resource_types()) if isinstance(translator, ListsResourceTypes) else []
+    properties = dict.fromkeys(translator.needed_properties, "any") if isinstance(translator, NeedsProperties) else {}
     for action in actions:
         ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
-        for id_, type_ in itertools.product(ids, [known.resource_type(action, "any"), *types]):
-            resource = {"type": type_, "id": id_, "properties": ANYWHERE}
+        for id_, type_ in itertools.product(ids, [translator.resource_type(action, "any"), *types]):
+            resource = {"type": type_, "id": id_, "properties": properties}
             yield {"action": {"name": action}, "resource": resource}

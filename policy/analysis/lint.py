@@ -5,6 +5,7 @@ is seen in grants and memberships and is the same for all systems.
 """
 
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -14,7 +15,8 @@ from policy.analysis.impact import subsumes
 from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
+from policy.core.grouping import grouped
+from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
@@ -26,6 +28,7 @@ from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
+_place = operator.attrgetter("place")
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -61,17 +64,17 @@ def _excess(document: object) -> Iterator[Finding]:
 
 def lint_documents(store: DocumentStore) -> list[Finding]:
     """Every finding about the documents in force in ``store``, by document."""
-    found = [Finding(r.key, None, "error", "refused", error) for r in store.rejected() for error in r.errors]
-    found += _odd(store)
-    found += _closed(store)
+    findings = [Finding(r.key, None, "error", "refused", error) for r in store.rejected() for error in r.errors]
+    findings += _warnings(store)
+    findings += _closed(store)
     for system in sorted({key.system for key in store.histories}):
         histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
-        found += _Policies(histories).findings()
-        found += _of_engine(system, histories.values())
-    return sorted(found, key=_order)
+        findings += _Policies(histories).findings()
+        findings += _of_engine(system, histories.values())
+    return sorted(findings, key=_order)
 
 
-def _odd(store: DocumentStore) -> Iterator[Finding]:
+def _warnings(store: DocumentStore) -> Iterator[Finding]:
     for key, document_history in store.histories.items():
         yield from (Finding(str(key), None, "warning", "odd", text) for text in document_history.compiled().warnings)
 
@@ -79,14 +82,14 @@ def _odd(store: DocumentStore) -> Iterator[Finding]:
 def _closed(store: DocumentStore) -> Iterator[Finding]:
     """Refused documents of which it cannot be determined whom they affect."""
     histories = store.histories.items()
-    found = [
+    closed = [
         (str(key), key.system)
         for key, document_history in histories
         if document_history.broken and EVERYONE in document_history.affected_principals
     ]
     nameless = store.nameless.items()
-    found += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
-    for document, system in found:
+    closed += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
+    for document, system in closed:
         message = f"every request of {system} is answered error until it is corrected or deleted"
         yield Finding(document, None, "error", "answers-error", message)
 
@@ -94,8 +97,8 @@ def _closed(store: DocumentStore) -> Iterator[Finding]:
 def _of_engine(system: str, histories: Iterable[DocumentHistory]) -> Iterator[Finding]:
     """What the engine of a system finds over all of its documents."""
     engine = engine_of(all_systems().get(system))
-    for one in engine.findings(Facts(fact_table(histories))) if engine is not None else ():
-        yield Finding(one.document, one.statement, "warning", one.code, one.message)
+    for finding in engine.findings(Facts(fact_table(histories))) if engine is not None else ():
+        yield Finding(finding.document, finding.statement, "warning", finding.code, finding.message)
 
 
 class _Policies:
@@ -107,20 +110,18 @@ class _Policies:
             for key, document_history in histories.items()
             if not _gone(document_history)
         }
-        self._grants: dict[str, list[Grant]] = {}
-        self._memberships: dict[str, list[Membership]] = {}
-        for document_history in histories.values():
-            compiled = document_history.compiled()
-            for grant in compiled.grants:
-                self._grants.setdefault(grant.principal, []).append(grant)
-            for membership in compiled.memberships:
-                self._memberships.setdefault(membership.member, []).append(membership)
+        compiled = [document_history.compiled() for document_history in histories.values()]
+        grants = (grant for document in compiled for grant in document.grants)
+        memberships = (membership for document in compiled for membership in document.memberships)
+        self._grants = grouped(grants, lambda grant: grant.principal)
+        self._memberships = grouped(memberships, lambda membership: membership.member)
         self._givers: dict[str, set[str]] = {}
         self._gives: dict[str, set[str]] = {}  # those that deny something
-        for way in itertools.chain.from_iterable(self._memberships.values()):
-            self._givers.setdefault(way.principal, set()).add(way.member)
-            if way.window == ALWAYS and any(grant.effect == DENY for grant in self._grants.get(way.principal, ())):
-                self._gives.setdefault(way.member, set()).add(way.principal)
+        denying = {name for name, grants in self._grants.items() if any(grant.effect == DENY for grant in grants)}
+        for membership in itertools.chain.from_iterable(self._memberships.values()):
+            self._givers.setdefault(membership.principal, set()).add(membership.member)
+            if membership.window == ALWAYS and membership.principal in denying:
+                self._gives.setdefault(membership.member, set()).add(membership.principal)
         self._beside: dict[frozenset[str], _Index] = {}
 
     def findings(self) -> Iterator[Finding]:
@@ -138,8 +139,8 @@ class _Policies:
                 yield Finding(str(key), None, "warning", "nobody-has-it", message)
 
     def _leads_nowhere(self) -> Iterator[Finding]:
-        for ways in self._memberships.values():
-            for membership in ways:
+        for memberships in self._memberships.values():
+            for membership in memberships:
                 principal = membership.principal
                 if principal not in self._grants and principal not in self._memberships and principal not in self._own:
                     message = f"{membership.member} refers to {principal}, which no document defines"
@@ -147,9 +148,7 @@ class _Policies:
 
     def _about_statements(self, principal: str) -> Iterator[Finding]:
         """The effect of each statement of ``principal`` given its others, and denies that come with it."""
-        statements: dict[StatementId, list[Grant]] = {}
-        for grant in self._grants[principal]:
-            statements.setdefault(grant.statement_id, []).append(grant)
+        statements = grouped(self._grants[principal], lambda grant: grant.statement_id)
         indexes = (_indexed(self._grants[principal]), self._denies_beside(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
@@ -161,10 +160,10 @@ class _Policies:
         """
         givers = frozenset(self._givers.get(principal, ()))
         if givers not in self._beside:
-            given = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
-            companions = set.intersection(*given) if given else ()
-            held = (grant for companion in companions for grant in self._grants[companion])
-            self._beside[givers] = _indexed(grant for grant in held if grant.effect == DENY)
+            groups = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
+            companions = set.intersection(*groups) if groups else ()
+            grants = (grant for companion in companions for grant in self._grants[companion])
+            self._beside[givers] = _indexed(grant for grant in grants if grant.effect == DENY)
         return self._beside[givers]
 
 
@@ -183,9 +182,9 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
     for grant in grants:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
     index: _Index = PatternIndex()
-    for found in alike.values():
-        statement_ids = sorted(found, key=lambda statement_id: statement_id.place)
-        index.add(found[statement_ids[0]].object, _Alike(found[statement_ids[0]], statement_ids))
+    for by_statement in alike.values():
+        statement_ids = sorted(by_statement, key=_place)
+        index.add(by_statement[statement_ids[0]].object, _Alike(by_statement[statement_ids[0]], statement_ids))
     return index
 
 
@@ -209,8 +208,8 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
-    found = (other for index in indexes for other in index.find(example(grant.object)))
-    return (other for other in found if _subsumes_always(other.grant, grant))
+    candidates = (other for index in indexes for other in index.find(example(grant.object)))
+    return (other for other in candidates if _subsumes_always(other.grant, grant))
 
 
 def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
@@ -225,10 +224,6 @@ def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     if first is None or (_subsumes_always(grant, others.grant) and first.place >= grant.statement_id.place):
         return None
     return first
-
-
-def _place(statement_id: StatementId) -> tuple[str, int]:
-    return statement_id.place
 
 
 def _subsumes_always(wide: Grant, narrow: Grant) -> bool:

@@ -55,19 +55,19 @@ class NamesOfDocuments:
     @functools.cached_property
     def facts(self) -> frozenset[str]:
         """The names of facts."""
-        known = self._policy_set.facts
-        return frozenset(name for kind in self._kinds for name in known.names(kind))
+        facts = self._policy_set.facts
+        return frozenset(name for kind in self._kinds for name in facts.names(kind))
 
     @functools.cached_property
     def permissions(self) -> frozenset[Name | None]:
         """The permissions of all grants that name one."""
-        patterns = {grant.permission for held in self._policy_set.grants.values() for grant in held}
+        patterns = {grant.permission for grants in self._policy_set.grants.values() for grant in grants}
         return frozenset(map(literal_name, patterns))
 
     @functools.cached_property
     def patterns(self) -> frozenset[Pattern]:
         """The resource patterns of all grants."""
-        return frozenset(grant.object for held in self._policy_set.grants.values() for grant in held)
+        return frozenset(grant.object for grants in self._policy_set.grants.values() for grant in grants)
 
     def is_matched(self, name: Name) -> bool:
         """Whether one of the resource patterns matches a resource's name."""
@@ -80,18 +80,18 @@ def names_of_documents(policy_set: PolicySet, system: str) -> NamesOfDocuments:
     return NamesOfDocuments(policy_set, system)
 
 
-def unknown_subjects(known: NamesOfDocuments, request: Request, query: AuthorizationQuery) -> Iterator[UnknownName]:
+def unknown_subjects(named: NamesOfDocuments, request: Request, query: AuthorizationQuery) -> Iterator[UnknownName]:
     """No grant, membership or fact has a principal of the subject's name, nor one that it claims.
 
     And claimed groups or roles that are spelt nearly as one that documents name.
     """
     system, id_ = all_systems()[request.system], request.subject.id
-    names = known.names
+    names = named.names
     claimed = [name for name in query.principals if system.claims and name.startswith(system.claims)]
     yield from _misspelt_claims(names, claimed, system.claims)
     if (
         id_ in names
-        or id_ in known.facts
+        or id_ in named.facts
         or any(name.endswith(f":{id_}") for name in names)
         or names.intersection(claimed)
     ):
@@ -104,9 +104,9 @@ def unknown_subjects(known: NamesOfDocuments, request: Request, query: Authoriza
 
 def _misspelt_claims(names: frozenset[str], claimed: Iterable[str], prefixes: Iterable[str]) -> Iterator[UnknownName]:
     for prefix in prefixes:
-        known = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        candidates = sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
         for name in (full.removeprefix(prefix) for full in claimed if full.startswith(prefix) and full not in names):
-            if hint := misspelt(name, known):
+            if hint := misspelt(name, candidates):
                 yield UnknownName("group", name, hint)
 
 
@@ -116,24 +116,24 @@ def _kind(id_: str) -> str:
     return f"{kind}:" if colon else ""
 
 
-def unknown_resources(known: NamesOfDocuments, request: Request, expression: Expression) -> Iterator[UnknownName]:
+def unknown_resources(named: NamesOfDocuments, request: Request, expression: Expression) -> Iterator[UnknownName]:
     """Nothing that the action needs is on an object which a grant matches, and no fact has the resource's name."""
     id_, checked = request.resource.id, list(leaves(expression))
     objects = {leaf.object for leaf in checked if isinstance(leaf, PermissionCheck)}
     missing = any(isinstance(leaf, Condition) and leaf.code == "unknown-object" for leaf in checked)
-    if id_ in known.facts or not (objects or missing):
+    if id_ in named.facts or not (objects or missing):
         return
-    if not missing and any(map(known.is_matched, objects)):
+    if not missing and any(map(named.is_matched, objects)):
         return
-    near = {_with_part(id_, old, new) for name in objects for old, new in _one_part_off(known.patterns, name)}
-    same_kind = {name for name in known.facts if name.startswith(_kind(id_))}
+    near = {_with_part(id_, old, new) for name in objects for old, new in _one_part_off(named.patterns, name)}
+    same_kind = {name for name in named.facts if name.startswith(_kind(id_))}
     yield UnknownName("resource", id_, misspelt(id_, sorted(near | same_kind)))
 
 
 def _with_part(id_: str, old: str, new: str) -> str:
     """The id with another text for the last part that is this one."""
-    found = list(re.finditer(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", id_))
-    return f"{id_[: found[-1].start()]}{new}{id_[found[-1].end() :]}" if found else id_
+    matches = list(re.finditer(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", id_))
+    return f"{id_[: matches[-1].start()]}{new}{id_[matches[-1].end() :]}" if matches else id_
 
 
 def leaves(expression: Expression) -> Iterator[Expression]:
@@ -163,10 +163,10 @@ def unknown_to_engine(policy_set: PolicySet, request: Request, subject: bool) ->
     names.append(_requested_name("resource", request.resource.type, request.resource.id, named.resources))
     if subject:
         names.append(_requested_name("subject", request.subject.type, request.subject.id, named.subjects))
-    for one in names:
-        near = misspelt if one.what in ("subject", "resource") else functools.partial(nearest, most=1)
-        if one.name not in one.known and (hint := near(one.name, sorted(one.known))):
-            yield UnknownName(one.what, one.name, hint)
+    for requested in names:
+        near = misspelt if requested.what in ("subject", "resource") else functools.partial(nearest, most=1)
+        if requested.name not in requested.known and (hint := near(requested.name, sorted(requested.known))):
+            yield UnknownName(requested.what, requested.name, hint)
 
 
 class _RequestedName(msgspec.Struct, frozen=True):
@@ -176,11 +176,11 @@ class _RequestedName(msgspec.Struct, frozen=True):
 
 
 def _requested_name(
-    what: Literal["subject", "resource"], type_: str, id_: str, known: Iterable[tuple[str, str]]
+    what: Literal["subject", "resource"], type_: str, id_: str, entities: Iterable[tuple[str, str]]
 ) -> _RequestedName:
     """The type, where no entity that is known is of it; else the id."""
-    ids = frozenset(id_ for other, id_ in known if other == type_)
+    ids = frozenset(id_ for other, id_ in entities if other == type_)
     if ids:
         return _RequestedName(what, id_, ids)
     types: What = "subject type" if what == "subject" else "resource type"
-    return _RequestedName(types, type_, frozenset(other for other, _ in known))
+    return _RequestedName(types, type_, frozenset(other for other, _ in entities))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis.impact import Who, who_among
+from policy.analysis.versions import membership_index
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
@@ -28,7 +29,7 @@ from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import MembershipIndex, reachable_principals
+from policy.store.memberships import reachable_principals
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -99,7 +100,7 @@ def _nearest(
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
-    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda one: ORDER.index(one.lacks))
+    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda candidate: ORDER.index(candidate.lacks))
     principals, more = _allowed_principals(snapshot, request, fields, trust, search.principals(leaves[:MOST_CHECKS]))
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
@@ -109,10 +110,10 @@ def _nearest(
 def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
     """Grants that match, where a condition beside them does not hold."""
     for whole in _alls(trace.result):
-        wanting = [one for one in whole.items if isinstance(one.expression, Condition) and not one.held]
-        if not wanting or not all(one.held or one in wanting for one in whole.items):
+        wanting = [item for item in whole.items if isinstance(item.expression, Condition) and not item.held]
+        if not wanting or not all(item.held or item in wanting for item in whole.items):
             continue
-        detail = "; ".join(one.expression.message for one in wanting if isinstance(one.expression, Condition))
+        detail = "; ".join(item.expression.message for item in wanting if isinstance(item.expression, Condition))
         for item in whole.items:
             for grant in item.grants:
                 if grant.effect == ALLOW:
@@ -128,12 +129,12 @@ def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
         yield from _alls(item)
 
 
-def _nearest_grant(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, way: str) -> NearestGrant:
-    place = grant.statement_id
-    return NearestGrant(place.document, place.statement, grant_text(grant, trace.system), lacks, detail, way)
+def _nearest_grant(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, path: str) -> NearestGrant:
+    statement_id, text = grant.statement_id, grant_text(grant, trace.system)
+    return NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, path)
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _Path(msgspec.Struct, frozen=True):
     """A principal, the membership on the way to it that is not valid now, and the whole way."""
 
     principal: str
@@ -151,10 +152,10 @@ class _Search:
 
     def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[MatchingDeny]:
         """The denies that match what was requested."""
-        found = dict.fromkeys(grant for leaf in leaves for grant in leaf.grants if grant.effect == DENY)
-        for grant in found:
-            place, text = grant.statement_id, grant_text(grant, self._trace.system)
-            yield MatchingDeny(place.document, place.statement, text, route(self._via, grant.principal))
+        denies = dict.fromkeys(grant for leaf in leaves for grant in leaf.grants if grant.effect == DENY)
+        for grant in denies:
+            statement_id, text = grant.statement_id, grant_text(grant, self._trace.system)
+            yield MatchingDeny(statement_id.document, statement_id.statement, text, route(self._via, grant.principal))
 
     def but_for_the_denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[str]:
         """The first allow that matches what is denied, of each check; or that there is none."""
@@ -165,8 +166,8 @@ class _Search:
             allows = (grant for grant in matching if grant.window.known_to_hold(self._at))
             first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
             if leaf.denied:
-                found = "no statement allows" if first is None else f"{first.statement_id} allows"
-                yield f"but for the denies, {found} {sentence(check)}"
+                verdict = "no statement allows" if first is None else f"{first.statement_id} allows"
+                yield f"but for the denies, {verdict} {sentence(check)}"
 
     def near(self, leaf: ExpressionResult) -> Iterator[NearestGrant]:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
@@ -191,20 +192,20 @@ class _Search:
         for grant in self._allows:
             if not grant.window.known_to_hold(self._at) and _fits(grant, check):
                 yield self._short(grant, "validity", window_text(grant.window))
-        for way in self._ways_of_other_times():
-            for grant in self._policy_set.grants.get(way.principal, ()):
+        for path in self._paths_of_other_times():
+            for grant in self._policy_set.grants.get(path.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
-                    yield _nearest_grant(self._trace, grant, "validity", way.detail, way.route)
+                    yield _nearest_grant(self._trace, grant, "validity", path.detail, path.route)
 
-    def _ways_of_other_times(self) -> Iterator["_Way"]:
+    def _paths_of_other_times(self) -> Iterator["_Path"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
         anytime = reachable_principals(self._via, self._policy_set.memberships, lambda _window: True)
         via = {**anytime, **self._via}
-        for principal, way in anytime.items():
-            while way is not None and way.member not in self._via:
-                way = anytime[way.member]
-            if way is not None:
-                yield _Way(principal, _membership(way), route(via, principal))
+        for principal, membership in anytime.items():
+            while membership is not None and membership.member not in self._via:
+                membership = anytime[membership.member]
+            if membership is not None:
+                yield _Path(principal, _membership(membership), route(via, principal))
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -214,12 +215,11 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
-        return MembershipIndex(memberships).members(having) - {EVERYONE}
+        return membership_index(self._policy_set).members(having) - {EVERYONE}
 
 
-def _membership(way: Membership) -> str:
-    return f"{membership_text(way)} ({way.statement_id})"
+def _membership(membership: Membership) -> str:
+    return f"{membership_text(membership)} ({membership.statement_id})"
 
 
 def _fits(grant: Grant, check: PermissionCheck) -> bool:
@@ -236,13 +236,13 @@ def _allowed_principals(
     snapshot: Snapshot, request: Request, fields: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
 ) -> tuple[tuple[Who, ...], bool]:
     """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
-    one = {name: value for name, value in fields.items() if name not in ("evaluations", "options", "deadline")}
+    base = {name: value for name, value in fields.items() if name not in ("evaluations", "options", "deadline")}
     builtins = msgspec.to_builtins
-    one |= {"id": request.id, "action": builtins(request.action), "context": request.context, "time": request.time}
-    one |= {"resource": builtins(request.resource), "subject": builtins(request.subject)}
+    base |= {"id": request.id, "action": builtins(request.action), "context": request.context, "time": request.time}
+    base |= {"resource": builtins(request.resource), "subject": builtins(request.subject)}
     ordered = sorted(names)
-    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_DECIDED], trust), MOST_PRINCIPALS + 1))
-    return found[:MOST_PRINCIPALS], len(found) > MOST_PRINCIPALS or len(ordered) > MOST_DECIDED
+    allowed = tuple(itertools.islice(who_among(snapshot, base, ordered[:MOST_DECIDED], trust), MOST_PRINCIPALS + 1))
+    return allowed[:MOST_PRINCIPALS], len(allowed) > MOST_PRINCIPALS or len(ordered) > MOST_DECIDED
 
 
 def _of_engine(
@@ -254,16 +254,16 @@ def _of_engine(
     facts = policy_set.facts.at(usable_time(request, trust))
     result = trace.result.expression
     denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
-    against = tuple(MatchingDeny(one.document or "", one.statement, one.message) for one in denies)
+    against = tuple(MatchingDeny(entry.document or "", entry.statement, entry.message) for entry in denies)
     near = [
-        NearestGrant(place.document, place.statement, text, lacks, detail)
-        for place, text, lacks, detail in engine.near(facts, request, trust)
+        NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail)
+        for statement_id, text, lacks, detail in engine.near(facts, request, trust)
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
-    ranked = sorted(near, key=lambda one: ORDER.index(one.lacks))
+    ranked = sorted(near, key=lambda entry: ORDER.index(entry.lacks))
     principals, more = _allowed_principals(
         snapshot, request, fields, trust, (name for _, name in engine.subjects(policy_set.facts))
     )
-    conditions = any(one.lacks == "condition" for one in near)
+    conditions = any(entry.lacks == "condition" for entry in near)
     notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()
     return Nearest(against, tuple(ranked[:MOST_NEAR]), principals, more, notes)

@@ -57,9 +57,9 @@ class Edits:
     def opened_for(self, who: str, effect: Effect, grants: Iterable[Grant]) -> Iterator["OpenedGrant"]:
         """As much of some allows as ``who`` has newly, or of some denies as ``who`` has no longer."""
         before, after = self.before.effective_grants(who), self.after.effective_grants(who)
-        held, other = (after, before) if effect == ALLOW else (before, after)
+        having, other = (after, before) if effect == ALLOW else (before, after)
         for grant in grants:
-            for part in held.parts(grant):
+            for part in having.parts(grant):
                 if not other.allowed(part) and not (effect == ALLOW and after.denied(part)):
                     yield OpenedGrant(who, grant, part)
 
@@ -97,11 +97,11 @@ class OpenedByFact(msgspec.Struct, frozen=True):
 class LiftedRefusal(msgspec.Struct, frozen=True):
     """Requests that a refused document affected are errors no longer: it went, or is good.
 
-    ``way``: it stays, but this membership in what it affects is gone.
+    ``membership``: it stays, but this membership in what it affects is gone.
     """
 
     document: str
-    way: Membership | None = None
+    membership: Membership | None = None
 
 
 Opens: TypeAlias = OpenedGrants | OpenedStatement | OpenedByFact | LiftedRefusal
@@ -129,13 +129,13 @@ def _by_refusals(edits: Edits, work: Work) -> Iterator[LiftedRefusal]:
     yield from (LiftedRefusal(edit.document) for edit in edits.edits if edit.lifts_refusal)
     if not (broken := edits.policy_set.broken_at(None)):
         return
-    kept = {placeless(way) for compiled in edits.says.values() for way in compiled.memberships}
-    lost = (way for said in edits.said.values() for way in said.memberships if placeless(way) not in kept)
-    for way in lost:
-        reached = edits.before.reached(way.principal)
+    kept = {placeless(membership) for compiled in edits.says.values() for membership in compiled.memberships}
+    before = (membership for compiled in edits.said.values() for membership in compiled.memberships)
+    for membership in (membership for membership in before if placeless(membership) not in kept):
+        reached = edits.before.reached(membership.principal)
         work.take(1 + len(reached))
         for document in sorted({str(broken[principal]) for principal in reached.keys() & broken.keys()}):
-            yield LiftedRefusal(document, way)
+            yield LiftedRefusal(document, membership)
 
 
 def _by_facts(edits: Edits, work: Work) -> Iterator[OpenedByFact]:

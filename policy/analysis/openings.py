@@ -20,12 +20,12 @@ def openings(system: System, change: FactChange, facts: Facts) -> Sequence[Openi
         return ANYTHING
 
 
-def opening_text(one: Opening, change: FactChange) -> str:
+def opening_text(opening: Opening, change: FactChange) -> str:
     """In words, for differences and alerts."""
-    if not one.lifts:
+    if not opening.lifts:
         return f"what is known of {change.kind} {change.name}"
-    on = f" on {one.resource}" if one.resource else ""
-    return f"{one.who} is no longer denied {one.action}{on}: {one.lifts}"
+    on = f" on {opening.resource}" if opening.resource else ""
+    return f"{opening.who} is no longer denied {opening.action}{on}: {opening.lifts}"
 
 
 def _is_timeless(change: FactChange) -> bool:

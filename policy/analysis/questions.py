@@ -331,7 +331,7 @@ class Questions:
         if remembered.until is not None:
             heapq.heappush(self._ends, (remembered.until, key))
         if len(self._ends) > 2 * len(self._known):  # each change of an answer leaves one behind
-            ends = ((known.until, key) for key, known in self._known.items() if known.until is not None)
+            ends = ((entry.until, key) for key, entry in self._known.items() if entry.until is not None)
             self._ends = sorted(ends)
 
     def _index(self, remembered: _Remembered) -> _Index:
@@ -369,10 +369,10 @@ class _Dated:
     """The principals for whom something begins or ends by itself, by system, each with that moment, rising."""
 
     def __init__(self, snapshot: Snapshot, before: "_Dated | None" = None) -> None:
-        known = before._parts if before is not None else {}
+        parts = before._parts if before is not None else {}
         self._parts: dict[str, tuple[PolicySet, list[tuple[int, str]]]] = {}
         for system, policy_set in snapshot.policy_sets.items():
-            part = known.get(system)
+            part = parts.get(system)
             same = part is not None and part[0].says_the_same(policy_set)
             edges = part[1] if part is not None and same else sorted(set(_edges(policy_set)))
             self._parts[system] = policy_set, edges
@@ -386,8 +386,8 @@ class _Dated:
 
     def next_after(self, moment: int) -> int | None:
         """The first of the moments (ms) after one."""
-        found = (edges[bisect.bisect_left(edges, (moment + 1, "")) :][:1] for _, edges in self._parts.values())
-        return min((edge for first in found for edge, _ in first), default=None)
+        firsts = (edges[bisect.bisect_left(edges, (moment + 1, "")) :][:1] for _, edges in self._parts.values())
+        return min((edge for first in firsts for edge, _ in first), default=None)
 
     def between(self, after: int, upto: int) -> Iterator[Affected]:
         """Whom what begins or ends after a moment (ms), up to another one, concerns."""
@@ -402,5 +402,5 @@ def _edges(policy_set: PolicySet) -> Iterator[tuple[int, str]]:
         return  # nothing ever begins or ends
     for grants in policy_set.grants.values():
         yield from ((edge, grant.principal) for grant in grants for edge in grant.window.edges)
-    for ways in policy_set.memberships.values():
-        yield from ((edge, way.member) for way in ways for edge in way.window.edges)
+    for memberships in policy_set.memberships.values():
+        yield from ((edge, membership.member) for membership in memberships for edge in membership.window.edges)

@@ -5,32 +5,29 @@ evaluated first. All others that documents name follow: a condition may count fo
 """
 
 import itertools
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from policy.analysis.impact import UNKNOWN_PRINCIPALS, USER, Who, document_names, single_request, spellings
-from policy.core.model import (
-    ALLOW,
-    DENY,
-    All,
-    AnyOf,
-    Condition,
-    Effect,
-    EngineResult,
-    Expression,
-    PermissionCheck,
-    Unanswerable,
+from policy.analysis.impact import (
+    UNKNOWN_PRINCIPALS,
+    USER,
+    Who,
+    document_names,
+    engine_subjects,
+    single_request,
+    spellings,
 )
-from policy.core.pattern import Name
+from policy.analysis.named_in_documents import leaves
+from policy.analysis.versions import membership_index
+from policy.core.grouping import grouped
+from policy.core.model import ALLOW, DENY, Condition, Effect, EngineResult, Expression, PermissionCheck, Unanswerable
 from policy.core.request import CLAIMS, Request
 from policy.evaluation.evaluate import conclude, evaluate_request, resolve
 from policy.evaluation.explain import route
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import MembershipIndex
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -83,9 +80,8 @@ class ResourceQuestion:
         for request in requests:
             self._take(single_request({**request, "subject": {"type": USER, "id": UNKNOWN_PRINCIPALS[0]}}))
         self._reached = frozenset(self._reaching())
-        self._types: dict[str, list[str]] = {}  # of subjects that an engine's documents name
-        for type_, name in () if self._engine is None else self._engine.subjects(self._policy_set.facts):
-            self._types.setdefault(name, []).append(type_)
+        subjects = () if self._engine is None else engine_subjects(self._engine, self._policy_set.facts)
+        self._subjects = grouped(subjects, lambda who: who.name)  # that an engine's documents name
         self._first, self._others = self._names(system)
 
     @property
@@ -116,31 +112,25 @@ class ResourceQuestion:
                 continue
             self._requests.append(request)
             self._expressions.append(query.expression)
-            self._checks += [leaf for leaf in _leaves(query.expression) if isinstance(leaf, PermissionCheck)]
+            self._checks += [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
             return
 
     def _reaching(self) -> Iterator[str]:
         """The principals of statements that match what a request needs, allows and denies."""
-        wanted: dict[Name, list[Name]] = {}
-        for name, permission in dict.fromkeys((check.object, check.permission) for check in self._checks):
-            wanted.setdefault(name, []).append(permission)
-        for name, permissions in wanted.items():
-            yield from self._policy_set.index.principals(permissions, name)
+        for name, checks in grouped(self._checks, lambda check: check.object).items():
+            yield from self._policy_set.index.principals({check.permission: None for check in checks}, name)
 
     def _names(self, system: str) -> tuple[list[str], list[str]]:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
-            return sorted(self._types), []
-        reached = _members(self._policy_set).members(self._reached) - {EVERYONE}
+            return sorted(self._subjects), []
+        reached = membership_index(self._policy_set).members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 
-    def _spellings(self, name: str) -> Iterator[Who]:
+    def _spellings(self, name: str) -> Iterable[Who]:
         """A name as subjects of requests are called, and as a claim."""
-        if self._engine is None:
-            yield from spellings(name, self._trust)
-        else:
-            yield from (Who(name, "", "" if type_ == USER else type_) for type_ in self._types.get(name, ()))
+        return spellings(name, self._trust) if self._engine is None else self._subjects.get(name, ())
 
     def answers(self) -> Iterator[tuple[ResourceAccess, ...]]:
         """What holds of any principal, then what each name has beside that. Each step evaluates one name."""
@@ -156,7 +146,7 @@ class ResourceQuestion:
 
     def _of_everyone(self) -> list[Row]:
         """What is alike for subjects that no document names, of all types that subjects have here."""
-        types = {who.type for name in self._types for who in self._spellings(name)} or {""}
+        types = {who.type for subjects in self._subjects.values() for who in subjects} or {""}
         of_types = [self._of_unnamed(type_) for type_ in sorted(types)]
         common = set.intersection(*({row[:2] for row in rows} for rows in of_types))
         return [row for row in of_types[0] if row[:2] in common]
@@ -170,7 +160,7 @@ class ResourceQuestion:
 
     def _evaluated(self, who: Who) -> list[Row]:
         """The effect of each action that is allowed, or that a statement denies. A claim counts for any subject."""
-        found: dict[str, tuple[Effect, tuple[AccessPath, ...]]] = {}
+        by_action: dict[str, tuple[Effect, tuple[AccessPath, ...]]] = {}
         for subject in [Who(name, who.claim, who.type) for name in UNKNOWN_PRINCIPALS] if who.claim else [who]:
             for number, request in enumerate(self._requests):
                 trace = self._trace(_with_subject(request, subject, who.name))
@@ -179,9 +169,9 @@ class ResourceQuestion:
                 if self._has_nothing(trace, number):
                     break
                 effect, action = _effect(trace), request.action.name
-                if effect == ALLOW or (effect == DENY and action not in found):
-                    found[action] = effect, tuple(_paths(trace))
-        return [(effect, action, paths) for action, (effect, paths) in found.items()]
+                if effect == ALLOW or (effect == DENY and action not in by_action):
+                    by_action[action] = effect, tuple(_paths(trace))
+        return [(effect, action, paths) for action, (effect, paths) in by_action.items()]
 
     def _trace(self, request: Request) -> EvaluationTrace | None:
         try:
@@ -193,34 +183,14 @@ class ResourceQuestion:
         """Whether a name has no more than those that no document names: most spellings of a name are nobody's."""
         if self._engine is not None or not self._reached.isdisjoint(trace.effective_principals.via):
             return False
-        leaves = list(_leaves(trace.result.expression))
-        return trace.result.expression == self._expressions[number] and not any(map(_is_beside_grants, leaves))
+        expression = trace.result.expression
+        return expression == self._expressions[number] and not any(map(_is_beside_grants, leaves(expression)))
 
 
 def _with_subject(request: Request, who: Who, claimed: str = "") -> Request:
     properties = {who.claim: [claimed]} if who.claim else {}
     subject = msgspec.structs.replace(request.subject, type=who.type or USER, id=who.name, properties=properties)
     return msgspec.structs.replace(request, subject=subject)
-
-
-_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
-"""Of policy sets that were asked about: it takes longer to build than most questions."""
-
-
-def _members(policy_set: PolicySet) -> MembershipIndex:
-    index = _memberships.get(policy_set)
-    if index is None:
-        index = MembershipIndex(itertools.chain.from_iterable(policy_set.memberships.values()))
-        _memberships[policy_set] = index
-    return index
-
-
-def _leaves(expression: Expression) -> Iterator[Expression]:
-    if isinstance(expression, All | AnyOf):
-        for item in expression.items:
-            yield from _leaves(item)
-    else:
-        yield expression
 
 
 def _is_beside_grants(leaf: Expression) -> bool:
@@ -247,9 +217,9 @@ def _of_leaf(leaf: ExpressionResult, trace: EvaluationTrace) -> Iterator[AccessP
         for reason in expression.reasons:
             yield AccessPath(reason.document or "", reason.statement, "" if reason.document else reason.message)
     elif leaf.grants:
-        grant = leaf.grants[0]
-        place = grant.statement_id
-        yield AccessPath(place.document, place.statement, route(trace.effective_principals.via, grant.principal))
+        statement_id, principal = leaf.grants[0].statement_id, leaf.grants[0].principal
+        path = route(trace.effective_principals.via, principal)
+        yield AccessPath(statement_id.document, statement_id.statement, path)
     elif isinstance(expression, Condition):
         yield AccessPath("", None, expression.message)
 

@@ -94,5 +94,5 @@ class ShadowIndex:
 
 def _comes_through(allow: Grant, deny: Grant, rid: EffectiveGrants, effective: EffectiveGrants) -> bool:
     """Whether ``effective`` holds a part of ``allow`` that ``deny`` matches and that neither of the two is denied."""
-    within = (common(held, deny) for held in effective.parts(allow))
+    within = (common(whole, deny) for whole in effective.parts(allow))
     return any(part is not None and not rid.denied(part) and not effective.denied(part) for part in within)

@@ -41,7 +41,7 @@ def unknown_terms(request: Mapping[str, Any]) -> list[UnknownName]:
 
     Needs no documents, so it knows nothing of a system without a catalogue. Raises MalformedRequest.
     """
-    return _each(request, lambda one: _terms(one, None, CLAIMS))
+    return _each(request, lambda item: _terms(item, None, CLAIMS))
 
 
 def unknown_names(
@@ -53,7 +53,7 @@ def unknown_names(
     where a document is refused, which may name it. ``subject`` False: the subject is not looked at. Raises
     MalformedRequest.
     """
-    return _each(request, lambda one: _names(snapshot, one, trust, subject))
+    return _each(request, lambda item: _names(snapshot, item, trust, subject))
 
 
 def unknown_subject(
@@ -71,8 +71,8 @@ def unknown_subject(
     if policy_set.broken_at(at):
         return []
     if engine_of(all_systems()[system]) is not None:
-        found = unknown_to_engine(policy_set, _parsed(fields | named), subject=True)
-        return [name for name in found if name.what not in ("action", "resource", "resource type")]
+        names = unknown_to_engine(policy_set, _parsed(fields | named), subject=True)
+        return [name for name in names if name.what not in ("action", "resource", "resource type")]
     return _unknown_to_grants(policy_set, system, fields, trust | {"time"})
 
 
@@ -101,7 +101,7 @@ def _parsed(fields: dict[str, Any]) -> Request:
 def _each(request: Mapping[str, Any], find: Callable[[Request], Iterable[UnknownName]]) -> list[UnknownName]:
     parsed = parse_request(request)
     items = parsed.items if isinstance(parsed, Batch) else (parsed,)
-    return list(dict.fromkeys(found for item in items if isinstance(item, Request) for found in find(item)))
+    return list(dict.fromkeys(name for item in items if isinstance(item, Request) for name in find(item)))
 
 
 def _terms(request: Request, policy_set: PolicySet | None, trust: frozenset[str]) -> Iterator[UnknownName]:
@@ -130,8 +130,8 @@ def _refusal(system: System, request: Request, trust: frozenset[str]) -> str:
 def _refused(what: What, system: System, request: Request) -> UnknownName:
     if what == "subject type":
         return UnknownName(what, request.subject.type, nearest(request.subject.type, system.subject_types, most=1))
-    known = system.actions() if isinstance(system, ListsActions) else ()
-    return UnknownName(what, request.action.name, nearest(request.action.name, known, most=1))
+    actions = system.actions() if isinstance(system, ListsActions) else ()
+    return UnknownName(what, request.action.name, nearest(request.action.name, actions, most=1))
 
 
 def _lists(system: ListsActions, action: str) -> bool:
@@ -144,9 +144,9 @@ def _folded(name: str) -> str:
 
 
 def _unknown_type(system: ListsResourceTypes, request: Request) -> Iterator[UnknownName]:
-    known, type_ = list(system.resource_types()), system.requested_type(request)
-    if type_ and type_ not in known:
-        yield UnknownName("resource type", type_, nearest(type_, known, most=1))
+    types, type_ = list(system.resource_types()), system.requested_type(request)
+    if type_ and type_ not in types:
+        yield UnknownName("resource type", type_, nearest(type_, types, most=1))
 
 
 def _names(snapshot: Snapshot, request: Request, trust: frozenset[str], subject: bool) -> Iterator[UnknownName]:
@@ -155,28 +155,28 @@ def _names(snapshot: Snapshot, request: Request, trust: frozenset[str], subject:
     if policy_set is None:
         yield from terms
         return
-    known, query = names_of_documents(policy_set, request.system), _query(policy_set, request, trust, subject)
+    named, query = names_of_documents(policy_set, request.system), _query(policy_set, request, trust, subject)
     checks = [] if query is None else [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
-    found = [term for term in terms if not _is_in_documents(term, known, checks)]
-    yield from found
+    unknown = [term for term in terms if not _is_in_documents(term, named, checks)]
+    yield from unknown
     outcome = answer(snapshot, request, trust).outcome
-    if found or outcome == "allow" or policy_set.broken_at(usable_time(request, trust)):
+    if unknown or outcome == "allow" or policy_set.broken_at(usable_time(request, trust)):
         return
     if engine_of(all_systems()[request.system]) is not None:
         yield from unknown_to_engine(policy_set, request, subject)
     elif query is not None:
         if subject and outcome == "deny":  # an error has its own message about the subject
-            yield from unknown_subjects(known, request, query)
-        yield from unknown_resources(known, request, query.expression)
+            yield from unknown_subjects(named, request, query)
+        yield from unknown_resources(named, request, query.expression)
 
 
-def _is_in_documents(term: UnknownName, known: NamesOfDocuments, checks: list[PermissionCheck]) -> bool:
+def _is_in_documents(term: UnknownName, named: NamesOfDocuments, checks: list[PermissionCheck]) -> bool:
     """Whether documents name what the catalogue lacks, as those of a newer platform do."""
     if term.what == "action":
-        return any(check.permission in known.permissions for check in checks)
+        return any(check.permission in named.permissions for check in checks)
     parts = term.name.count(":") + 1
     heads = {tuple(map(Exact, check.object[:parts])) for check in checks}
-    return term.what == "resource type" and any(pattern.parts[:parts] in heads for pattern in known.patterns)
+    return term.what == "resource type" and any(pattern.parts[:parts] in heads for pattern in named.patterns)
 
 
 def _query(policy_set: PolicySet, request: Request, trust: frozenset[str], subject: bool) -> AuthorizationQuery | None:
@@ -184,9 +184,9 @@ def _query(policy_set: PolicySet, request: Request, trust: frozenset[str], subje
     system, facts = all_systems()[request.system], policy_set.facts.at(usable_time(request, trust))
     ids = [request.subject.id] if subject else [request.subject.id, *UNKNOWN_PRINCIPALS]
     for id_ in ids:
-        one = msgspec.structs.replace(request, subject=msgspec.structs.replace(request.subject, id=id_))
+        variant = msgspec.structs.replace(request, subject=msgspec.structs.replace(request.subject, id=id_))
         try:
-            return authorization_query(system, one, facts, trust)
+            return authorization_query(system, variant, facts, trust)
         except Unanswerable:
             continue
     return None

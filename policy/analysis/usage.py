@@ -5,6 +5,7 @@ for a deny the denies. What matched in a part that did not count (the part that 
 allow below a deny) did not decide. A request that is answered ``error`` is decided by none.
 """
 
+import itertools
 import operator
 import weakref
 from collections.abc import Iterator
@@ -35,10 +36,10 @@ def statements(snapshot: Snapshot) -> Statements:
 
     Of a system with an engine of its own with what the engine says of it.
     """
-    found: Statements = {}
+    by_id: Statements = {}
     for system, policy_set in snapshot.policy_sets.items():
-        found |= _statements(policy_set, system)
-    return found
+        by_id |= _statements(policy_set, system)
+    return by_id
 
 
 _ordered: weakref.WeakKeyDictionary[object, Statements] = weakref.WeakKeyDictionary()
@@ -62,22 +63,21 @@ _by_place = operator.attrgetter("place")
 
 
 def _statements(policy_set: PolicySet, system: str) -> Statements:
-    found: Statements = {}
+    by_id: Statements = {}
     if (engine := engine_of(all_systems()[system])) is not None:
         for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
-            found.setdefault(statement_id, []).append(statement)
-    for grants in policy_set.grants.values():
-        for grant in grants:
-            found.setdefault(grant.statement_id, []).append(grant)
-    return found
+            by_id.setdefault(statement_id, []).append(statement)
+    for grant in itertools.chain.from_iterable(policy_set.grants.values()):
+        by_id.setdefault(grant.statement_id, []).append(grant)
+    return by_id
 
 
 def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
     """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
     for item in request.items if isinstance(request, Batch) else (request,):
         allowed = False
-        if isinstance(item, Request) and (given := answer(snapshot, item, trust)).outcome != "error":
-            allowed = given.allowed
+        if isinstance(item, Request) and (decision := answer(snapshot, item, trust)).outcome != "error":
+            allowed = decision.allowed
             yield from _uses(evaluate_request(snapshot, item, trust).result)
         if isinstance(request, Batch) and STOPS.get(request.semantic) is allowed:
             return
@@ -85,9 +85,9 @@ def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = C
 
 def _uses(result: ExpressionResult) -> Iterator[Use]:
     for leaf in result.deciding():
-        found = dict.fromkeys(_determining(leaf))
-        if found:
-            yield Use(tuple(found))
+        statement_ids = dict.fromkeys(_determining(leaf))
+        if statement_ids:
+            yield Use(tuple(statement_ids))
 
 
 def _determining(leaf: ExpressionResult) -> Iterator[StatementId]:

@@ -1,11 +1,13 @@
 """A policy set before or after a change of some documents."""
 
 import itertools
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
+from policy.core.grouping import grouped
 from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
@@ -31,9 +33,21 @@ def common(grant: Grant, other: Grant) -> Grant | None:
     return msgspec.structs.replace(grant, permission=permission, object=object_, window=window)
 
 
-def members_of_both(policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> MembershipIndex:
+_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
+"""Of policy sets that were asked about: it takes longer to build than most questions."""
+
+
+def membership_index(policy_set: PolicySet) -> MembershipIndex:
+    """The members of principals by the memberships of a policy set; built once for each."""
+    index = _memberships.get(policy_set)
+    if index is None:
+        index = _memberships[policy_set] = members_of_both(policy_set, ())
+    return index
+
+
+def members_of_both(policy_set: PolicySet, documents: Iterable[CompiledDocument]) -> MembershipIndex:
     """The members of principals by the memberships of a policy set, and by those that other documents have."""
-    parts = (*policy_set.memberships.values(), *(compiled.memberships for compiled in readings))
+    parts = (*policy_set.memberships.values(), *(compiled.memberships for compiled in documents))
     return MembershipIndex(itertools.chain.from_iterable(parts))
 
 
@@ -43,15 +57,12 @@ class PolicySetVersion:
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """
 
-    def __init__(self, policy_set: PolicySet, readings: Mapping[str, CompiledDocument], at: int) -> None:
-        self._policy_set, self._replaced, self._future = policy_set, readings.keys(), Window(at)
-        self._grants: dict[str, list[Grant]] = {}
-        self._ways: dict[str, list[Membership]] = {}
-        for compiled in readings.values():
-            for grant in compiled.grants:
-                self._grants.setdefault(grant.principal, []).append(grant)
-            for way in compiled.memberships:
-                self._ways.setdefault(way.member, []).append(way)
+    def __init__(self, policy_set: PolicySet, documents: Mapping[str, CompiledDocument], at: int) -> None:
+        self._policy_set, self._replaced, self._future = policy_set, documents.keys(), Window(at)
+        grants = (grant for document in documents.values() for grant in document.grants)
+        memberships = (membership for document in documents.values() for membership in document.memberships)
+        self._grants = grouped(grants, lambda grant: grant.principal)
+        self._memberships = grouped(memberships, lambda membership: membership.member)
         self._index, self._filed = SubsumptionIndex(), set[str]()  # what principals hold that were looked up
         self._effective: dict[str, EffectiveGrants] = {}
         self._shared: dict[frozenset[tuple[str, Windows]], EffectiveGrants] = {}
@@ -70,7 +81,7 @@ class PolicySetVersion:
 
     def _memberships_of(self, member: str) -> Iterator[Membership]:
         yield from self._kept(self._policy_set.memberships.get(member, ()))
-        yield from self._ways.get(member, ())
+        yield from self._memberships.get(member, ())
 
     def effective_grants(self, who: str) -> "EffectiveGrants":
         """All grants of a subject or claim; the same object for any two with the same grants."""
@@ -110,7 +121,7 @@ class PolicySetVersion:
         return principal in self._policy_set.grants or principal in self._grants
 
     def _kept(self, written: Iterable[Written]) -> Iterable[Written]:
-        return (one for one in written if one.statement_id.document not in self._replaced)
+        return (item for item in written if item.statement_id.document not in self._replaced)
 
 
 class EffectiveGrants:
@@ -130,18 +141,19 @@ class EffectiveGrants:
         """Whether one allow says as much as the allow ``part``; several that do so together do not count."""
         request = (part.effect, part.permission, part.object, part.window)
         if request not in self._answers:
-            self._answers[request] = any(self._in_time(held, part.window) for held in self._version.covering(part))
+            covering = self._version.covering(part)
+            self._answers[request] = any(self._in_time(held_by, part.window) for held_by in covering)
         return self._answers[request]
 
-    def _in_time(self, held: Held, wanted: Window) -> bool:
+    def _in_time(self, covering: Held, wanted: Window) -> bool:
         """Whether it is held here for as long as ``wanted``."""
-        found = (
+        meetings = (
             self._version.meet(window, own)
-            for principal in held.keys() & self._windows.keys()
+            for principal in covering.keys() & self._windows.keys()
             for window in self._windows[principal]
-            for own in held[principal]
+            for own in covering[principal]
         )
-        return any(both is not None and both.covers(wanted) for both in found)
+        return any(both is not None and both.covers(wanted) for both in meetings)
 
     def denied(self, part: Grant) -> bool:
         """Whether a deny takes away all of the allow ``part``."""

@@ -5,26 +5,14 @@ whom of them privileged access concerns. Whether something that is allowed lies 
 at. Facts that change widen what their system says (`policy.systems.kit.fact_changes`), else perhaps anything.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit
-from policy.analysis.opened import (
-    Edits,
-    LiftedRefusal,
-    Opened,
-    OpenedByFact,
-    OpenedGrants,
-    OpenedStatement,
-    Opens,
-    opened,
-)
+from policy.analysis.opened import LiftedRefusal, Opened, OpenedByFact, OpenedGrants, OpenedStatement, Opens
 from policy.analysis.wording import grant_words, window_text
-from policy.core.limits import Work
-from policy.core.model import ALLOW, Effect
-from policy.store.snapshot import PolicySet
+from policy.core.model import ALLOW, Effect, StatementId
 from policy.systems.kit.system import System
 
 Widened = Literal["allowed", "deny-lifted", "fact"]
@@ -55,32 +43,29 @@ class Widenings(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-def widenings(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Widenings:
-    """What ``edits`` together widen. ``policy_set``: the system's after them. ``at``: when they were made, ms."""
-    return widenings_of(opened(Edits(system, policy_set, edits, at), work))
-
-
-def widenings_of(found: Opened) -> Widenings:
+def widenings_of(result: Opened) -> Widenings:
     """What was found to open, in words."""
-    each = {widening for one in found.opens for widening in _widenings(found.edits.system, one)}
-    return Widenings(tuple(sorted(each, key=_order)), found.complete)
+    each = {widening for item in result.opens for widening in _widenings(result.edits.system, item)}
+    return Widenings(tuple(sorted(each, key=_order)), result.complete)
 
 
-def _order(one: Widening) -> tuple[str, int, str, str, str]:
-    return one.document, -1 if one.statement is None else one.statement, one.who, one.action, one.resource
+def _order(widening: Widening) -> tuple[str, int, str, str, str]:
+    statement_id = StatementId(widening.document, widening.statement)
+    return *statement_id.place, widening.who, widening.action, widening.resource
 
 
-def _widenings(system: System, one: Opens) -> Iterator[Widening]:
-    match one:
+def _widenings(system: System, item: Opens) -> Iterator[Widening]:
+    match item:
         case OpenedGrants():
-            yield from _by_grants(system, one)
+            yield from _by_grants(system, item)
         case OpenedStatement(statement_id, statement):
-            who, place = ", ".join(statement.principals) or "*", (statement_id.document, statement_id.statement)
-            yield Widening(who, statement.text, "", *place, _kind(statement.effect), "", window_text(statement.window))
+            who, when = ", ".join(statement.principals) or "*", window_text(statement.window)
+            document, number, kind = statement_id.document, statement_id.statement, _kind(statement.effect)
+            yield Widening(who, statement.text, "", document, number, kind, "", when)
         case OpenedByFact():
-            yield _by_fact(one)
-        case LiftedRefusal(document, way):
-            who, by = ("*", "") if way is None else (way.member, way.statement_id.document)
+            yield _by_fact(item)
+        case LiftedRefusal(document, membership):
+            who, by = ("*", "") if membership is None else (membership.member, membership.statement_id.document)
             yield Widening(who, "*", "*", document, None, "deny-lifted", by)
 
 
@@ -90,28 +75,29 @@ def _kind(effect: Effect) -> Widened:
 
 def _by_grants(system: System, opens: OpenedGrants) -> Iterator[Widening]:
     for who, grant, part in opens.grants:
-        words, (document, statement) = (
+        words, document, statement = (
             grant_words(system, part),
-            (grant.statement_id.document, grant.statement_id.statement),
+            grant.statement_id.document,
+            grant.statement_id.statement,
         )
-        by = opens.change.document if opens.change.ways and opens.change.document != document else ""
+        by = opens.change.document if opens.change.memberships and opens.change.document != document else ""
         when = window_text(part.window)
         yield Widening(who, words.action, words.resource, document, statement, _kind(opens.effect), by, when)
 
 
-def _by_fact(one: OpenedByFact) -> Widening:
-    change, opening = one.change, one.opening
+def _by_fact(item: OpenedByFact) -> Widening:
+    change, opening = item.change, item.opening
     kind: Widened = "deny-lifted" if opening.lifts else "fact"
     resource = opening.resource or ("" if opening.lifts else f"{change.kind} {change.name}")
     return Widening(opening.who, opening.action, resource, change.document, None, kind)
 
 
-def widening_text(one: Widening) -> str:
+def widening_text(widening: Widening) -> str:
     """In words: who may do what now, or is no longer denied it, and where that stands."""
-    place = one.document if one.statement is None else f"{one.document} statement {one.statement}"
-    if one.kind == "fact":
-        return f"what is known of {one.resource} is another, which may allow more ({place})"
-    verb = "is no longer denied" if one.kind == "deny-lifted" else "may"
-    by = f", by {one.by}" if one.by else ""
-    on = f" on {one.resource}" if one.resource else ""
-    return f"{one.who} {verb} {one.action}{on}{f' {one.when}' if one.when else ''} ({place}{by})"
+    where = widening.document if widening.statement is None else f"{widening.document} statement {widening.statement}"
+    if widening.kind == "fact":
+        return f"what is known of {widening.resource} is another, which may allow more ({where})"
+    verb = "is no longer denied" if widening.kind == "deny-lifted" else "may"
+    by = f", by {widening.by}" if widening.by else ""
+    on = f" on {widening.resource}" if widening.resource else ""
+    return f"{widening.who} {verb} {widening.action}{on}{f' {widening.when}' if widening.when else ''} ({where}{by})"

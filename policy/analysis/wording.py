@@ -34,8 +34,8 @@ def grant_words(system: System, grant: Grant) -> GrantWords:
 
 def literal_name(pattern: Pattern) -> Name | None:
     """The one name that a pattern matches; None: it matches several."""
-    found = tuple(part.text for part in pattern.parts if isinstance(part, Exact))
-    return None if pattern.open or len(found) < len(pattern.parts) else found
+    texts = tuple(part.text for part in pattern.parts if isinstance(part, Exact))
+    return None if pattern.open or len(texts) < len(pattern.parts) else texts
 
 
 def grant_text(grant: Grant | Statement, system: System | None = None) -> str:
@@ -53,9 +53,9 @@ def grant_text(grant: Grant | Statement, system: System | None = None) -> str:
     return f"{text} {window}" if window else text
 
 
-def membership_text(way: Membership) -> str:
+def membership_text(membership: Membership) -> str:
     """ "user:dana is group:readers"."""
-    return f"{way.member} is {way.principal} {window_text(way.window)}".strip()
+    return f"{membership.member} is {membership.principal} {window_text(membership.window)}".strip()
 
 
 def document_contents(system: str, compiled: CompiledDocument) -> dict[Hashable, str]:
@@ -66,11 +66,6 @@ def document_contents(system: str, compiled: CompiledDocument) -> dict[Hashable,
     return {line: line for line in lines} | {
         (statement.compared, statement.window): grant_text(statement) for _, statement in statements
     }
-
-
-def document_lines(system: str, compiled: CompiledDocument) -> set[str]:
-    """The grants, memberships and engine's statements of a document, each in words."""
-    return set(document_contents(system, compiled).values())
 
 
 def window_text(window: Window) -> str:

@@ -47,14 +47,14 @@ def targets() -> Mapping[str, Target]:
 
 
 def _collected(attribute: str, _: type[Named]) -> dict[str, Named]:
-    found: dict[str, Named] = {}
+    collected: dict[str, Named] = {}
     for package in packages().values():
         module = f"{package}.importer"
         if importlib.util.find_spec(module) is None:
             continue
-        for name, one in getattr(importlib.import_module(module), attribute, {}).items():
-            if name in found:
+        for name, item in getattr(importlib.import_module(module), attribute, {}).items():
+            if name in collected:
                 kind = attribute.lower().removesuffix("s")
-                raise ValueError(f"{module}: the {kind} {name!r} is also one of {found[name].system}; rename one")
-            found[name] = one
-    return dict(sorted(found.items()))
+                raise ValueError(f"{module}: the {kind} {name!r} is also one of {collected[name].system}; rename one")
+            collected[name] = item
+    return dict(sorted(collected.items()))

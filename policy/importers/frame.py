@@ -55,28 +55,28 @@ class Findings:
         self.found: dict[Finding, None] = {}
         self.fatal = False
 
-    def at(self, file: str, place: str = "") -> "Spot":
+    def at(self, file: str, path: str = "") -> "Spot":
         """A place in a file."""
-        return Spot(self, file, place)
+        return Spot(self, file, path)
 
 
 class Spot:
     """A place in an input file, such as ``policies[3].denyPolicyItems`` or ``row 7``."""
 
-    def __init__(self, findings: Findings, file: str, place: str) -> None:
+    def __init__(self, findings: Findings, file: str, path: str) -> None:
         self._findings = findings
         self.file = file
-        self.place = place
+        self.place = path
 
     def inside(self, step: str | int) -> "Spot":
         """A field or an item of what stands here."""
         dot = "." if self.place else ""
-        place = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dot}{step}"
-        return Spot(self._findings, self.file, place)
+        path = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dot}{step}"
+        return Spot(self._findings, self.file, path)
 
-    def beside(self, place: str) -> "Spot":
+    def beside(self, path: str) -> "Spot":
         """Another place in the same file."""
-        return Spot(self._findings, self.file, place)
+        return Spot(self._findings, self.file, path)
 
     def error(self, why: str, fix: str) -> None:
         """A restriction that is not imported; what it concerns is withheld."""
@@ -150,14 +150,14 @@ class Translation(msgspec.Struct, frozen=True):
         return tuple(finding for finding in self.findings if finding.level == "error")
 
 
-def translate(source: Source, given: Sequence[ImportInput]) -> Translation:
+def translate(source: Source, files: Sequence[ImportInput]) -> Translation:
     """Import the files of one source, all of them at once. Raises FilesRefused for files that cannot be read.
 
     The documents are safe whatever was found: what an error concerns is not in them.
     """
     findings = Findings()
-    documents = _checked(source, list(source.translate(given, findings)), findings)
-    kept = [] if findings.fatal else sorted(documents, key=lambda one: (one["kind"], one["name"]))
+    documents = _checked(source, list(source.translate(files, findings)), findings)
+    kept = [] if findings.fatal else sorted(documents, key=lambda item: (item["kind"], item["name"]))
     return Translation(tuple(kept), tuple(findings.found), findings.fatal)
 
 
@@ -166,12 +166,12 @@ def export(target: Target, documents: Iterable[Any]) -> Export:
 
     Raises FilesRefused for a refused one: what it says is not known.
     """
-    given = [one for one in documents if isinstance(one, dict) and one.get("system") == target.system]
+    of_system = [item for item in documents if isinstance(item, dict) and item.get("system") == target.system]
     store = DocumentStore()
-    if refused := [rejected for one in given if (rejected := store.put(one)) is not None]:
-        raise FilesRefused([f"{one.key}: {error}" for one in refused for error in one.errors])
+    if refused := [rejected for item in of_system if (rejected := store.put(item)) is not None]:
+        raise FilesRefused([f"{item.key}: {error}" for item in refused for error in item.errors])
     findings = Findings()
-    lines = list(target.write(given, findings))
+    lines = list(target.write(of_system, findings))
     return Export("".join(f"{line}\n" for line in lines), tuple(findings.found))
 
 
@@ -189,17 +189,23 @@ def refusal(document: Document) -> tuple[str, ...]:
     return () if rejected is None else rejected.errors
 
 
+def refusal_of_item(system: str, kind: str, field: str, item: Any) -> tuple[str, ...]:
+    """Why lockkeeper would refuse an item of a document's list, without its place; empty when it would not."""
+    errors = refusal(document(system, kind, "name", {field: [item]}))
+    return tuple(error.removeprefix(f"{field}[0]").lstrip(".: ") for error in errors)
+
+
 def _checked(source: Source, documents: Iterable[Document], findings: Findings) -> list[Document]:
     """Without documents that lockkeeper would refuse; in a system with denies these leave nothing safe."""
     kept: dict[Key, Document] = {}
-    for one in documents:
-        errors = refusal(one)
-        name = f"{one['kind']} {one['name']}"
+    for item in documents:
+        errors = refusal(item)
+        name = f"{item['kind']} {item['name']}"
         if errors:
             spot, why = findings.at(name), f"lockkeeper refuses what it translates to: {'; '.join(errors)}"
             has_denies = all_systems()[source.system].deny_rule is not None
             (spot.fatal if has_denies else spot.warning)(why, "change it at the source, or write it by hand")
-        elif kept.setdefault(identify(one), one) != one:
+        elif kept.setdefault(identify(item), item) != item:
             findings.at(name).fatal("two documents of this name came out", "give them different names at the source")
         # the same document twice is one
     return list(kept.values())

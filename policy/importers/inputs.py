@@ -3,13 +3,13 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_yaml
-from policy.importers.frame import ImportInput
+from policy.importers.frame import Findings, ImportInput, Spot
 from policy.store.repository import FilesRefused
 
 MAX_INPUT = 64 << 20  # bytes of one input file
@@ -34,37 +34,44 @@ class Row(msgspec.Struct, frozen=True):
         return f"line {self.line}"
 
 
-def read_values(given: ImportInput) -> Iterator[tuple[str, Any]]:
+def read_values(file: ImportInput) -> Iterator[tuple[str, Any]]:
     """(place, value) of each document of a YAML or JSON file, places such as ``document 2``.
 
     Raises FilesRefused, also for YAML with anchors, aliases or tags: what a file says must stand where it is read.
     """
-    text = read_text(given)
+    text = read_text(file)
     try:
-        is_json = given.file.lower().endswith(".json")
+        is_json = file.file.lower().endswith(".json")
         values = [read_json(text)] if is_json else [part.value for part in read_yaml(text)]
     except Unreadable as error:
-        raise _refused(given, error) from None
+        raise _refused(file, error) from None
     if not values:
-        raise FilesRefused([f"{given.file}: holds nothing"])
+        raise FilesRefused([f"{file.file}: holds nothing"])
     for number, value in enumerate(values, 1):
         yield ("" if len(values) == 1 else f"document {number}"), value
 
 
-def read_rows(given: ImportInput, required: Collection[str], optional: Collection[str]) -> list[Row]:
+def read_spots(files: Iterable[ImportInput], findings: Findings) -> Iterator[tuple[Spot, Any]]:
+    """Each document of YAML or JSON files, with its place. Raises FilesRefused as `read_values` does."""
+    for file in files:
+        for path, value in read_values(file):
+            yield findings.at(file.file, path), value
+
+
+def read_rows(file: ImportInput, required: Collection[str], optional: Collection[str]) -> list[Row]:
     """The rows of a CSV file whose first row names its columns, blank rows left out.
 
     Raises FilesRefused for what is no such file: a column that is missing, named twice or unknown (it might say that
     a row is a restriction), a quote that is not closed.
     """
-    reader = csv.reader(io.StringIO(read_text(given), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
     try:
         columns = tuple(name.strip().lower() for name in next(reader, []))
-        _check_columns(given, columns, required, optional)
+        _check_columns(file, columns, required, optional)
         return [_row(reader.line_num, columns, cells) for cells in reader if any(cells)]
     except csv.Error as error:
         message = f"not CSV: {error}; write quotes inside of quotes twice, and separate cells with commas"
-        raise FilesRefused([f"{given.file}:{reader.line_num}: {message}"]) from None
+        raise FilesRefused([f"{file.file}:{reader.line_num}: {message}"]) from None
 
 
 def list_cell(cell: str) -> list[str]:
@@ -72,30 +79,30 @@ def list_cell(cell: str) -> list[str]:
     return [] if cell == EMPTY_LIST else cell.split(SEPARATOR)
 
 
-def read_text(given: ImportInput) -> str:
+def read_text(file: ImportInput) -> str:
     """The text of a file in UTF-8. Raises FilesRefused, also for one that is too large."""
-    if len(given.data) > MAX_INPUT:
-        raise FilesRefused([f"{given.file}: {len(given.data)} bytes; at most {MAX_INPUT}: split the file"])
+    if len(file.data) > MAX_INPUT:
+        raise FilesRefused([f"{file.file}: {len(file.data)} bytes; at most {MAX_INPUT}: split the file"])
     try:
-        return decode_text(given.data)
+        return decode_text(file.data)
     except Unreadable as error:
-        raise _refused(given, error) from None
+        raise _refused(file, error) from None
 
 
-def _refused(given: ImportInput, error: Unreadable) -> FilesRefused:
+def _refused(file: ImportInput, error: Unreadable) -> FilesRefused:
     line = "" if error.line is None else f":{error.line}"
-    return FilesRefused([f"{given.file}{line}: {error.message}"])
+    return FilesRefused([f"{file.file}{line}: {error.message}"])
 
 
 def _check_columns(
-    given: ImportInput, columns: tuple[str, ...], required: Collection[str], optional: Collection[str]
+    file: ImportInput, columns: tuple[str, ...], required: Collection[str], optional: Collection[str]
 ) -> None:
-    known = [*required, *optional]
+    names = [*required, *optional]
     errors = [f"the column {name!r} is missing" for name in required if name not in columns]
-    errors += [f"the column {name!r} is not known" for name in dict.fromkeys(columns) if name not in known]
+    errors += [f"the column {name!r} is not known" for name in dict.fromkeys(columns) if name not in names]
     errors += [f"duplicate column {name!r}" for name, count in Counter(columns).items() if count > 1]
     if errors:
-        raise FilesRefused([f"{given.file}:1: {error}; columns are {', '.join(known)}" for error in errors])
+        raise FilesRefused([f"{file.file}:1: {error}; columns are {', '.join(names)}" for error in errors])
 
 
 def _row(line: int, columns: tuple[str, ...], cells: list[str]) -> Row:

@@ -31,14 +31,14 @@ class SystemUnusable(Exception):
 def packages() -> Mapping[str, str]:
     """The package of every system, by the system's name. Raises SystemUnusable for two systems of one name."""
     built_in = (module.name for module in pkgutil.iter_modules(__path__) if module.name != KIT)
-    found = {name.replace("_", "-"): f"{__name__}.{name}" for name in built_in}
+    by_name = {name.replace("_", "-"): f"{__name__}.{name}" for name in built_in}
     for entry in _entries():
-        if entry.name in found:
-            raise _unusable(entry, f"there is already a system {entry.name}, the package {found[entry.name]}")
+        if entry.name in by_name:
+            raise _unusable(entry, f"there is already a system {entry.name}, the package {by_name[entry.name]}")
         if not NAME.fullmatch(entry.name):
             raise _unusable(entry, "a system's name has lower-case letters, digits and single dashes between them")
-        found[entry.name] = entry.value
-    return dict(sorted(found.items()))
+        by_name[entry.name] = entry.value
+    return dict(sorted(by_name.items()))
 
 
 @functools.cache
@@ -70,5 +70,5 @@ def _load(entry: EntryPoint) -> System:
 
 def _unusable(entry: EntryPoint, why: str) -> SystemUnusable:
     distribution = entry.dist.name if entry.dist else "an unknown distribution"
-    place = f"{distribution}: entry point {entry.name} = {entry.value} of {GROUP}"
-    return SystemUnusable(f"{place}: {why}. Correct {distribution}, or uninstall it")
+    entry_point = f"{distribution}: entry point {entry.name} = {entry.value} of {GROUP}"
+    return SystemUnusable(f"{entry_point}: {why}. Correct {distribution}, or uninstall it")

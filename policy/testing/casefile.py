@@ -24,7 +24,7 @@ from policy.core.plain_data import Unreadable, decode_text
 from policy.core.request import CLAIMS
 from policy.core.times import to_ms
 from policy.systems import all_systems
-from policy.systems.kit.system import UNTYPED
+from policy.systems.kit.system import UNTYPED, System
 from policy.testing.caseyaml import read_case_yaml
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
@@ -125,11 +125,11 @@ def _errors(file: CaseFile) -> Iterator[str]:
     if not file.cases:
         yield "cases: at least one is needed"
     for number, case in enumerate(file.cases):
-        place = f"cases[{number}] ({case.case})"
+        path = f"cases[{number}] ({case.case})"
         if not any(stage.expect or stage.about_documents for stage in case.stages):
-            yield f"{place}: expects nothing, so it cannot fail; add `expect`, `refused` or `warns`"
+            yield f"{path}: expects nothing, so it cannot fail; add `expect`, `refused` or `warns`"
         for at, stage in enumerate(case.stages):
-            yield from (f"{place}.stages[{at}]: {error}" for error in _stage_errors(file.system, stage))
+            yield from (f"{path}.stages[{at}]: {error}" for error in _stage_errors(file.system, stage))
 
 
 def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
@@ -166,8 +166,8 @@ def full_key(system: str, name: str) -> str:
 def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> dict[str, Any]:
     """A request in the form of the contracts from its short form; raises CaseFileError for unknown fields."""
     if unknown := sorted(ask.keys() - {*PARTS, *ENVELOPE}):
-        known = ", ".join(sorted((*PARTS, *ENVELOPE)))
-        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {known})")
+        fields = ", ".join(sorted((*PARTS, *ENVELOPE)))
+        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {fields})")
     named = ask.get("system", system)
     request = {"id": "case", "system": system, **_question(ask, named, ask.get("action"))}
     if at is not None:
@@ -187,13 +187,13 @@ def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any
     """Subject, action, resource and context, each written out where it is given."""
     claims = {name: ask[name] for name in BESIDE_SUBJECT if name in ask}
     resource = _written_out(ask.get("resource"), lambda text: _resource(system, action, text))
-    found = {
+    parts = {
         "subject": _with_properties(_written_out(ask.get("subject"), lambda text: _subject(system, text)), claims),
         "action": _written_out(ask.get("action"), _action),
         "resource": _with_properties(resource, _mapping(ask.get("properties") or {}, "properties")),
         "context": ask.get("context"),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in parts.items() if value is not None}
 
 
 def _written_out(value: Any, of_text: Any) -> Any:
@@ -206,12 +206,16 @@ def _subject(system: Any, text: str) -> dict[str, Any]:
 
 def _entity(system: Any, text: str) -> dict[str, Any] | None:
     """Type and id of what a system writes with both, such as Cedar's ``User::"dana"``; None: it is an id alone."""
-    known = all_systems().get(system) if isinstance(system, str) else None
+    of_text = getattr(_system(system), "entity_of_text", None)
     try:
-        found = known.entity_of_text(text) if known is not None and hasattr(known, "entity_of_text") else None
+        entity = None if of_text is None else of_text(text)
     except ValueError as error:
         raise CaseFileError(str(error)) from None
-    return None if found is None else {"type": found[0], "id": found[1]}
+    return None if entity is None else {"type": entity[0], "id": entity[1]}
+
+
+def _system(name: Any) -> System | None:
+    return all_systems().get(name) if isinstance(name, str) else None
 
 
 def _action(text: str) -> dict[str, Any]:
@@ -223,8 +227,8 @@ def _resource(system: str, action: Any, text: str) -> dict[str, Any]:
     if (entity := _entity(system, text)) is not None:
         return entity
     name = action.get("name") if isinstance(action, Mapping) else action
-    known = all_systems().get(system) if isinstance(system, str) else None
-    return {"type": known.resource_type(str(name), text) if known else UNTYPED, "id": text}
+    translator = _system(system)
+    return {"type": translator.resource_type(str(name), text) if translator else UNTYPED, "id": text}
 
 
 def _with_properties(value: Any, properties: Mapping[str, Any]) -> Any:

@@ -103,9 +103,9 @@ class DraftPolicies:
         located = read_document_text(documents, FILE)
         self._positions = Positions({FILE: documents})
         self._misplaced = tuple(_misplaced(located))
-        named = [Located(one.place, {"system": system, **one.value}) for one in located if _is_mapping(one.value)]
+        named = [Located(item.place, {"system": system, **item.value}) for item in located if _is_mapping(item.value)]
         self._by_key = dict(_by_key(named))
-        self._documents = [one.value for one in named]
+        self._documents = [item.value for item in named]
         case = Case(TITLE, [Stage(at=_moment(at), apply=self._documents)])
         self._scene = next(scenes(CaseFile([case], system)))
         self._findings: tuple[Problem, ...] | None = None
@@ -150,7 +150,7 @@ class DraftPolicies:
         """Why a request is answered so. Raises CaseFileError and MalformedRequest for one that is none."""
         scene = self._asking(asked)
         request, decision = scene.request(scene.stage.expect[0]), self._decide(scene)
-        reasons = tuple((one, self.line_of(one.document, one.statement)) for one in decision.reasons)
+        reasons = tuple((reason, self.line_of(reason.document, reason.statement)) for reason in decision.reasons)
         trees = tuple(draw_trees(scene.snapshot, request, scene.trust))
         names = unknown_names(scene.snapshot, request, scene.trust)
         nearest = nearest_grants(scene.snapshot, request, scene.trust)
@@ -160,7 +160,7 @@ class DraftPolicies:
         """The draft as a case file, YAML. Raises CaseFileError where it is none."""
         if self._misplaced:
             raise CaseFileError(self._misplaced[0].message)
-        expect = [{"ask": short_form_of(one), "answer": one.answer} for one in requests]
+        expect = [{"ask": short_form_of(request), "answer": request.answer} for request in requests]
         at = self._scene.stage.at
         stage = {**({} if at is None else {"at": at}), "apply": self._documents, "expect": expect}
         value = {"system": self._system, "cases": [{"case": title, "stages": [stage]}]}
@@ -180,8 +180,8 @@ def short_form_of(asked: DraftRequest) -> dict[str, Any]:
     """The request as a case file has it. Raises CaseFileError, which names the field."""
     named = {name: _value(name, getattr(asked, name)) for name in ("subject", "action", "resource")}
     groups = [name.strip() for name in asked.groups.split(",") if name.strip()]
-    found = {name: value for name, value in named.items() if value != ""}
-    return {**found, **({"groups": groups} if groups else {}), **_mapping("more", asked.more)}
+    fields = {name: value for name, value in named.items() if value != ""}
+    return {**fields, **({"groups": groups} if groups else {}), **_mapping("more", asked.more)}
 
 
 def actions_of(system: str) -> list[str]:
@@ -229,15 +229,15 @@ def _is_mapping(value: object) -> bool:
 
 
 def _misplaced(located: list[Located]) -> Iterator[Problem]:
-    for one in located:
-        if not _is_mapping(one.value):
-            kind = type(one.value).__name__
-            yield Problem("error", f"a document is a mapping with kind, name and spec, not a {kind}", one.place.line)
+    for item in located:
+        if not _is_mapping(item.value):
+            kind = type(item.value).__name__
+            yield Problem("error", f"a document is a mapping with kind, name and spec, not a {kind}", item.place.line)
 
 
 def _by_key(located: list[Located]) -> Iterator[tuple[str, Located]]:
-    for one in located:
+    for item in located:
         try:
-            yield str(identify(one.value)), one
+            yield str(identify(item.value)), item
         except DocumentRefused:
             continue

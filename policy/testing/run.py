@@ -110,8 +110,8 @@ def scenes(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> It
         yield from _play(file.system, case, arrange, given)
 
 
-def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterator[Scene]:
-    histories = _Histories(system, given)
+def _play(system: str, case: Case, arrange: Arrange, initial: Documents) -> Iterator[Scene]:
+    histories = _Histories(system, initial)
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
@@ -127,13 +127,13 @@ def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterat
 class _Histories:
     """The documents of a case, over its stages."""
 
-    def __init__(self, system: str, given: Documents) -> None:
+    def __init__(self, system: str, initial: Documents) -> None:
         self.policies = DocumentStore()
         self.facts = DocumentStore(facts_only=True)
         self._system = system
         self._order = itertools.count()
         together = next(self._order)
-        for document in given:
+        for document in initial:
             self.policies.put(document, order=together)
 
     def change(self, stage: Stage, at: int | None, arrange: Arrange) -> dict[str, Rejected | None]:
@@ -184,7 +184,7 @@ def _silence(snapshot: Snapshot, key: str, warned: dict[str, str]) -> str:
     if key not in warned:
         return ""
     texts = [text for document, text in snapshot.warnings if document == key]
-    texts += [one.message for one in engine_findings(snapshot) if one.document == key]
+    texts += [finding.message for finding in engine_findings(snapshot) if finding.document == key]
     if any(warned[key] in text for text in texts):
         return ""
     return f"no warning says {warned[key]!r}: {'; '.join(texts) or 'there is none'}"

@@ -37,14 +37,14 @@ def names_in(file: CaseFile, given: Documents = ()) -> CaseNames:
 
     Not looked at: what is expected to be an error, since that may be the case's very point, and malformed requests.
     """
-    mistakes, known = list[UnknownInCase](), list[bool]()
+    mistakes, all_known = list[UnknownInCase](), list[bool]()
     for scene in scenes(file, given=given):
         for expectation, names in _unknown(scene):
             request = describe(scene.request(expectation))
-            found = [UnknownInCase(scene.case.case, scene.number, request, name) for name in names if name.is_mistake]
-            mistakes += found
-            known.append(not names)
-    return CaseNames(tuple(dict.fromkeys(mistakes)), bool(known) and not any(known))
+            in_case = [UnknownInCase(scene.case.case, scene.number, request, name) for name in names if name.is_mistake]
+            mistakes += in_case
+            all_known.append(not names)
+    return CaseNames(tuple(dict.fromkeys(mistakes)), bool(all_known) and not any(all_known))
 
 
 def _unknown(scene: Scene) -> Iterator[tuple[Expectation, list[UnknownName]]]:

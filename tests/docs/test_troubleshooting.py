@@ -8,7 +8,7 @@ from streaming.report.page import REASONS
 from tests.docs.messages import ENDING, quotes, raised, sources
 
 QUOTED = [row["message"] for rows in generate.messages().values() for row in rows]
-WITH_CODE = {"Reason": 0, "Unanswerable": 0, "_error": 1, "Condition": 3}
+WITH_CODE = {"Reason": 0, "Unanswerable": 0, "finish_request": 0, "_error": 1, "Condition": 3}
 """What takes a reason's code, and as which argument; `code=` in all of them."""
 
 NAMED = {"allowed", "denied", "fact", "no-longer-known", "not-recorded", "policies-stale"}
@@ -43,7 +43,7 @@ def test_the_reason_codes_are_those_of_the_code() -> None:
 
 def _codes(call: ast.Call) -> set[str]:
     """The codes, as texts, among the arguments of a call."""
-    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    name = getattr(call.func, "id", None) or getattr(call.func, "attr", "")  # of a function, or of a method
     place = WITH_CODE.get(name)
     if place is None:
         return set()

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from policy.analysis.edits import Edit, refused, said
-from policy.analysis.escalation import Escalation, escalations
+from policy.analysis.escalation import Escalation, analyse
 from policy.core.document import Key, identify
+from policy.core.limits import Work
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -59,4 +60,4 @@ class Change:
 
     def judged(self, edits: Sequence[Edit]) -> tuple[Escalation, ...]:
         """What the change opened, by edits in whatever order."""
-        return escalations(self.system, self.after.policy_sets[self.system.name], edits, self.at)
+        return analyse(self.system, self.after.policy_sets[self.system.name], edits, self.at, Work()).escalations

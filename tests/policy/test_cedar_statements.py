@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import DocumentStore, Snapshot, Work, all_systems, compile_documents, decide, identify
-from policy.analysis import Edit, compare, document_contents, said, widenings
+from policy.analysis import Edit, analyse, compare, document_contents, said
 from tests.examples import examples
 from tests.policy.strategies import cedar as strategies
 
@@ -90,7 +90,7 @@ def widened(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     key = identify(before)
     edit = Edit(str(key), *(said(store.histories[key]) for store in stores))
     policy_set = Snapshot(stores[1]).policy_sets["cedar"]
-    return [one.kind for one in widenings(all_systems()["cedar"], policy_set, [edit], 0, Work()).found]
+    return [one.kind for one in analyse(all_systems()["cedar"], policy_set, [edit], 0, Work()).widenings.found]
 
 
 def contents(one: dict[str, Any]) -> set[Any]:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy.analysis import widenings
+from policy.analysis import analyse
 from policy.analysis.diff import compare
 from policy.analysis.unknown_names import leaves
 from policy.core.document import Key, identify
@@ -232,7 +232,7 @@ def check(one: Turned) -> None:
     change, name = one.change, one.change.system.name
     differences = compare(change.before, change.after)
     assert any(difference.widens for difference in differences), (one.request, change.documents)
-    found = widenings(change.system, change.after.policy_sets[name], change.edits, change.at, Work()).found
+    found = analyse(change.system, change.after.policy_sets[name], change.edits, change.at, Work()).widenings.found
     assert found, (one.request, change.documents)
     query = one.query(change.after)
     assert query is not None, "it is allowed"

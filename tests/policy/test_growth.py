@@ -13,8 +13,9 @@ import policy.store.snapshot
 from policy import compile_documents
 from policy.analysis.diff import compare
 from policy.analysis.edits import Edit, said
-from policy.analysis.escalation import escalations
+from policy.analysis.escalation import analyse
 from policy.analysis.lint import lint_documents
+from policy.core.limits import Work
 from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.core.plain_data import Unreadable, read_json
 from policy.core.suggest import COMPARED, nearest
@@ -216,7 +217,7 @@ def test_escalations_of_renamed_statements(policies: Policies) -> None:
             for key, document_history in after.histories.items()
         ]
         policy_set = Snapshot(after).policy_sets["lenses6"]
-        return work(lambda: escalations(all_systems()["lenses6"], policy_set, edits, 0))
+        return work(lambda: analyse(all_systems()["lenses6"], policy_set, edits, 0, Work()))
 
     assert grows_with_its_input(measure, 20)
 

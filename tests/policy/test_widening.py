@@ -1,11 +1,11 @@
-"""What a change widens, in the notation of its system: `policy.analysis.widenings`."""
+"""What a change widens, in the notation of its system: the `widenings` of `policy.analysis.analyse`."""
 
 from typing import Any
 
 import pytest
 
 from policy import DocumentStore, Snapshot, Work, all_systems, compile_documents, identify
-from policy.analysis import Edit, Widening, Widenings, said, widenings
+from policy.analysis import Edit, Widening, Widenings, analyse, said
 from policy.analysis.diff import compare
 from policy.analysis.wording import grant_words
 from policy.systems.lenses6.grammar import action_pattern, resource_pattern
@@ -35,7 +35,7 @@ def widened(before: Documents, after: Documents, steps: float = float("inf")) ->
     keys = sorted({identify(document) for document in (*before, *after)})
     edits = [Edit(str(key), said(old.histories.get(key)), said(new.histories.get(key))) for key in keys]
     system = all_systems()["lenses6"]
-    return widenings(system, Snapshot(new).policy_sets["lenses6"], edits, 0, Work(steps))
+    return analyse(system, Snapshot(new).policy_sets["lenses6"], edits, 0, Work(steps)).widenings
 
 
 def test_a_new_allow_is_named_as_the_document_writes_it() -> None:
@@ -98,7 +98,7 @@ REFUSED = {"system": "lenses6", "kind": "Role", "name": "bad", "spec": {"stateme
 def changed(old: Documents, new: Documents, *gone: dict[str, Any]) -> tuple[set[tuple[str, str, str]], bool]:
     """(who, document, by) of what a change in a log lifts, and whether `policy diff` says that it widens."""
     change = Change("lenses6", old, new, [identify(one) for one in gone])
-    found = widenings(change.system, change.after.policy_sets["lenses6"], change.edits, 0, Work()).found
+    found = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, 0, Work()).widenings.found
     differs = any(one.widens for one in compare(change.before, change.after))
     return {(one.who, one.document, one.by) for one in found if one.kind == "deny-lifted"}, differs
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy import systems
-from policy.analysis import Edit, analyse, compare, document_lines, draw_trees, said, statements, uses, who_can
+from policy.analysis import Edit, analyse, compare, document_contents, draw_trees, said, statements, uses, who_can
 from policy.analysis import lint as find
 from policy.analysis.impact import Reach, Who, what_can
 from policy.core.limits import Work
@@ -359,7 +359,7 @@ def test_a_difference_is_reported_by_statements() -> None:
         ("changed", "what is known of Member alice", "allowlist/Member/alice", True),
     ]
     [history] = store_of(LISTS[:1]).histories.values()
-    assert document_lines("allowlist", said(history)) == set(LISTS[0]["spec"]["rules"])
+    assert set(document_contents("allowlist", said(history)).values()) == set(LISTS[0]["spec"]["rules"])
 
 
 def store_of(written: list[dict[str, Any]]) -> DocumentStore:

@@ -5,8 +5,9 @@ from confluent_kafka import Message
 
 from policy import compile_documents, decide
 from policy.analysis.edits import Edit, said
-from policy.analysis.escalation import Escalation, escalations
+from policy.analysis.escalation import Escalation, analyse
 from policy.core.document import Key
+from policy.core.limits import Work
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -51,7 +52,8 @@ def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Esc
     else:
         store.put(traffic.role(after), 2, 2)
     edit = Edit(str(key), earlier, said(store.histories.get(key)))
-    return list(escalations(all_systems()["lenses6"], Snapshot(store).policy_sets["lenses6"], [edit], 2))
+    policy_set = Snapshot(store).policy_sets["lenses6"]
+    return list(analyse(all_systems()["lenses6"], policy_set, [edit], 2, Work()).escalations)
 
 
 def test_no_change_is_an_escalation(traffic: Traffic) -> None:

@@ -39,11 +39,11 @@ def actions() -> Mapping[str, Need]:
 
 def need_of(action: str) -> Need:
     """What an action needs; raises Unanswerable for an unknown one."""
-    known = actions()
-    if action not in known:
-        message = f"action {action!r} is not known{nearest(action, known, most=2)}"
+    needs = actions()
+    if action not in needs:
+        message = f"action {action!r} is not known{nearest(action, needs, most=2)}"
         raise Unanswerable("unknown-action", message, "CD-Q10")
-    return known[action]
+    return needs[action]
 
 
 def resource_kinds(action: str, need: Need) -> tuple[str, ...]:

@@ -27,15 +27,15 @@ class Descendants:
 
     def entities(self, entity: Name) -> list[Name]:
         """Entities below ``entity`` that must be checked one by one, whether something is held there."""
-        found, todo = set[Name](), [entity]
+        descendants, todo = set[Name](), [entity]
         while todo:
             above = todo.pop()
-            new = {other for other in self._candidates(above) if self._tree.lies_below(other, above)} - found
-            found |= new
+            new = {other for other in self._candidates(above) if self._tree.lies_below(other, above)} - descendants
+            descendants |= new
             todo += [other for other in new if has_below(other[0])]
-            if len(found) > MAX_RELATED:  # what lies below these adds nothing to that there are too many
+            if len(descendants) > MAX_RELATED:  # what lies below these adds nothing to that there are too many
                 break
-        return bounded(found)
+        return bounded(descendants)
 
     def _candidates(self, above: Name) -> Iterator[Name]:
         yield from self._tree.linked_beyond(above)

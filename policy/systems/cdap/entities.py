@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.core.model import CompiledDocument
 from policy.core.names import fault
 from policy.core.pattern import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 KIND = "Entity"
-MAX_NAME = 500  # characters of an entity's name in a document
+MAX_NAME = 500  # characters of an entity's name in a document: each dot and ``?`` of a grant's makes a grant more
 
 
 class Entity(msgspec.Struct, frozen=True):
@@ -48,8 +48,8 @@ def named_above(entity: Name) -> tuple[Name, ...]:
     kind, name = entity
     above = lineage(kind)
     segments = name.split(".", len(above))
-    known = (n for n in range(1, len(segments)) if all(segments[:n]) and segments[n:] != [""])
-    return tuple((above[n - 1], ".".join(segments[:n])) for n in known)
+    depths = (n for n in range(1, len(segments)) if all(segments[:n]) and segments[n:] != [""])
+    return tuple((above[n - 1], ".".join(segments[:n])) for n in depths)
 
 
 def named_properly(entity: Name) -> bool:
@@ -58,44 +58,39 @@ def named_properly(entity: Name) -> bool:
     return all(segments) and len(segments) == 1 + len(lineage(entity[0]))
 
 
-def entity_field(form: Validator, field: str, text: str) -> Name | None:
-    """``text`` as the entity that a document's ``field`` names; None, and an error in the form, if it is none."""
+def entity_field(validator: Validator, field: str, text: str) -> Name | None:
+    """``text`` as the entity that a document's ``field`` names; None, and an error in the validator, if it is none."""
     try:
         if len(text) > MAX_NAME:
             raise ValueError(f"is longer than {MAX_NAME} characters")
         return parse_entity(text)
     except ValueError as error:
-        form.error(str(error), field)
+        validator.error(str(error), field)
         return None
 
 
 def read_entity(document: Document) -> CompiledDocument:
     """What exists, and the links to what is above it (CD-Q6)."""
-    form = Validator(document.spec)
-    entity = entity_field(form, "name", document.key.name)
-    parent = _parent(form, entity) if entity else None
-    form.refuse_window(document.window)
-    form.reject_unknown("parent")
-    form.finish()
-    assert entity is not None, "finish() refuses a document without one"
+    validator = Validator(document.spec)
+    entity = entity_field(validator, "name", document.key.name)
+    validator.has("parent")  # known, also where the name is no entity, so that it is not read
+    parent = _parent(validator, entity) if entity else None
     body = Entity(written(parent) if parent else None)
-    return CompiledDocument(
-        facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), StatementId(str(document.key))),)
-    )
+    return one_fact(document, validator, body, _keys(entity, parent) if entity else ())
 
 
-def _parent(form: Validator, entity: Name) -> Name | None:
+def _parent(validator: Validator, entity: Name) -> Name | None:
     """As the document says, else as the dots say; of the right kind."""
     wanted = catalogue()["tree"][entity[0]]
-    text = form.text("parent", required=False)
+    text = validator.text("parent", required=False)
     if text:
-        parent = entity_field(form, "parent", text)
+        parent = entity_field(validator, "parent", text)
         if parent and parent[0] != wanted:
-            form.error(f"the parent of a {entity[0]} is {'null' if wanted is None else f'a {wanted}'}", "parent")
+            validator.error(f"the parent of a {entity[0]} is {'null' if wanted is None else f'a {wanted}'}", "parent")
         return parent
     named = [above for above in named_above(entity) if above[0] == wanted]
     if wanted and not named and entity[0] not in catalogue()["rootless"]:
-        form.error(f"required: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
+        validator.error(f"required: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
     return named[0] if named else None
 
 

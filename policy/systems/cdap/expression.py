@@ -17,7 +17,7 @@ from policy.systems.cdap.descendants import Descendants
 from policy.systems.cdap.entities import parse_entity, written
 from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
-from policy.systems.kit.query import Need
+from policy.systems.kit.query import Need, any_of
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
 REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name
@@ -75,12 +75,12 @@ class ExpressionBuilder:
         entities, because = self._field(field), f"context.{field} of the request"
         if not need.get("by") or self._context.get(need["by"]) is None:
             return _all([_holds(need["permission"], entity, rule, because) for entity in entities], rule)
-        ways: list[Expression] = []
+        alternatives: list[Expression] = []
         for user in self._users(need["by"]):
-            held = f"{because}, held by {user}, who is impersonated"
-            items = [_holds(need["permission"], entity, rule, held, (f"user:{user}",)) for entity in entities]
-            ways += filter(None, [_all(items, rule)])
-        return ways[0] if len(ways) == 1 else AnyOf(tuple(ways), rule) if ways else None
+            impersonated = f"{because}, held by {user}, who is impersonated"
+            items = [_holds(need["permission"], entity, rule, impersonated, (f"user:{user}",)) for entity in entities]
+            alternatives += filter(None, [_all(items, rule)])
+        return any_of(alternatives, rule) if alternatives else None
 
     def _users(self, field: str) -> tuple[str, ...]:
         """The user that a Kerberos principal is: its name up to host and realm, or the whole of it; one of the two."""
@@ -95,13 +95,13 @@ class ExpressionBuilder:
 
     def _field(self, field: str) -> list[Name]:
         """The entities that a field of the context names; raises Unanswerable when it is malformed."""
-        form: Mapping[str, Any] = catalogue()["context"][field]
+        entry: Mapping[str, Any] = catalogue()["context"][field]
         value = self._context[field]
-        texts = value if form.get("list") else [value]
+        texts = value if entry.get("list") else [value]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            what = "a list of texts" if form.get("list") else "text"
+            what = "a list of texts" if entry.get("list") else "text"
             raise Unanswerable("malformed-context", f"context.{field} must be {what} of the form KIND:NAME", "CD-Q6")
-        return [named_entity(text, form["kinds"], f"context.{field}") for text in texts]
+        return [named_entity(text, entry["kinds"], f"context.{field}") for text in texts]
 
     def _below(self, rule: str) -> Expression | None:
         """ANY on something below (CD-LIST, CD-GET)."""
@@ -160,14 +160,14 @@ class ExpressionBuilder:
         return [Condition(None, f"{text}, so where it lies is not known", rule) for text in named]
 
 
-def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
-    """The entity that ``text`` names, of one of ``kinds``; raises Unanswerable naming ``place``."""
+def named_entity(text: str, kinds: Sequence[str], path: str) -> Name:
+    """The entity that ``text`` names, of one of ``kinds``; raises Unanswerable naming ``path``."""
     try:
         entity = parse_entity(text)
     except ValueError as error:
-        raise Unanswerable("malformed-resource", f"{place}: {error}", "CD-Q6") from None
+        raise Unanswerable("malformed-resource", f"{path}: {error}", "CD-Q6") from None
     if entity[0] not in kinds:
-        message = f"{place}: {text!r} is a {entity[0]}, where {' or '.join(kinds)} is needed"
+        message = f"{path}: {text!r} is a {entity[0]}, where {' or '.join(kinds)} is needed"
         raise Unanswerable("wrong-kind", message, "CD-Q6")
     return entity
 

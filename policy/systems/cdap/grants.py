@@ -31,18 +31,18 @@ SOME = "?"  # in their keys, for any name that matches a wildcard
 
 def read_grant(document: Document) -> CompiledDocument:
     """Privileges of one principal on the entities that match (CD-Q12)."""
-    form = Validator(document.spec)
-    principal = _principal(form)
-    entity = entity_field(form, "entity", form.text("entity"))
-    privileges = _privileges(form)
-    form.reject_unknown()
-    form.finish()
+    validator = Validator(document.spec)
+    principal = _principal(validator)
+    entity = entity_field(validator, "entity", validator.text("entity"))
+    privileges = _privileges(validator)
+    validator.reject_unknown()
+    validator.finish()
     assert entity is not None, "finish() refuses a document without one"
     statement_id = StatementId(str(document.key))
     there = _pattern(entity)
-    held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
-    held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
-    grants = tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for what, where in held)
+    rights = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
+    rights += [(_below(single), _pattern(above)) for above, single in _cuts(entity)]
+    grants = tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for what, where in rights)
     return CompiledDocument(grants, facts=_facts(document.key.name, principal, entity))
 
 
@@ -52,29 +52,29 @@ def _permission(name: Name) -> Pattern:
     return exactly(name)
 
 
-def _below(one: Name | None) -> Pattern:
-    """BELOW, and SURELY_BELOW too unless only ``one`` entity is named."""
-    return SURELY if one is None else _permission(BELOW)
+def _below(single: Name | None) -> Pattern:
+    """BELOW, and SURELY_BELOW too unless an entity, ``single``, is all that is named."""
+    return SURELY if single is None else _permission(BELOW)
 
 
-def _principal(form: Validator) -> str:
+def _principal(validator: Validator) -> str:
     """The one principal; a grant to two is not clear (CD-Q9)."""
-    named = [(kind, form.text(kind)) for kind in PRINCIPAL_KINDS if form.has(kind)]
+    named = [(kind, validator.text(kind)) for kind in PRINCIPAL_KINDS if validator.has(kind)]
     if len(named) != 1:
-        form.error(f"exactly one of {', '.join(PRINCIPAL_KINDS)} is needed", "user")
+        validator.error(f"exactly one of {', '.join(PRINCIPAL_KINDS)} is needed", "user")
         return ""
     return ":".join(named[0])
 
 
-def _privileges(form: Validator) -> list[str]:
+def _privileges(validator: Validator) -> list[str]:
     """At least one of the four, as they are written (CD-NO-IMPLICATION)."""
-    known, given = catalogue()["privileges"], form.texts("privileges")
-    for privilege in given:
-        if privilege not in known:
-            form.error(f"{privilege!r} is not one of {', '.join(known)}", "privileges")
-    if not given:
-        form.error(f"at least one of {', '.join(known)} is needed", "privileges")
-    return sorted(set(given))
+    allowed, privileges = catalogue()["privileges"], validator.texts("privileges")
+    for privilege in privileges:
+        if privilege not in allowed:
+            validator.error(f"{privilege!r} is not one of {', '.join(allowed)}", "privileges")
+    if not privileges:
+        validator.error(f"at least one of {', '.join(allowed)} is needed", "privileges")
+    return sorted(set(privileges))
 
 
 def _pattern(entity: Name) -> Pattern:
@@ -120,7 +120,7 @@ def _wild(text: str) -> bool:
 
 def _facts(document: str, principal: str, entity: Name) -> tuple[Fact, ...]:
     """Where the grant names entities one by one, found by its principal and what these are below."""
-    keys = tuple(_shared_key(principal, above) for above, one in _cuts(entity) if one is not None)
+    keys = tuple(_shared_key(principal, above) for above, single in _cuts(entity) if single is not None)
     return (Fact(SINGLED_OUT, document, entity, keys),) if keys else ()
 
 
@@ -137,19 +137,20 @@ def _key(principal: str, above: Name) -> tuple[str, str]:
 
 def singled_out(facts: Facts, principals: Iterable[str], above: Name) -> set[Name]:
     """What grants of ``principals`` may name, or name something in, one by one below ``above``."""
-    keys = (_key(principal, place) for principal in principals for place in (above, (above[0], SOME)))
+    keys = (_key(principal, ancestor) for principal in principals for ancestor in (above, (above[0], SOME)))
     named = {document for key in keys for document in facts.find(SINGLED_OUT, *key)}
     granted = filter(None, (facts.get(SINGLED_OUT, document) for document in named))
     cuts = (cut for entity in granted for cut in _cuts(entity))
-    return {(one[0], f"{above[1]}.{one[1]}") for (kind, _), one in cuts if one is not None and kind == above[0]}
+    inside = (single for (kind, _), single in cuts if single is not None and kind == above[0])
+    return {(kind, f"{above[1]}.{name}") for kind, name in inside}
 
 
 def read_backend(document: Document) -> CompiledDocument:
     """The admins of the authorization backend: they alone grant and revoke (CD-GRANT)."""
-    form = Validator(document.spec)
-    admins = form.texts("admins")
-    form.reject_unknown()
-    form.finish()
+    validator = Validator(document.spec)
+    admins = validator.texts("admins")
+    validator.reject_unknown()
+    validator.finish()
     rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
     return CompiledDocument(

@@ -4,10 +4,8 @@ The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENT
 another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
 """
 
-from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, CompiledDocument, Grant, Unanswerable
-from policy.core.pattern import Pattern, part_text
+from policy.core.model import All, AuthorizationQuery, Unanswerable
 from policy.core.request import Request
 from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
@@ -16,46 +14,30 @@ from policy.systems.cdap.expression import ExpressionBuilder, named_entity
 from policy.systems.cdap.grants import PRINCIPAL_KINDS, SINGLED_OUT, read_backend, read_grant
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
 from policy.systems.kit.query import Need, expression
-from policy.systems.kit.system import Kind, System, kind_of
+from policy.systems.kit.system import Kind, NamesKinds
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its principals
 
 
-class Cdap(System):
-    """The translator."""
-
+class Cdap(NamesKinds):
     name = "cdap"
     kinds = {
-        ENTITY: Kind(fact=True),
-        "Grant": Kind(principals=PRINCIPAL_KINDS),
-        "Backend": Kind(principals=("admins",)),
+        ENTITY: Kind(fact=True, read=read_entity),
+        "Grant": Kind(principals=PRINCIPAL_KINDS, read=read_grant),
+        "Backend": Kind(principals=("admins",), read=read_backend),
     }
     subject_types = ("user",)
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
 
-    def read(self, document: Document) -> CompiledDocument:
-        """What an Entity, Grant or Backend says."""
-        readers = {ENTITY: read_entity, "Grant": read_grant, "Backend": read_backend}
-        return readers[document.key.kind](document)
-
-    def notation(self, grant: Grant) -> tuple[str, str]:
-        """A privilege, and ``KIND:NAME``."""
-        return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
-
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return list(actions())
 
     def resource_types(self) -> list[str]:
         """The kinds of entity."""
         return list(catalogue()["tree"])
-
-    def requested_type(self, request: Request) -> str:
-        """The kind in ``KIND:NAME``."""
-        return kind_of(request.resource.id, "")
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the action needs of the entity and of what the context names."""
@@ -63,12 +45,12 @@ class Cdap(System):
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
         _check_context(request, need)
         by_claim = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
-        untrusted = tuple(claim for one in by_claim.values() for claim in one.untrusted)
-        groups = (f"{CLAIMS[claim]}:{name}" for claim, one in by_claim.items() for name in one.names)
+        untrusted = tuple(claim for asserted in by_claim.values() for claim in asserted.untrusted)
+        groups = (f"{CLAIMS[claim]}:{name}" for claim, asserted in by_claim.items() for name in asserted.names)
         principals = (f"user:{request.subject.id}", *groups)
         builder = ExpressionBuilder(request, entity, facts, trust, principals)
         needed = expression(need, builder.leaf) or All((), need.get("rule", ""))
-        claims = tuple(sorted({*builder.claims, *(claim for one in by_claim.values() for claim in one.used)}))
+        claims = tuple(sorted({*builder.claims, *(claim for asserted in by_claim.values() for claim in asserted.used)}))
         return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
 
     def opened_by(self, change: FactChange, facts: Facts) -> tuple[Opening, ...]:
@@ -77,7 +59,7 @@ class Cdap(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The backend's administration, ADMIN on what others live in, and the lone ``*``."""
-        return read_powers(catalogue()["privileged_permissions"])
+        return read_privileged_permissions(catalogue()["privileged_permissions"])
 
 
 def _check_context(request: Request, need: Need) -> None:
@@ -96,11 +78,8 @@ def _check_grant(request: Request) -> None:
         user = request.context.get(field)
         if user is not None and (not isinstance(user, str) or not user):
             raise Unanswerable("malformed-context", f"context.{field} must be the name of a user", "CD-GRANT")
-    known, given = catalogue()["privileges"], request.context.get("privileges")
-    if given is not None and not (isinstance(given, list) and given and all(each in known for each in given)):
-        message = f"context.privileges must be a list of some of {', '.join(known)}"
+    allowed, privileges = catalogue()["privileges"], request.context.get("privileges")
+    is_list = isinstance(privileges, list) and bool(privileges)
+    if privileges is not None and not (is_list and all(privilege in allowed for privilege in privileges)):
+        message = f"context.privileges must be a list of some of {', '.join(allowed)}"
         raise Unanswerable("malformed-context", message, "CD-GRANT")
-
-
-def _written(pattern: Pattern) -> str:
-    return ":".join(map(part_text, pattern.parts)) or "*"

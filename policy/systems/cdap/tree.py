@@ -36,9 +36,9 @@ class Tree:
 
     def refused_below(self, kinds: Iterable[str]) -> list[str]:
         """Refused Entity documents that may be of one of ``kinds``."""
-        known, wanted = catalogue()["tree"], set(kinds)
+        tree, wanted = catalogue()["tree"], set(kinds)
         named = ((name, name.partition(":")[0]) for name in self._facts.broken(KIND))
-        return [name for name, kind in named if kind in wanted or kind not in known]
+        return [name for name, kind in named if kind in wanted or kind not in tree]
 
     def children(self, entity: Name, kind: str) -> list[Name]:
         """The entities of ``kind`` directly in ``entity``, by their documents."""
@@ -47,11 +47,11 @@ class Tree:
 
     def linked_below(self, entities: Iterable[str]) -> list[Name]:
         """``entities`` and everything below them by the documents' links."""
-        found, todo = set[str](), list(entities)
+        below, todo = set[str](), list(entities)
         while todo:
-            found.update(todo)
+            below.update(todo)
             todo = [child for name in todo for child in self._facts.find(KIND, "parent", name)]
-        return bounded(map(parse_entity, found))
+        return bounded(map(parse_entity, below))
 
     def contents(self, namespace: Name) -> list[Name]:
         """Everything known in a namespace, also programs of applications that themselves have no document."""
@@ -99,18 +99,18 @@ class Tree:
     @functools.cached_property
     def _refused_in(self) -> dict[Name, set[Name]]:
         """The refused entities by what they lie in by their dots."""
-        found: dict[Name, set[Name]] = {}
+        by_ancestor: dict[Name, set[Name]] = {}
         for name in self._facts.broken(KIND):
             with contextlib.suppress(ValueError):  # it names no entity
                 entity = parse_entity(name)
                 for above in named_above(entity):
-                    found.setdefault(above, set()).add(entity)
-        return found
+                    by_ancestor.setdefault(above, set()).add(entity)
+        return by_ancestor
 
 
 def bounded(entities: Iterable[Name]) -> list[Name]:
     """Sorted; raises Unanswerable when there are too many to evaluate."""
-    found = sorted(entities)
-    if len(found) > MAX_RELATED:
+    ordered = sorted(entities)
+    if len(ordered) > MAX_RELATED:
         raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} entities")
-    return found
+    return ordered

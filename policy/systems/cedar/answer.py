@@ -49,13 +49,13 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
     for part in map(_slice, [group for group in groups if group] or [[]]):
         try:
-            found = engine.evaluate(part.texts, part.links, texts, request, cedar.schema)
+            outcome = engine.evaluate(part.texts, part.links, texts, request, cedar.schema)
         except engine.EngineError as error:
             raise _unanswerable(cedar, entities, error) from None
-        (permits if found.allowed else forbids).extend(part.policies[position] for position in found.determining)
-        failed += [(part.policies[position], why) for position, why in found.failed]
+        (permits if outcome.allowed else forbids).extend(part.policies[position] for position in outcome.determining)
+        failed += [(part.policies[position], why) for position, why in outcome.failed]
     determining = sorted(set(forbids or permits), key=_by_place)  # a policy for several actions has a key for each
-    failed = sorted(set(failed), key=lambda one: _by_place(one[0]))
+    failed = sorted(set(failed), key=lambda failure: _by_place(failure[0]))
     return _conclude(cedar, bool(permits) and not forbids, determining, failed)
 
 
@@ -93,7 +93,7 @@ def _scalar_fault(value: object) -> str:
 
 
 def _malformed_escape(escapes: list[tuple[str, object]]) -> str:
-    malformed = first_faulty(escapes, lambda some: bool(engine.value_fault([value for _, value in some])))
+    malformed = first_faulty(escapes, lambda items: bool(engine.value_fault([value for _, value in items])))
     return "" if malformed is None else f"{malformed[0]}: {engine.value_fault([malformed[1]])}"
 
 
@@ -107,8 +107,8 @@ def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:
 def _policies(facts: Facts, key: str) -> list[Policy]:
     """The policies of a key, by document and number."""
     names = facts.find(POLICY, SCOPE, key)
-    found = [policy for name in names if (policy := facts.get(POLICY, name)) is not None]
-    return sorted(found, key=_by_place) if len(found) > 1 else found
+    policies = [policy for name in names if (policy := facts.get(POLICY, name)) is not None]
+    return sorted(policies, key=_by_place) if len(policies) > 1 else policies
 
 
 def _by_place(policy: Policy) -> tuple[str, int]:
@@ -118,7 +118,7 @@ def _by_place(policy: Policy) -> tuple[str, int]:
 def _slice(policies: list[Policy]) -> _Slice:
     own = [policy for policy in policies if not policy.slots]
     linked = [policy for policy in policies if policy.slots]
-    templates = {text: len(own) + number for number, text in enumerate(dict.fromkeys(one.text for one in linked))}
+    templates = {text: len(own) + number for number, text in enumerate(dict.fromkeys(policy.text for policy in linked))}
     texts = (*(policy.text for policy in own), *templates)
     links = tuple(engine.Link(templates[policy.text], policy.slots) for policy in linked)
     positions = dict(enumerate(own)) | {len(texts) + number: policy for number, policy in enumerate(linked)}
@@ -134,7 +134,7 @@ def _conclude(
 ) -> tuple[EngineResult, list[Reason]]:
     """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
     overriding = "forbid" if allowed else "permit"
-    unknown = [] if determining and not allowed else [one for one in failed if one[0].effect == overriding]
+    unknown = [] if determining and not allowed else [failure for failure in failed if failure[0].effect == overriding]
     if unknown:
         message = f"{'permitted' if allowed else 'not permitted'}, but a {overriding} could not be evaluated"
         return EngineResult(None, "CE-ERRORS", message, tuple(_failures(unknown)), False), []

@@ -67,22 +67,22 @@ class Schema:
         self.texts = texts
         self.parsed = cedarpy.Schema.from_str("\n".join(texts))
         actions = str(cedarpy.Entities.from_json_str("[]", self.parsed))
-        self.actions = {_uid(one["uid"]): tuple(map(_uid, one["parents"])) for one in json.loads(actions)}
+        self.actions = {_uid(action["uid"]): tuple(map(_uid, action["parents"])) for action in json.loads(actions)}
         self.weight = len(actions)
 
     def refuses(self, type_: str, attribute: str) -> bool:
         """Whether an entity of a type does not conform because it has an attribute that is not declared."""
         key = (self.texts, type_, attribute)
-        found = _refused_attributes.get(key)
-        if found is None:
+        is_refused = _refused_attributes.get(key)
+        if is_refused is None:
             entity = {"uid": {"type": type_, "id": "a"}, "attrs": {attribute: []}, "parents": []}
             try:
                 check_entities(json.dumps([entity]), self)
-                found = False
+                is_refused = False
             except EngineError as error:
-                found = UNDECLARED.search(str(error)) is not None
-            _refused_attributes.hold(key, found, weight_of_texts((type_, attribute)))
-        return found
+                is_refused = UNDECLARED.search(str(error)) is not None
+            _refused_attributes.hold(key, is_refused, weight_of_texts((type_, attribute)))
+        return is_refused
 
 
 def _uid(value: dict[str, str]) -> tuple[str, str]:
@@ -116,8 +116,8 @@ def _without_values(message: str) -> str:
     return VALUE.sub(_beside_value, UNFIT.sub("", message, count=1))
 
 
-def _beside_value(found: re.Match[str]) -> str:
-    return "the context is not as the action declares it" if found[3] else found[2] or ""
+def _beside_value(match: re.Match[str]) -> str:
+    return "the context is not as the action declares it" if match[3] else match[2] or ""
 
 
 @_called
@@ -127,9 +127,9 @@ def to_json(policies: str) -> list[tuple[bool, dict[str, Any]]]:
 
 
 def _by_number(read: dict[str, Any]) -> list[tuple[bool, dict[str, Any]]]:
-    found = {name: (False, one) for name, one in read["staticPolicies"].items()}
-    found.update((name, (True, one)) for name, one in read["templates"].items())
-    return [found[f"policy{number}"] for number in range(len(found))]
+    by_id = {name: (False, policy) for name, policy in read["staticPolicies"].items()}
+    by_id.update((name, (True, policy)) for name, policy in read["templates"].items())
+    return [by_id[f"policy{number}"] for number in range(len(by_id))]
 
 
 class Parsed(NamedTuple):
@@ -173,10 +173,10 @@ def _split(text: str) -> Parsed:
     """The conditions, and what stands beside them. A quote within a string is escaped, so the key is found."""
     before, key, rest = text.partition('"conditions":')
     end = _end_of_list(rest)
-    found = _by_number(json.loads(f"{before}{key}[]{rest[end:]}"))
-    if len(found) != 1:
+    policies = _by_number(json.loads(f"{before}{key}[]{rest[end:]}"))
+    if len(policies) != 1:
         raise EngineError("is not read as Cedar reads it; please report it")
-    return Parsed(*found[0], rest[:end])
+    return Parsed(*policies[0], rest[:end])
 
 
 def _end_of_list(text: str) -> int:
@@ -258,12 +258,12 @@ def violations(policies: Sequence[str], schema: Schema) -> list[tuple[int, str]]
     In a process of its own, whatever the size: the work is that of each policy for each action, principal and resource
     type together.
     """
-    found = []
+    errors = []
     for policy_id, error in parser_process.call("violations", "\n".join(policies), "\n".join(schema.texts)):
         number = policy_id.removeprefix("policy")
         message = error.removeprefix(f"for policy `{policy_id}`, ")  # its id is the engine's, not ours
-        found.append((int(number) if number.isdigit() else -1, shown(message)))
-    return found
+        errors.append((int(number) if number.isdigit() else -1, shown(message)))
+    return errors
 
 
 _schemas: Cache[tuple[str, ...], Schema] = Cache()
@@ -332,10 +332,10 @@ def _positions(texts: int) -> Callable[[str], int]:
 
 
 def _failure(error: str, position: Callable[[str], int]) -> tuple[int, str]:
-    found = FAILED.fullmatch(error)
-    if found is None:
+    match = FAILED.fullmatch(error)
+    if match is None:
         raise EngineError(shown(error))
-    return position(found[1]), shown(found[2])
+    return position(match[1]), shown(match[2])
 
 
 def entity_list(texts: Iterable[str]) -> str:

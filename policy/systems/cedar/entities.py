@@ -83,65 +83,65 @@ def entity_of(
 
 def read_entities(document: Document) -> CompiledDocument:
     """The entities of an Entities document as facts; raises DocumentRefused naming every error."""
-    form = Validator(document.spec)
-    found, seen = list[Entity](), set[Uid]()
-    for item in form.forms("entities"):
+    validator = Validator(document.spec)
+    entities, seen = list[Entity](), set[Uid]()
+    for item in validator.forms("entities"):
         entity = _entity(item, str(document.key))
         if entity is not None and entity.uid in seen:
             item.error(f"{text_of(entity.uid)} stands here twice", "uid")
         elif entity is not None:
             seen.add(entity.uid)
-            found.append(entity)
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    if not form.errors and (cyclic := in_cycle({entity.uid: entity.parents for entity in found})):
-        form.error(f"{text_of(cyclic)} has a cycle among its parents", "entities")
-    if not form.errors:
+            entities.append(entity)
+    validator.refuse_window(document.window)
+    validator.reject_unknown()
+    if not validator.errors and (cyclic := in_cycle({entity.uid: entity.parents for entity in entities})):
+        validator.error(f"{text_of(cyclic)} has a cycle among its parents", "entities")
+    if not validator.errors:
         try:
             # Without parents: of a chain of 3,000 the library works out 4,500,000 pairs, which takes seconds.
-            parentless = (msgspec.structs.replace(entity, parents=()) for entity in found)
+            parentless = (msgspec.structs.replace(entity, parents=()) for entity in entities)
             engine.check_entities(engine.entity_list(entity.text for entity in parentless))
         except engine.EngineError as error:
-            form.error(str(error), "entities")
-    form.finish()
+            validator.error(str(error), "entities")
+    validator.finish()
     key = str(document.key)
-    names = [text_of(entity.uid) for entity in found]
+    names = [text_of(entity.uid) for entity in entities]
     return CompiledDocument(
         facts=tuple(
             Fact(ENTITY, f"{name}#{key}", entity, ((UID, name),), StatementId(key, number))
-            for number, (name, entity) in enumerate(zip(names, found, strict=True))
+            for number, (name, entity) in enumerate(zip(names, entities, strict=True))
         )
     )
 
 
-def _entity(form: Validator, document: str) -> Entity | None:
-    """Errors stay in the form."""
-    uid = _uid(form, form.raw("uid"), "uid")
-    parents = form.raw("parents")
+def _entity(validator: Validator, document: str) -> Entity | None:
+    """Errors stay in the validator."""
+    uid = _uid(validator, validator.raw("uid"), "uid")
+    parents = validator.raw("parents")
     if parents is not None and not isinstance(parents, list | tuple):
-        form.error("must be a list of {type, id}", "parents")
+        validator.error("must be a list of {type, id}", "parents")
         parents = ()
-    above = [_uid(form, one, f"parents[{number}]") for number, one in enumerate(parents or ())]
-    values = {field: form.raw(field) for field in ("attrs", "tags")}
+    above = [_uid(validator, parent, f"parents[{number}]") for number, parent in enumerate(parents or ())]
+    values = {field: validator.raw(field) for field in ("attrs", "tags")}
     for field, value in values.items():
         if value is not None and not isinstance(value, Mapping):
-            form.error("must be a mapping", field)
+            validator.error("must be a mapping", field)
             return None
         for other in references(value).named:
             if wrong := uid_fault(other):
-                form.error(f"refers to {text_of(other)}: {wrong}", field)
-    form.reject_unknown()
+                validator.error(f"refers to {text_of(other)}: {wrong}", field)
+    validator.reject_unknown()
     if uid is None:
         return None
     return entity_of(uid, values["attrs"] or {}, tuple(filter(None, above)), values["tags"], document)
 
 
-def _uid(form: Validator, value: object, field: str) -> Uid | None:
+def _uid(validator: Validator, value: object, field: str) -> Uid | None:
     uid = uid_of(value)
     if uid is None:
-        form.error("required, as {type, id}", field)
+        validator.error("required, as {type, id}", field)
     elif wrong := uid_fault(uid):
-        form.error(wrong, field)
+        validator.error(wrong, field)
         return None
     return uid
 
@@ -175,17 +175,17 @@ class Entities:
         Without what the schema knows: Cedar adds its actions. Raises Unanswerable (CE-LIMITS, CE-SCHEMA-FORM).
         """
         reached = self._reached(start, by_values=True)
-        found = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
+        entities = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
         if self._schema is None:
-            _check_forms(found)
-        if sum(len(entity.body) for entity in found) > MAX_BYTES:
+            _check_forms(entities)
+        if sum(len(entity.body) for entity in entities) > MAX_BYTES:
             raise Unanswerable(
                 "too-many-objects", f"the entities that the request needs have more than {MAX_BYTES} bytes", "CE-LIMITS"
             )
-        if has_more_pairs({entity.uid: entity.parents for entity in found}, MAX_PAIRS):
+        if has_more_pairs({entity.uid: entity.parents for entity in entities}, MAX_PAIRS):
             message = f"the entities that the request needs have more than {MAX_PAIRS} ancestors together"
             raise Unanswerable("too-many-objects", message, "CE-LIMITS")
-        return found
+        return entities
 
     def _reached(self, start: Iterable[Uid], by_values: bool) -> list[Uid]:
         reached = dict.fromkeys(start)
@@ -193,7 +193,7 @@ class Entities:
         for _ in range(MAX_LEVELS):
             if not level:
                 return list(reached)
-            further = dict.fromkeys(uid for one in level for uid in self._next(one, by_values))
+            further = dict.fromkeys(uid for child in level for uid in self._next(child, by_values))
             level = [uid for uid in further if uid not in reached]
             reached.update(dict.fromkeys(level))
         raise Unanswerable("too-many-objects", f"entities are nested deeper than {MAX_LEVELS}", "CE-LIMITS")
@@ -221,14 +221,14 @@ def nonconformity(entity: Entity, schema: Schema) -> str:
     bare = Entity(entity.uid, entity.body)
     with_parent = (bare.with_parents([parent]) for parent in sorted(entity.parents))
     smaller = bare.with_single_values() if _fault([bare], schema) else with_parent
-    faults = (fault for one in itertools.islice(smaller, MOST_CHECKS) if (fault := _fault([one], schema)))
+    faults = (fault for single in itertools.islice(smaller, MOST_CHECKS) if (fault := _fault([single], schema)))
     named = next((fault for fault in faults if not engine.FIRST_FAULT.match(fault)), None)
     return named or f"an attribute or parent of {text_of(entity.uid)} is not as the schema declares"
 
 
 def first_nonconforming(entities: Sequence[Entity], schema: Schema) -> Entity | None:
     """The first entity that does not conform to a schema; None: each by itself does."""
-    return first_faulty(entities, lambda some: bool(_fault(some, schema)))
+    return first_faulty(entities, lambda part: bool(_fault(part, schema)))
 
 
 def first_faulty(items: Sequence[Item], have_fault: Callable[[Sequence[Item]], bool]) -> Item | None:
@@ -251,8 +251,8 @@ def _check_forms(entities: Iterable[Entity]) -> None:
     """Whether a document is meant to be read with a schema shows here, not before: either may come first."""
     for entity in entities:
         if entity.implicit is not None:
-            place, escape = entity.implicit
-            message = f"{entity.document}: {implicit_fault(f'{text_of(entity.uid)}{place}', escape)}"
+            path, escape = entity.implicit
+            message = f"{entity.document}: {implicit_fault(f'{text_of(entity.uid)}{path}', escape)}"
             raise Unanswerable("malformed-entity", message, "CE-SCHEMA-FORM")
 
 
@@ -264,9 +264,9 @@ def documented(facts: Facts, uid: Uid) -> Entity | None:
     names = sorted(facts.find_first(ENTITY, UID, text_of(uid)))
     if not names:
         return None
-    found: list[Entity] = [entity for name in names if (entity := facts.get(ENTITY, name)) is not None]
-    if any(other.text != found[0].text for other in found[1:]):
-        documents = " and ".join(sorted({entity.document for entity in found}))
+    entities: list[Entity] = [entity for name in names if (entity := facts.get(ENTITY, name)) is not None]
+    if any(other.text != entities[0].text for other in entities[1:]):
+        documents = " and ".join(sorted({entity.document for entity in entities}))
         message = f"{text_of(uid)} is described by {documents}, and not alike: keep one"
         raise Unanswerable("contradicting-documents", message, "CE-ENTITIES")
-    return found[0]
+    return entities[0]

@@ -12,7 +12,7 @@ from policy.systems.cedar.uid import Uid
 
 def in_cycle(parents: Mapping[Uid, Sequence[Uid]]) -> Uid | None:
     """An entity of a cycle, or above one; None: there is no cycle. Parents without an entry have none."""
-    children = Counter(parent for some in parents.values() for parent in some)
+    children = Counter(parent for direct in parents.values() for parent in direct)
     todo, left = [uid for uid in parents if not children[uid]], set(parents)
     while todo:
         uid = todo.pop()
@@ -26,7 +26,7 @@ def in_cycle(parents: Mapping[Uid, Sequence[Uid]]) -> Uid | None:
 
 def has_more_pairs(parents: Mapping[Uid, Sequence[Uid]], most: int) -> bool:
     """Whether there are more than ``most`` pairs of an entity and an ancestor."""
-    above = list(dict.fromkeys(uid for some in parents.values() for uid in some))
+    above = list(dict.fromkeys(uid for direct in parents.values() for uid in direct))
     if len(above) * sum(map(bool, parents.values())) <= most:  # as with most requests
         return False
     bits = {uid: 1 << number for number, uid in enumerate(above)}
@@ -34,10 +34,10 @@ def has_more_pairs(parents: Mapping[Uid, Sequence[Uid]], most: int) -> bool:
     changed = True
     while changed:  # once for each level: their number is bounded
         changed = False
-        for uid, some in parents.items():
-            found = ancestors[uid]
-            for parent in some:
-                found |= bits[parent] | ancestors.get(parent, 0)
-            changed = changed or found != ancestors[uid]
-            ancestors[uid] = found
-    return sum(found.bit_count() for found in ancestors.values()) > most
+        for uid, direct in parents.items():
+            reached = ancestors[uid]
+            for parent in direct:
+                reached |= bits[parent] | ancestors.get(parent, 0)
+            changed = changed or reached != ancestors[uid]
+            ancestors[uid] = reached
+    return sum(reached.bit_count() for reached in ancestors.values()) > most

@@ -46,7 +46,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
             return uid == self.uids[0]
         if self.operator == "is" and self.type != uid[0]:
             return False
-        return any(one in within for one in self.uids) or (self.operator == "is" and not self.uids)
+        return any(named in within for named in self.uids) or (self.operator == "is" and not self.uids)
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False):
@@ -107,23 +107,22 @@ class _Read(NamedTuple):
 
 def read_policy_set(document: Document) -> CompiledDocument:
     """The policies of a PolicySet document as facts; raises DocumentRefused naming every error (CE-REFUSED)."""
-    form = Validator(document.spec)
-    text, links = form.raw("policies"), form.forms("links", required=False)
+    validator = Validator(document.spec)
+    text, links = validator.raw("policies"), validator.forms("links", required=False)
     if not isinstance(text, str) or not text.strip():
-        form.error("required, as Cedar text with at least one policy", "policies")
+        validator.error("required, as Cedar text with at least one policy", "policies")
         text = ""
-    read = _read(form, text)
-    ids = _ids(form, document, read)
-    literals = _literals(form, read)
-    for one in read:
-        _refuse_names(form, one, literals)
-    policies = [
-        _policy(document, one.number, one, ids[one.number], literals, {}) for one in read if not one.is_template
-    ]
-    templates = {ids[one.number]: one for one in read if one.is_template}
+    read = _read(validator, text)
+    ids = _ids(validator, document, read)
+    literals = _literals(validator, read)
+    for entry in read:
+        _refuse_names(validator, entry, literals)
+    templates = {ids[entry.number]: entry for entry in read if entry.is_template}
+    static = (entry for entry in read if not entry.is_template)
+    policies = [_policy(document, entry.number, entry, ids[entry.number], literals, {}) for entry in static]
     policies += _links(document, templates, links, literals, ids)
-    form.reject_unknown()
-    form.finish()
+    validator.reject_unknown()
+    validator.finish()
     window = ALWAYS if document.window == ALWAYS else document.window  # by identity, facts know that they always count
     facts = (Fact(POLICY, _name(policy), policy, keys_of(policy), policy.statement_id, window) for policy in policies)
     return CompiledDocument(facts=tuple(facts), warnings=tuple(_warnings(templates, policies)))
@@ -133,30 +132,30 @@ def _name(policy: Policy) -> str:
     return f"{policy.statement_id.statement}#{policy.statement_id.document}"
 
 
-def _read(form: Validator, text: str) -> list[_Read]:
-    """The policies and templates of a text; errors stay in the form."""
+def _read(validator: Validator, text: str) -> list[_Read]:
+    """The policies and templates of a text; errors stay in the validator."""
     try:
         pieces = split(text)
     except Unsplittable as error:
-        form.error(str(error), "policies")
+        validator.error(str(error), "policies")
         return []
     if len(pieces) > MAX_STATEMENTS:
-        form.error(f"{len(pieces)} policies; at most {MAX_STATEMENTS}: split the document", "policies")
+        validator.error(f"{len(pieces)} policies; at most {MAX_STATEMENTS}: split the document", "policies")
         return []
     if not pieces and text:
-        form.error("has no policy: delete the document if it is to say nothing", "policies")
-    errors, read = len(form.errors), list[_Read]()
+        validator.error("has no policy: delete the document if it is to say nothing", "policies")
+    errors, read = len(validator.errors), list[_Read]()
     try:
         answers = engine.parse([piece.text for piece in pieces])
     except engine.EngineError as error:
-        form.error(str(error), "policies")
+        validator.error(str(error), "policies")
         return []
     for number, (piece, parsed) in enumerate(zip(pieces, answers, strict=True)):
         if isinstance(parsed, engine.EngineError):
-            form.error(f"line {piece.line}: {parsed}", f"policies[{number}]")
+            validator.error(f"line {piece.line}: {parsed}", f"policies[{number}]")
         else:
             read.append(_Read(number, piece, parsed.is_template, parsed.json, _digest(parsed.conditions)))
-    return read if len(form.errors) == errors else []
+    return read if len(validator.errors) == errors else []
 
 
 def _digest(conditions: str) -> bytes:
@@ -164,41 +163,42 @@ def _digest(conditions: str) -> bytes:
     return b"" if conditions == "[]" else hashlib.sha256(conditions.encode()).digest()
 
 
-def _ids(form: Validator, document: Document, read: list[_Read]) -> list[str]:
+def _ids(validator: Validator, document: Document, read: list[_Read]) -> list[str]:
     """By the annotation @id, else by the document's name and the number (CE-DUPLICATE)."""
     ids, first = list[str](), dict[str, int]()
-    for number, one in enumerate(read):
-        id_ = one.annotations.get("id") or f"{document.key.name}#{one.number}"
+    for number, entry in enumerate(read):
+        id_ = entry.annotations.get("id") or f"{document.key.name}#{entry.number}"
         if first.setdefault(id_, number) != number:
-            form.error(f"the id {id_!r} is also that of policies[{first[id_]}] (CE-DUPLICATE)", f"policies[{number}]")
+            message = f"the id {id_!r} is also that of policies[{first[id_]}] (CE-DUPLICATE)"
+            validator.error(message, f"policies[{number}]")
         ids.append(id_)
     return ids
 
 
-def _literals(form: Validator, read: list[_Read]) -> Mapping[str, Uid]:
+def _literals(validator: Validator, read: list[_Read]) -> Mapping[str, Uid]:
     """The entities that conditions name, by their text."""
-    texts = list(dict.fromkeys(text for one in read for text in one.piece.in_conditions))
+    texts = list(dict.fromkeys(text for entry in read for text in entry.piece.in_conditions))
     if not texts:
         return {}
     try:
         scopes = engine.to_json("\n".join(f"permit(principal == {text}, action, resource);" for text in texts))
     except engine.EngineError as error:
-        form.error(str(error), "policies")
+        validator.error(str(error), "policies")
         return {}
     return {text: _entity(json["principal"]["entity"]) for text, (_, json) in zip(texts, scopes, strict=True)}
 
 
-def _refuse_names(form: Validator, one: _Read, literals: Mapping[str, Uid]) -> None:
+def _refuse_names(validator: Validator, entry: _Read, literals: Mapping[str, Uid]) -> None:
     """A name that may be taken for another one is an error."""
-    conditions = (literals[text] for text in one.piece.in_conditions if text in literals)
-    for uid in dict.fromkeys((*_in_scope(one), *conditions)):
+    conditions = (literals[text] for text in entry.piece.in_conditions if text in literals)
+    for uid in dict.fromkeys((*_in_scope(entry), *conditions)):
         if wrong := uid_fault(uid):
-            form.error(f"line {one.piece.line}: {text_of(uid)}: {wrong}", f"policies[{one.number}]")
+            validator.error(f"line {entry.piece.line}: {text_of(uid)}: {wrong}", f"policies[{entry.number}]")
 
 
-def _in_scope(one: _Read) -> Iterator[Uid]:
+def _in_scope(entry: _Read) -> Iterator[Uid]:
     for part in ("principal", "action", "resource"):
-        inner = one.json[part].get("in", one.json[part])
+        inner = entry.json[part].get("in", entry.json[part])
         yield from map(_entity, inner.get("entities", ()))
         if "entity" in inner:
             yield _entity(inner["entity"])
@@ -211,22 +211,22 @@ def _entity(value: object) -> Uid:
 
 
 def _policy(
-    document: Document, number: int, one: _Read, id_: str, literals: Mapping[str, Uid], slots: Mapping[str, Uid]
+    document: Document, number: int, entry: _Read, id_: str, literals: Mapping[str, Uid], slots: Mapping[str, Uid]
 ) -> Policy:
-    json = one.json
-    named = (literals[text] for text in one.piece.in_conditions if text in literals)
+    json = entry.json
+    named = (literals[text] for text in entry.piece.in_conditions if text in literals)
     return Policy(
         id_,
         json["effect"],
-        one.piece.text,
+        entry.piece.text,
         _scope(json["principal"], slots),
         _scope(json["action"], slots),
         _scope(json["resource"], slots),
         tuple(dict.fromkeys(named)),
-        tuple(sorted((name, value) for name, value in one.annotations.items() if name != "id")),
+        tuple(sorted((name, value) for name, value in entry.annotations.items() if name != "id")),
         StatementId(str(document.key), number),
         tuple(sorted(slots.items())),
-        one.conditions,
+        entry.conditions,
     )
 
 
@@ -268,21 +268,21 @@ def _links(
 
 def _slots(link: Validator, template: _Read | None) -> Mapping[str, Uid] | None:
     """What a link puts in the slots of its template, all of them; None: it is not valid."""
-    given = Validator(link.raw("values"), f"{link.where}.values", link.errors)
+    values = link.mapping("values")
     needed = [slot for slot in SLOTS if template is not None and _has(template, slot)]
-    found = dict[str, Uid]()
+    filled = dict[str, Uid]()
     for slot in SLOTS:
-        uid = uid_of(given.raw(slot))
+        uid = uid_of(values.raw(slot))
         if slot in needed and uid is None:
-            given.error("required, as {type, id}", slot)
+            values.error("required, as {type, id}", slot)
         elif uid is not None and slot not in needed and template is not None:
-            given.error("is no slot of the template", slot)
+            values.error("is no slot of the template", slot)
         elif uid is not None and (wrong := uid_fault(uid)):
-            given.error(wrong, slot)
+            values.error(wrong, slot)
         elif uid is not None:
-            found[slot] = uid
-    given.reject_unknown()
-    return found if len(found) == len(needed) else None
+            filled[slot] = uid
+    values.reject_unknown()
+    return filled if len(filled) == len(needed) else None
 
 
 def _has(template: _Read, slot: str) -> bool:
@@ -319,4 +319,4 @@ def keys_for(part: str, uid: Uid, within: list[Uid]) -> Iterator[str]:
     """The keys of policies whose scope an entity may satisfy. ``within``: the entity itself and its ancestors."""
     yield f"{part} == {text_of(uid)}"
     yield f"{part} is {uid[0]}"
-    yield from (f"{part} in {text_of(one)}" for one in within)
+    yield from (f"{part} in {text_of(ancestor)}" for ancestor in within)

@@ -61,19 +61,19 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     groups = claimed(request, "groups", "CE-GROUPS", trust)
     own.join(principal, [(settings.group_type, name) for name in groups.names])
     claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
-    action, known = (settings.action_type, request.action.name), Entities(facts, own.entities, schema)
+    action, entities = (settings.action_type, request.action.name), Entities(facts, own.entities, schema)
     notes = tuple(own.notes)
     return CedarRequest(
-        principal, action, resource, context, in_context, known, tuple(claims), tuple(untrusted), notes, schema
+        principal, action, resource, context, in_context, entities, tuple(claims), tuple(untrusted), notes, schema
     )
 
 
 def _check_types(subject: str, resource: str, settings: CedarSettings) -> None:
     """A group as the subject would be a member of itself: ``principal in Group::"admins"`` holds for the group."""
-    for place, type_ in (("subject", subject), ("resource", resource)):
+    for part, type_ in (("subject", subject), ("resource", resource)):
         if not is_type(type_):
-            message = f"{place}.type {type_!r} is not an entity type such as User or App::User"
-            raise Unanswerable(f"malformed-{place}", message, "CE-ENTITIES")
+            message = f"{part}.type {type_!r} is not an entity type such as User or App::User"
+            raise Unanswerable(f"malformed-{part}", message, "CE-ENTITIES")
     if subject in (settings.group_type, settings.action_type):
         message = f"subject.type {subject!r} is reserved: the subject of a request is no group and no action"
         raise Unanswerable("malformed-subject", message, "CE-GROUPS")
@@ -99,13 +99,13 @@ def _check_values(
     named: Iterable[Uid], implicit: tuple[str, str] | None, where: tuple[str, str], schema: Schema | None
 ) -> None:
     """Raise Unanswerable for names of entities with a fault, and for forms that need a schema where there is none."""
-    place, code = where
+    path, code = where
     for uid in named:
         if wrong := uid_fault(uid):
-            raise Unanswerable(code, f"{place} refers to {text_of(uid)}: {wrong}", "CE-ENTITIES")
+            raise Unanswerable(code, f"{path} refers to {text_of(uid)}: {wrong}", "CE-ENTITIES")
     if schema is None and implicit is not None:
         within, escape = implicit
-        raise Unanswerable(code, implicit_fault(f"{place}{within}", escape), "CE-SCHEMA-FORM")
+        raise Unanswerable(code, implicit_fault(f"{path}{within}", escape), "CE-SCHEMA-FORM")
 
 
 Properties = dict[str, Any]
@@ -128,26 +128,26 @@ class _Own:
         self.used, self.untrusted = set[str](), set[str]()
         self.notes: list[Reason] = []
 
-    def take(self, uid: Uid, properties: Mapping[str, Any], place: str) -> None:
+    def take(self, uid: Uid, properties: Mapping[str, Any], path: str) -> None:
         """An entity with these properties, unless documents have it."""
         needed = {name: name if name in CLAIMS else FACTS for name in properties}
         trusted = {name: value for name, value in properties.items() if needed[name] in self._trust}
-        found = documented(self._facts, uid)
-        if found is not None:
-            self.entities[uid] = found
-            self._compare(found, {name: value for name, value in trusted.items() if name not in CLAIMS}, place)
+        described = documented(self._facts, uid)
+        if described is not None:
+            self.entities[uid] = described
+            self._compare(described, {name: value for name, value in trusted.items() if name not in CLAIMS}, path)
             return
         self.untrusted |= {needed[name] for name, value in properties.items() if name not in trusted and value != []}
         if trusted:
             entity = entity_of(uid, trusted)
-            _check_values(entity.refers, entity.implicit, (place, "malformed-properties"), self._schema)
+            _check_values(entity.refers, entity.implicit, (path, "malformed-properties"), self._schema)
             self.used |= {needed[name] for name in trusted}
             self.entities[uid] = entity
 
-    def _compare(self, found: Entity, properties: Mapping[str, Any], place: str) -> None:
-        if properties and entity_of(found.uid, properties).body != found.body:
-            message = f"{place} is not used: {found.document} describes {text_of(found.uid)}"
-            self.notes.append(Reason("claim-ignored", message, "CE-ENTITIES", found.document))
+    def _compare(self, described: Entity, properties: Mapping[str, Any], path: str) -> None:
+        if properties and entity_of(described.uid, properties).body != described.body:
+            message = f"{path} is not used: {described.document} describes {text_of(described.uid)}"
+            self.notes.append(Reason("claim-ignored", message, "CE-ENTITIES", described.document))
 
     def join(self, uid: Uid, parents: list[Uid]) -> None:
         """Give an entity more parents."""

@@ -8,9 +8,9 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.core.model import CompiledDocument
 from policy.systems.cedar.text import is_type
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 SETTINGS = "Settings"
 NAME = "default"
@@ -28,8 +28,8 @@ DEFAULT = CedarSettings()
 
 def current_settings(facts: Facts) -> CedarSettings:
     """The settings in force at the moment of the facts; raises Unanswerable."""
-    found = facts.get(SETTINGS, NAME)
-    return DEFAULT if found is None else found
+    settings = facts.get(SETTINGS, NAME)
+    return DEFAULT if settings is None else settings
 
 
 def settings_of_all_times(facts: Facts) -> tuple[CedarSettings, ...]:
@@ -41,23 +41,20 @@ def settings_of_all_times(facts: Facts) -> tuple[CedarSettings, ...]:
 
 def read_settings(document: Document) -> CompiledDocument:
     """A Settings document; raises DocumentRefused for a name other than ``default`` and for what is not a type."""
-    form = Validator(document.spec)
+    validator = Validator(document.spec)
     if document.key.name != NAME:
-        form.error(f"there is one Settings document, cedar/{SETTINGS}/{NAME}: give it the name {NAME!r}", "name")
+        validator.error(f"there is one Settings document, cedar/{SETTINGS}/{NAME}: give it the name {NAME!r}", "name")
     settings = CedarSettings(
-        _type(form, "action_type", DEFAULT.action_type), _type(form, "group_type", DEFAULT.group_type)
+        _type(validator, "action_type", DEFAULT.action_type), _type(validator, "group_type", DEFAULT.group_type)
     )
     if settings.action_type == settings.group_type:
         same = settings.action_type
-        form.error(f"actions and groups cannot both have the type {same!r}: choose two types", "group_type")
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    return CompiledDocument(facts=(Fact(SETTINGS, NAME, settings, (), StatementId(str(document.key))),))
+        validator.error(f"actions and groups cannot both have the type {same!r}: choose two types", "group_type")
+    return one_fact(document, validator, settings)
 
 
-def _type(form: Validator, field: str, default: str) -> str:
-    value = form.text(field, required=False)
+def _type(validator: Validator, field: str, default: str) -> str:
+    value = validator.text(field, required=False)
     if value and not is_type(value):
-        form.error(f"{value!r} is not an entity type such as Action or App::Action", field)
+        validator.error(f"{value!r} is not an entity type such as Action or App::Action", field)
     return value or default

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from policy.core.facts import Facts
+from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Fact, Unanswerable
 from policy.core.request import Request
 from policy.systems.cedar import engine
@@ -120,9 +121,10 @@ class CedarEngine(Engine):
         try:
             schema = newest_schema(facts)
             assert schema is not None
-            found = [fact.body for fact in statement_facts(self, facts)]
-            templates = {(one.statement_id.document, one.text): one for one in found if one.slots}
-            policies = [*(one for one in found if not one.slots), *templates.values()]  # each template by one link
+            every_policy = [fact.body for fact in statement_facts(self, facts)]
+            # Each template by one link.
+            templates = {(policy.statement_id.document, policy.text): policy for policy in every_policy if policy.slots}
+            policies = [*(policy for policy in every_policy if not policy.slots), *templates.values()]
             for number, message in engine.violations([policy.text for policy in policies], schema):
                 if 0 <= number < len(policies):
                     document, statement = policies[number].statement_id.place
@@ -152,17 +154,15 @@ def _implicit(facts: Facts) -> Iterator[EngineFinding]:
     for fact in (fact for name in facts.names(ENTITY) for fact in facts.versions(ENTITY, name)):
         entity: Entity = fact.body
         if entity.implicit is not None:
-            place, escape = entity.implicit
-            message = implicit_fault(f"{text_of(entity.uid)}{place}", escape)
+            path, escape = entity.implicit
+            message = implicit_fault(f"{text_of(entity.uid)}{path}", escape)
             number = fact.statement_id.statement if fact.statement_id is not None else None
             yield EngineFinding(entity.document, number, "schema", message)
 
 
 def _entities(facts: Facts, schema: engine.Schema) -> Iterator[EngineFinding]:
     """One finding for each document whose entities do not conform."""
-    by_document: dict[str, list[Entity]] = {}
-    for entity in facts.bodies(ENTITY):
-        by_document.setdefault(entity.document, []).append(entity)
+    by_document = grouped(facts.bodies(ENTITY), lambda entity: str(entity.document))
     for document, entities in sorted(by_document.items()):
         try:
             engine.check_documents_entities(engine.entity_list(entity.text for entity in entities), schema)

@@ -1,47 +1,37 @@
 """Cedar policies: documents to facts, a request to the slice of them that decides it, and Cedar's answer to it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import AuthorizationQuery, CompiledDocument, Fact, StatementId, Unanswerable
+from policy.core.model import AuthorizationQuery, Unanswerable
 from policy.core.request import Request
-from policy.systems.cedar import engine
 from policy.systems.cedar.answer import answer
 from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.forbids import lifted_by
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
 from policy.systems.cedar.request import cedar_request
-from policy.systems.cedar.schema import EVERY_SCHEMA, SCHEMA
+from policy.systems.cedar.schema import SCHEMA, read_schema
 from policy.systems.cedar.settings import SETTINGS, current_settings, read_settings
 from policy.systems.cedar.statements import CedarEngine
-from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.system import UNTYPED, Kind, System
-from policy.systems.kit.validator import Validator
 
 
 class Cedar(System):
-    """The translator."""
-
     name = "cedar"
     kinds = {
-        POLICY_SET: Kind(missed=True),
-        ENTITIES: Kind(fact=True, missed=True),
-        SCHEMA: Kind(missed=True),
-        SETTINGS: Kind(missed=True),
+        POLICY_SET: Kind(missed=True, read=read_policy_set),
+        ENTITIES: Kind(fact=True, missed=True, read=read_entities),
+        SCHEMA: Kind(missed=True, read=read_schema),
+        SETTINGS: Kind(missed=True, read=read_settings),
     }
     deny_rule = "CE-FORBID-WINS"
     default_rule = "CE-DEFAULT-DENY"
     subject_types = ()  # any
     subjects = ()
     engine = CedarEngine()
-
-    def read(self, document: Document) -> CompiledDocument:
-        """What a document says, as facts."""
-        return READERS[document.key.kind](document)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and id; and the subject's type: without it ``User::"a"`` and ``Service::"a"`` would be one subject."""
@@ -77,33 +67,6 @@ class Cedar(System):
             yield Opening(lifts=why)
 
 
-def read_schema(document: Document) -> CompiledDocument:
-    """A Schema document; raises DocumentRefused where Cedar does not take it."""
-    form = Validator(document.spec)
-    schema = form.raw("schema")
-    if not isinstance(schema, str | Mapping) or not schema:
-        form.error("required, as Cedar text or in the JSON form", "schema")
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    text = ""
-    if not form.errors:
-        try:
-            if isinstance(schema, str):
-                check_depth(schema)
-            text = engine.schema_text(schema)
-        except (Unsplittable, engine.EngineError) as error:
-            form.error(str(error), "schema")
-    form.finish()
-    key = str(document.key)
-    return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (EVERY_SCHEMA,), StatementId(key)),))
-
-
-READERS = {
-    POLICY_SET: read_policy_set,
-    ENTITIES: read_entities,
-    SCHEMA: read_schema,
-    SETTINGS: read_settings,
-}
 LOST_BY_REFUSAL = {  # what a refused document may have held
     POLICY_SET: "a forbid about any principal",
     ENTITIES: "any entity",

@@ -173,9 +173,9 @@ def _literals(tokens: list[re.Match[str]]) -> Iterator[str]:
     for number, token in enumerate(tokens):
         if token.lastgroup != "text":
             continue
-        parts, place = [token[0]], number - 1
-        while place > 0 and tokens[place][0] == "::" and tokens[place - 1].lastgroup == "word":
-            parts.append(tokens[place - 1][0])
-            place -= 2
+        parts, position = [token[0]], number - 1
+        while position > 0 and tokens[position][0] == "::" and tokens[position - 1].lastgroup == "word":
+            parts.append(tokens[position - 1][0])
+            position -= 2
         if len(parts) > 1:
             yield "::".join(reversed(parts))

@@ -111,17 +111,17 @@ def implicit_form(value: Any) -> tuple[str, str] | None:
     Cedar reads such a one as a record unless a schema says what it is (CE-SCHEMA-FORM).
     """
     todo = [("", value)]
-    for place, part in todo:
+    for path, part in todo:
         is_mapping = isinstance(part, dict | Mapping)
         if not is_mapping and not isinstance(part, list | tuple):
             continue
         if is_mapping and len(part) == 2 and all(isinstance(inner, str) for inner in part.values()):
             escape = IMPLICIT.get(frozenset(part))
             if escape is not None:
-                return place, escape
+                return path, escape
         inside = part.items() if is_mapping else enumerate(part)
         further = [(name, inner) for name, inner in inside if type(inner) not in SCALARS and name not in ESCAPES]
-        todo += ((f"{place}.{name}" if is_mapping else f"{place}[{name}]", inner) for name, inner in further)
+        todo += ((f"{path}.{name}" if is_mapping else f"{path}[{name}]", inner) for name, inner in further)
     return None
 
 
@@ -137,11 +137,11 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def implicit_fault(place: str, escape: str) -> str:
+def implicit_fault(path: str, escape: str) -> str:
     """What is wrong with an implicit form where no schema says what it is, and how it is corrected."""
     fields = next(sorted(fields, reverse=True) for fields, of in IMPLICIT.items() if of == escape)
     written = ", ".join(fields)
     return (
-        f"{place} is {{{written}}}, which is a record where no Schema document declares another type: "
+        f"{path} is {{{written}}}, which is a record where no Schema document declares another type: "
         f"write {{{escape}: {{{written}}}}}, or publish the schema"
     )

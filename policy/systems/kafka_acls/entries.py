@@ -6,8 +6,7 @@ principal of its own, ``allowed@10.0.0.1:User:dana`` or ``denied@…``, which a 
 """
 
 import functools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import msgspec
@@ -19,7 +18,7 @@ from policy.core.suggest import nearest
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of, operations
 from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD, principal_warning, warnings_of
 from policy.systems.kit.system import EVERYONE
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 ACLS, AUTHORIZER = "Acls", "Authorizer"
 ENTRIES = "Entries"  # kind of the facts about an Acls document
@@ -57,6 +56,7 @@ class Entry(msgspec.Struct, frozen=True):
     def permissions(self) -> Iterator[Pattern]:
         """What it allows or denies (KA-ALL, KA-IMPLIED)."""
         yield _permission(self.resource_type, self.operation)
+        # A deny implies nothing: Describe may be allowed where Read is denied (KA-IMPLIED).
         if self.effect == ALLOW and (implied := catalogue()["implied"].get(self.operation)):
             yield _permission(self.resource_type, implied)
 
@@ -129,45 +129,40 @@ def read_acls(document: Document) -> CompiledDocument:
 
 def read_entries(document: Document) -> list[Entry]:
     """The entries of an Acls document; raises DocumentRefused naming every error."""
-    form = Validator(document.spec)
-    forms = form.forms("entries")
-    entries = [_entry(one, _mapping(given)) for one, given in zip(forms, form.raw("entries") or (), strict=False)]
-    form.reject_unknown()
-    form.finish()
+    validator = Validator(document.spec)
+    entries = [_entry(entry) for entry in validator.forms("entries")]
+    validator.reject_unknown()
+    validator.finish()
     return entries
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _entry(form: Validator, given: Mapping[str, Any]) -> Entry:
-    """Errors stay in the form. A field that is given and empty is one: its default may be wider than what was meant."""
+def _entry(validator: Validator) -> Entry:
+    """Errors stay in the validator. A field that is there and empty is one: its default may be wider than meant."""
     for field in ("host", "permission", "pattern_type"):
-        if field in given and given[field] is None:
-            form.error("must be text, or left out", field)
-    principal, name = form.text("principal"), form.text("name")
+        if validator.is_empty(field):
+            validator.error("must be text, or left out", field)
+    principal, name = validator.text("principal"), validator.text("name")
     if principal and (wrong := principal_fault(principal)):
-        form.error(f"{wrong} (KA-PRINCIPAL)", "principal")
-    resource_type = form.one_of("resource_type", catalogue()["operations"])
-    operation = _operation(form)
-    host = form.text("host", required=False) or WILDCARD
-    permission = form.one_of("permission", ("ALLOW", "DENY"), required=False)
-    prefixed = form.one_of("pattern_type", ("LITERAL", "PREFIXED"), required=False) == "PREFIXED"
+        validator.error(f"{wrong} (KA-PRINCIPAL)", "principal")
+    resource_type = validator.one_of("resource_type", catalogue()["operations"])
+    operation = _operation(validator)
+    host = validator.text("host", required=False) or WILDCARD
+    permission = validator.one_of("permission", ("ALLOW", "DENY"), required=False)
+    prefixed = validator.one_of("pattern_type", ("LITERAL", "PREFIXED"), required=False) == "PREFIXED"
     if prefixed and len(name) > MAX_PREFIX:
-        form.error(f"a prefix has at most {MAX_PREFIX} characters, not {len(name)}", "name")
-    form.reject_unknown()
+        validator.error(f"a prefix has at most {MAX_PREFIX} characters, not {len(name)}", "name")
+    validator.reject_unknown()
     return Entry(principal, host, operation, DENY if permission == "DENY" else ALLOW, resource_type, prefixed, name)
 
 
-def _operation(form: Validator) -> str:
+def _operation(validator: Validator) -> str:
     """An operation of Kafka, or All: its authorizer enforces each of them on every type (KA-TYPES)."""
-    text = form.text("operation")
+    text = validator.text("operation")
     name = operation_of(text)
     if text and name is None:
-        known = (*operations(), ALL)
-        hint = nearest(text, known)
-        form.error(f"{text!r} is not an operation of Kafka: {', '.join(known)}{hint} (KA-TYPES)", "operation")
+        names = (*operations(), ALL)
+        hint = nearest(text, names)
+        validator.error(f"{text!r} is not an operation of Kafka: {', '.join(names)}{hint} (KA-TYPES)", "operation")
     return name or ""
 
 
@@ -186,8 +181,8 @@ def _fact(document: Document, entries: list[Entry]) -> Fact:
             hosts.setdefault(principal, set()).add((entry.effect, entry.host))
     groups = [("denies", MEMBERS)] if any(entry.members for entry in entries) else []
     named = (("host of", principal) for principal in sorted(hosts))
-    keys = dict.fromkeys((*named, *groups, *(one.key for one in entries)))
-    body = Entries({principal: tuple(sorted(found)) for principal, found in sorted(hosts.items())})
+    keys = dict.fromkeys((*named, *groups, *(entry.key for entry in entries)))
+    body = Entries({principal: tuple(sorted(pairs)) for principal, pairs in sorted(hosts.items())})
     return Fact(ENTRIES, document.key.name, body, tuple(sorted(keys)), StatementId(str(document.key)))
 
 
@@ -196,17 +191,14 @@ def read_authorizer(document: Document) -> CompiledDocument:
 
     Both are grants as well, of permissions that no entry gives: so tools see what a change opens.
     """
-    form = Validator(document.spec)
+    validator = Validator(document.spec)
     if document.key.name != ONLY:
-        form.error(f"must be {ONLY}: there is one {AUTHORIZER}", "name")
-    users = form.texts("super_users", required=False)
+        validator.error(f"must be {ONLY}: there is one {AUTHORIZER}", "name")
+    users = validator.texts("super_users", required=False)
     for user in users:
         if wrong := principal_fault(user):
-            form.error(f"{wrong} (KA-PRINCIPAL)", "super_users")
-    open_unmatched = form.flag("allow_everyone_if_no_acl_found") or False
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
+            validator.error(f"{wrong} (KA-PRINCIPAL)", "super_users")
+    open_unmatched = validator.flag("allow_everyone_if_no_acl_found") or False
     key, numbered = str(document.key), {user: number for number, user in reversed(list(enumerate(users)))}
     grants = [
         Grant(f"{PRINCIPAL}{user}", ALLOW, exactly(SUPER), EVERY_NAME, StatementId(key, number))
@@ -214,7 +206,7 @@ def read_authorizer(document: Document) -> CompiledDocument:
     ]
     if open_unmatched:
         grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))
-    body = Authorizer(frozenset(users), open_unmatched)
-    odd = (principal_warning(user, has_wildcard=False) for user in users)
-    warnings = tuple(f"super_users: {text}" for text in odd if text)
-    return CompiledDocument(tuple(grants), (), (Fact(AUTHORIZER, ONLY, body, (), StatementId(key)),), warnings)
+    authorizer = Authorizer(frozenset(users), open_unmatched)
+    texts = (principal_warning(user, has_wildcard=False) for user in users)
+    warnings = (f"super_users: {text}" for text in texts if text)
+    return one_fact(document, validator, authorizer, grants=grants, warnings=warnings)

@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import (
     ALLOW,
     DENY,
     All,
-    AnyOf,
     AuthorizationQuery,
-    CompiledDocument,
     Condition,
     Effect,
     Expression,
@@ -50,37 +47,32 @@ from policy.systems.kafka_acls.entries import (
 )
 from policy.systems.kafka_acls.unmatchable import GROUP, WILDCARD
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import check_name
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
+from policy.systems.kit.query import any_of, check_name
 from policy.systems.kit.system import EVERYONE, Kind, System
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
 
 class KafkaAcls(System):
-    """The translator."""
-
     name = "kafka-acls"
-    kinds = {ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",)), AUTHORIZER: Kind(missed=True)}
+    kinds = {
+        ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), read=read_acls),
+        AUTHORIZER: Kind(missed=True, read=read_authorizer),
+    }
     deny_rule = "KA-DENY-WINS"
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)
     subjects = PREFIXES
-
-    def read(self, document: Document) -> CompiledDocument:
-        """The entries of an Acls document, or the settings of the Authorizer."""
-        return read_acls(document) if document.key.kind == ACLS else read_authorizer(document)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and name."""
         return (request.resource.type, request.resource.id)
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return sorted(operations())
 
     def resource_types(self) -> list[str]:
-        """Those of the catalogue."""
         return list(catalogue()["operations"])
 
     def requested_type(self, request: Request) -> str:
@@ -102,15 +94,16 @@ class KafkaAcls(System):
             raise Unanswerable("malformed-subject", message, "KA-PRINCIPAL")
         access = _Access(request, operation, facts)
         notes, authorizer, names = _notes(request), _authorizer(facts), _principals(principal)
+        # Before any entry, a deny too, as in Kafka's StandardAuthorizer (KA-SUPER).
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = _single_hosts(facts, principal), _host(request, trust)
         of_groups = _group_denies(facts, host)
         if host is not None:
-            names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
+            names = (*names, *(principal_of(*entry) for entry in hosts if entry[2] == host))
         unknown = hosts if host is None else ()
-        ways = [*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer)]
-        needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
+        alternatives = (*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer))
+        needed = any_of(alternatives, "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
 
@@ -138,7 +131,7 @@ class KafkaAcls(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Super users, the cluster's administration, and all topics."""
-        return read_powers(catalogue()["privileged_permissions"])
+        return read_privileged_permissions(catalogue()["privileged_permissions"])
 
 
 HostEntry = tuple[str, Effect, str]
@@ -161,8 +154,8 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
     """The Authorizer document; its key when it was refused and has no earlier good version; None: there is none."""
     if ONLY in facts.broken(AUTHORIZER):
         return f"kafka-acls/{AUTHORIZER}/{ONLY}"
-    found: Authorizer | None = facts.get(AUTHORIZER, ONLY)
-    return found
+    authorizer: Authorizer | None = facts.get(AUTHORIZER, ONLY)
+    return authorizer
 
 
 def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
@@ -184,7 +177,7 @@ def _group_denies(facts: Facts, host: str | None) -> tuple[str, ...]:
     if not facts.find(ENTRIES, "denies", MEMBERS):
         return ()
     single = _hosts_of(facts, MEMBERS)
-    return (f"{PRINCIPAL}{MEMBERS}", *(principal_of(*one) for one in single if host is None or one[2] == host))
+    return (f"{PRINCIPAL}{MEMBERS}", *(principal_of(*entry) for entry in single if host is None or entry[2] == host))
 
 
 def _host(request: Request, trust: frozenset[str]) -> str | None:
@@ -233,12 +226,13 @@ class _Access:
     def by_entries(
         self, names: tuple[str, ...], hosts: tuple[HostEntry, ...], of_groups: tuple[str, ...]
     ) -> Iterator[Expression]:
-        """Allowed where every host is and whoever is in a group; denied where none is; else not known.
+        """Allowed where every host is and any principal of a group; denied where none is; else not known.
 
         ``hosts``: the entries for one host each, while the client's is not known (KA-HOST-UNKNOWN). ``of_groups``: the
         principals of denies for groups, whose members are not known (KA-GROUP-DENY).
         """
-        denied, allowed = (tuple(principal_of(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
+        denied = tuple(principal_of(*entry) for entry in hosts if entry[1] == DENY)
+        allowed = tuple(principal_of(*entry) for entry in hosts if entry[1] == ALLOW)
         if not hosts and not of_groups:
             yield self.check("KA-PRINCIPAL")
             return

@@ -16,7 +16,7 @@ TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # a legal name, see org.apache.kaf
 
 
 def warnings_of(entries: "Sequence[Entry]") -> Iterator[str]:
-    """What is odd about the entries of a document, by its place."""
+    """What may not be meant in the entries of a document, by its place."""
     for number, entry in enumerate(entries):
         for field, text in (
             ("principal", principal_warning(entry.principal)),
@@ -77,5 +77,5 @@ def _name_warning(entry: "Entry") -> str:
 def _operation_warning(entry: "Entry") -> str:
     if is_asked_for(entry.resource_type, entry.operation):
         return ""
-    known = ", ".join(catalogue()["operations"][entry.resource_type])
-    return f"no API of Kafka asks for {entry.operation} on {entry.resource_type}, only for {known} (KA-TYPES)"
+    allowed = ", ".join(catalogue()["operations"][entry.resource_type])
+    return f"no API of Kafka asks for {entry.operation} on {entry.resource_type}, only for {allowed} (KA-TYPES)"

@@ -46,10 +46,12 @@ from policy.core.times import ALWAYS, Window, to_ms, to_text
 from policy.systems.kit.claims import Claimed, check_count, claimed, names_in
 from policy.systems.kit.engine import Engine, EngineFinding, NearStatement, Privilege, Statement, statement_facts
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import Need, check_name, expression
-from policy.systems.kit.system import EVERYONE, UNTYPED, Kind, ObjectOf, System, kind_of, load_catalogue
-from policy.systems.kit.validator import MAX_STATEMENTS, Validator
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
+from policy.systems.kit.query import Need, all_of, any_of, check_name, expression
+from policy.systems.kit.system import EVERYONE, UNTYPED, Kind, NamesKinds, ObjectOf, System, kind_of, load_catalogue
+from policy.systems.kit.validator import MAX_STATEMENTS, Validator, one_fact
+
+read_powers = read_privileged_permissions  # its name before: systems of other distributions import it
 
 __all__ = [
     "ALLOW",
@@ -81,6 +83,7 @@ __all__ = [
     "Kind",
     "Membership",
     "Name",
+    "NamesKinds",
     "NearStatement",
     "Need",
     "ObjectOf",
@@ -100,6 +103,8 @@ __all__ = [
     "Unanswerable",
     "Validator",
     "Window",
+    "all_of",
+    "any_of",
     "check_count",
     "check_name",
     "claimed",
@@ -113,8 +118,10 @@ __all__ = [
     "match_text",
     "names_in",
     "nearest",
+    "one_fact",
     "part_text",
     "read_powers",
+    "read_privileged_permissions",
     "statement_facts",
     "to_ms",
     "to_text",

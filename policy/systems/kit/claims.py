@@ -24,13 +24,14 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blan
     ``blanks``: names may have some at their ends.
     """
     if claim not in trust:
-        given = request.subject.properties.get(claim)
-        return Claimed() if given is None or given == [] else Claimed(untrusted=(claim,))
-    place = f"subject.properties.{claim}"
-    names = names_in(request.subject.properties, claim, place, rule, request.max_claimed_groups)
+        # What was claimed is noted, not read: without it an answer that is no allow may be wrong, and is an error.
+        value = request.subject.properties.get(claim)
+        return Claimed() if value is None or value == [] else Claimed(untrusted=(claim,))
+    path = f"subject.properties.{claim}"
+    names = names_in(request.subject.properties, claim, path, rule, request.max_claimed_groups)
     for name in () if is_simple("".join(names)) else names:
         if wrong := fault("".join(name.split()) if blanks else name):
-            raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
+            raise Unanswerable("malformed-name", f"{path}: {name!r} {wrong}", rule)
     return Claimed(names, used=(claim,)) if names else Claimed()
 
 

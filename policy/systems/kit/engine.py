@@ -20,14 +20,14 @@ from policy.core.facts import Facts
 from policy.core.model import Effect, Fact, StatementId
 from policy.core.request import Request
 from policy.core.times import ALWAYS, Window
-from policy.systems.kit.privileged import PowerKind, Severity
+from policy.systems.kit.privileged import PrivilegeKind, Severity
 
 
 class Privilege(msgspec.Struct, frozen=True):
     """A right over the system or over everything that a statement gives; see `PrivilegedPermission`."""
 
     name: str
-    kind: PowerKind
+    kind: PrivilegeKind
     severity: Severity
 
 

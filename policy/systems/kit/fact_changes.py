@@ -71,10 +71,10 @@ def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[
 
 
 def _by_name(facts: Iterable[Fact]) -> dict[tuple[str, str], tuple[Fact, ...]]:
-    found: dict[tuple[str, str], tuple[Fact, ...]] = {}
+    by_name: dict[tuple[str, str], tuple[Fact, ...]] = {}
     for fact in facts:
-        found[fact.kind, fact.name] = (*found.get((fact.kind, fact.name), ()), fact)
-    return found
+        by_name[fact.kind, fact.name] = (*by_name.get((fact.kind, fact.name), ()), fact)
+    return by_name
 
 
 def _said(facts: Iterable[Fact]) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""Powers: rights over a system itself, and over everything. Each system's catalogue lists its own.
+"""Privileged permissions: rights over a system itself, and over everything. Each system's catalogue lists its own.
 
 A change of policies that gives somebody one is an escalation (see `escalation`). In a catalogue, under
 ``privileged_permissions``:
@@ -6,9 +6,9 @@ A change of policies that gives somebody one is an escalation (see `escalation`)
     {name, kind, severity, permission, object, lone, changes_hands}
 
 ``permission`` (one text, or a list of them) and ``object`` are patterns as the system writes them, else as
-`pattern_of` reads them. A grant has a power as far as it meets both. ``lone``: for which of the two, ``permission``
-and ``object``, meeting it will not do: there the grant itself must be the lone ``*``. ``changes_hands``: somebody
-always has it, so only its transfer to another is reported.
+`pattern_of` reads them. A grant has a privileged permission as far as it meets both. ``lone``: for which of the two,
+``permission`` and ``object``, meeting it will not do: there the grant itself must be the lone ``*``. ``changes_hands``:
+somebody always has it, so only its transfer to another is reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ import msgspec
 from policy.core.model import Grant
 from policy.core.pattern import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
 
-PowerKind = Literal["administration", "wildcard", "enforcement"]
+PrivilegeKind = Literal["administration", "wildcard", "enforcement"]
 Severity = Literal["info", "low", "medium", "high", "critical"]
 SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 Half = Literal["permission", "object"]
@@ -30,7 +30,7 @@ class PrivilegedPermission(msgspec.Struct, frozen=True):
     """A right that alerts report. ``enforcement``: all users have it, because nothing is enforced."""
 
     name: str
-    kind: PowerKind
+    kind: PrivilegeKind
     severity: Severity
     permission: Pattern
     object: Pattern
@@ -38,14 +38,14 @@ class PrivilegedPermission(msgspec.Struct, frozen=True):
     changes_hands: bool = False
 
     def part_of(self, grant: Grant) -> Grant | None:
-        """As much of ``grant`` as is this power; None: nothing."""
+        """As much of ``grant`` as is this privileged permission; None: nothing."""
         if not (self.permits(grant.permission) and self.is_on(grant.object)):
             return None
         permission, object_ = meet(grant.permission, self.permission), meet(grant.object, self.object)
         return msgspec.structs.replace(grant, permission=permission, object=object_)
 
     def permits(self, permission: Pattern) -> bool:
-        """Whether a permission has something of this power's, or if that is a lone ``*`` is one."""
+        """Whether a permission has something of this one's, or if that is a lone ``*`` is one."""
         lone = "permission" in self.lone
         return overlaps(permission, self.permission) and (not lone or _spans(permission, self.permission))
 
@@ -54,33 +54,33 @@ class PrivilegedPermission(msgspec.Struct, frozen=True):
         return overlaps(object_, self.object) and ("object" not in self.lone or _spans(object_, self.object))
 
 
-def _spans(given: Pattern, power: Pattern) -> bool:
-    """Whether ``given`` has a lone ``*`` where the last part of ``power`` has one."""
-    last = max(len(power.parts) - 1, 0)
-    return covers(Pattern(given.parts[last:], given.open), Pattern(power.parts[last:], power.open))
+def _spans(pattern: Pattern, privileged: Pattern) -> bool:
+    """Whether ``pattern`` has a lone ``*`` where the last part of ``privileged`` has one."""
+    last = max(len(privileged.parts) - 1, 0)
+    return covers(Pattern(pattern.parts[last:], pattern.open), Pattern(privileged.parts[last:], privileged.open))
 
 
-class PowerTable:
-    """The powers of a system, found by grants."""
+class PrivilegeTable:
+    """The privileged permissions of a system, found by grants."""
 
     def __init__(self, privileged_permissions: Iterable[PrivilegedPermission]) -> None:
-        self._powers = tuple(privileged_permissions)
+        self._privileges = tuple(privileged_permissions)
         self._by_permission: dict[Pattern, list[PrivilegedPermission]] = {}
 
     def of(self, grant: Grant) -> list[PrivilegedPermission]:
-        """The powers that a grant has something of."""
+        """Those that a grant has something of."""
         fitting = self._by_permission.get(grant.permission)
         if fitting is None:
-            fitting = [power for power in self._powers if power.permits(grant.permission)]
+            fitting = [privilege for privilege in self._privileges if privilege.permits(grant.permission)]
             self._by_permission[grant.permission] = fitting
-        return [power for power in fitting if power.is_on(grant.object)]
+        return [privilege for privilege in fitting if privilege.is_on(grant.object)]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A power as a catalogue writes it."""
+    """A privileged permission as a catalogue writes it."""
 
     name: str
-    kind: PowerKind
+    kind: PrivilegeKind
     severity: Severity
     permission: Any = "*"
     object: Any = "*"
@@ -95,12 +95,12 @@ def pattern_of(text: Any) -> Pattern:
     return Pattern(tuple(wildcard(part) for part in ([text] if isinstance(text, str) else text)))
 
 
-def read_powers(
+def read_privileged_permissions(
     written: Any, permission: Reader = pattern_of, object_: Reader = pattern_of
 ) -> tuple[PrivilegedPermission, ...]:
-    """The powers of a catalogue; ``permission`` and ``object_`` read its patterns."""
+    """The privileged permissions of a catalogue; ``permission`` and ``object_`` read its patterns."""
     entries = msgspec.convert(written, list[Entry])
-    return tuple(power for entry in entries for power in _read(entry, permission, object_))
+    return tuple(privilege for entry in entries for privilege in _read(entry, permission, object_))
 
 
 def _read(entry: Entry, permission: Reader, object_: Reader) -> Iterator[PrivilegedPermission]:

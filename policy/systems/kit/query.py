@@ -1,6 +1,6 @@
-"""A request as a query of its system, and the all/any trees of a system's catalogue as requirements."""
+"""A request as a query of its system, and the all/any trees of a system's catalogue as expressions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from policy.core.facts import Facts
@@ -16,8 +16,8 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
     """
     subject, resource = request.subject, request.resource
     if system.subject_types and subject.type not in system.subject_types:
-        known = ", ".join(system.subject_types)
-        raise Unanswerable("unknown-subject-type", f"subject.type {subject.type!r} is not one of {known}")
+        types = ", ".join(system.subject_types)
+        raise Unanswerable("unknown-subject-type", f"subject.type {subject.type!r} is not one of {types}")
     if not is_simple(subject.id + request.action.name + resource.type + resource.id):
         check_name(subject.id, "subject.id")
         check_name(request.action.name, "action.name")
@@ -37,7 +37,7 @@ Leaf = Callable[[Need, str], Expression | None]
 
 
 def expression(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
-    """``need`` as a expression. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
+    """``need`` as an expression. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
 
     A tree that asks nothing is None too; at the top the caller must take that for "never".
     """
@@ -49,3 +49,15 @@ def expression(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
     if not items:
         return None
     return All(items, rule) if "all" in need else AnyOf(items, rule)
+
+
+def all_of(parts: Iterable[Expression], rule: str) -> Expression:
+    """All of the parts; of one part that alone, so that explanations have no node for a single item."""
+    items = tuple(parts)
+    return items[0] if len(items) == 1 else All(items, rule)
+
+
+def any_of(parts: Iterable[Expression], rule: str) -> Expression:
+    """The same for any of them."""
+    items = tuple(parts)
+    return items[0] if len(items) == 1 else AnyOf(items, rule)

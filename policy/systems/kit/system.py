@@ -10,7 +10,7 @@ import msgspec
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
-from policy.core.pattern import Name
+from policy.core.pattern import Name, part_text
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission
 
@@ -39,6 +39,8 @@ def load_catalogue(package: str, type_: type[Loaded]) -> Loaded:
 class Kind(msgspec.Struct, frozen=True):
     """A document kind. ``fact``: may stand in the facts topic. ``point_in_time``: older versions count.
 
+    ``read``: what a document of the kind says, see `System.read`.
+
     ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
 
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
@@ -54,6 +56,7 @@ class Kind(msgspec.Struct, frozen=True):
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     anyone: tuple[str, ...] = ()
+    read: Callable[[Document], CompiledDocument] | None = None
 
 
 class ObjectOf(msgspec.Struct, frozen=True):
@@ -105,9 +108,12 @@ class System(Protocol):
         """
         return None
 
-    @abstractmethod
     def read(self, document: Document) -> CompiledDocument:
-        """What ``document`` says; raises DocumentRefused naming every error."""
+        """What ``document`` says, as its kind reads it; raises DocumentRefused naming every error."""
+        reader = self.kinds[document.key.kind].read
+        if reader is None:
+            raise NotImplementedError(f"{self.name} reads no document of the kind {document.key.kind}")
+        return reader(document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:
         """Principals through which others have what a document of this name says: a role, a group.
@@ -142,6 +148,22 @@ class System(Protocol):
         return ()
 
 
+class NamesKinds(System):
+    """A system that writes resources ``KIND:NAME``, in requests and in documents, and grants one permission at a time.
+
+    It also lists its kinds (`ListsResourceTypes`).
+    """
+
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """A permission, and ``KIND:NAME``; whatever else a pattern has behind the name is not written."""
+        permission, object_ = grant.permission.parts[:1], grant.object.parts[:2]
+        return "".join(map(part_text, permission)) or "*", ":".join(map(part_text, object_)) or "*"
+
+    def requested_type(self, request: Request) -> str:
+        """The kind in ``KIND:NAME``."""
+        return kind_of(request.resource.id, "")
+
+
 @runtime_checkable
 class NamesResourceTwice(Protocol):
     """A system in which one property of a resource may be the name that its id is, and then all that it is for."""
@@ -161,6 +183,13 @@ class HasCompanions(Protocol):
 
     def in_one_request(self, principal: str, other: str) -> bool:
         """Whether some request has both."""
+
+
+@runtime_checkable
+class NeedsProperties(Protocol):
+    """A system that reads a resource by its properties too: a request without one of these is not answered."""
+
+    needed_properties: tuple[str, ...]
 
 
 @runtime_checkable

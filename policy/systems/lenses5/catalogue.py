@@ -60,12 +60,12 @@ def catalogue() -> Catalogue:
 
 def find_action(name: str) -> Action:
     """The action; raises Unanswerable naming the nearest ones."""
-    known = catalogue().actions
-    if (action := known.get(name)) is None:
-        raise Unanswerable("unknown-action", f"Lenses 5 has no action {name!r}{nearest(name, known)}")
+    actions = catalogue().actions
+    if (action := actions.get(name)) is None:
+        raise Unanswerable("unknown-action", f"Lenses 5 has no action {name!r}{nearest(name, actions)}")
     return action
 
 
 def documented_actions() -> Iterator[tuple[str, str]]:
     """Every action, each after what it is about: for the documentation."""
-    yield from ((one.about, name) for name, one in catalogue().actions.items())
+    yield from ((action.about, name) for name, action in catalogue().actions.items())

@@ -10,7 +10,7 @@ from policy.core.request import Request
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Inventory, read_field
-from policy.systems.lenses5.target import Target, complete, find_target
+from policy.systems.lenses5.target import Target, find_target
 
 
 @dataclass
@@ -54,14 +54,14 @@ def describe(
     """
     target = find_target(request, action)
     _check_id(target, request.resource.id, facts)
-    given, known = _given(request, target.thing), _known(target, facts)
-    only_given, nothing = frozenset(given.keys() - known.keys()), frozenset[str]()
-    stands = {**action.implies, **target.fields, **(given if trusted else {}), **known}
+    requested, documented = _requested(request, target.thing), _documented(target, facts)
+    only_given, nothing = frozenset(requested.keys() - documented.keys()), frozenset[str]()
+    stands = {**action.implies, **target.fields, **(requested if trusted else {}), **documented}
     claimed, untrusted = (only_given, nothing) if trusted else (nothing, only_given)
     descriptions = [Description(target, stands, claimed, untrusted)]
     if not action.proposes:
-        return descriptions, tuple(_contradictions(descriptions[0], given, known))
-    if (proposed := {**stands, **given}) != stands:
+        return descriptions, tuple(_contradictions(descriptions[0], requested, documented))
+    if (proposed := {**stands, **requested}) != stands:
         descriptions.append(Description(target, proposed, state=" as asked for"))
     return descriptions, ()
 
@@ -74,26 +74,28 @@ def _check_id(target: Target, id_: str, facts: Facts) -> None:
         raise Unanswerable("malformed-properties", message)
 
 
-def _given(request: Request, thing: Thing) -> dict[str, Any]:
+def _requested(request: Request, thing: Thing) -> dict[str, Any]:
     """What the request's context says of the thing."""
-    form = Validator(request.context, "context")
-    read = {name: read_field(form, name, type_) for name, type_ in thing.fields.items()}
-    complete(form, "malformed-claim")
+    validator = Validator(request.context, "context")
+    read = {name: read_field(validator, name, type_) for name, type_ in thing.fields.items()}
+    validator.finish_request("malformed-claim")
     return {name: value for name, value in read.items() if value is not None}
 
 
-def _known(target: Target, facts: Facts) -> Mapping[str, Any]:
+def _documented(target: Target, facts: Facts) -> Mapping[str, Any]:
     """What documents say of it; raises Unanswerable when its document was refused."""
     kind = target.thing.document
-    known = None if kind is None else facts.get(kind, target.name)
-    return known.values if isinstance(known, Inventory) else {}
+    fact = None if kind is None else facts.get(kind, target.name)
+    return fact.values if isinstance(fact, Inventory) else {}
 
 
-def _contradictions(description: Description, given: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Reason]:
+def _contradictions(
+    description: Description, requested: Mapping[str, Any], documented: Mapping[str, Any]
+) -> Iterator[Reason]:
     document = f"lenses5/{description.target.thing.document}/{description.target.name}"
-    for name in sorted(given.keys() & known.keys()):
-        if _unordered(given[name]) != _unordered(known[name]):
-            says = f"the request says {_shown(given[name])}, the document {_shown(known[name])}, which counts"
+    for name in sorted(requested.keys() & documented.keys()):
+        if _unordered(requested[name]) != _unordered(documented[name]):
+            says = f"the request says {_shown(requested[name])}, the document {_shown(documented[name])}, which counts"
             yield Reason("fact-contradiction", f"{name} of {description.text}: {says}", None, document)
 
 

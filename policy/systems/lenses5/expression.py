@@ -1,4 +1,4 @@
-"""The clauses of catalogue.yaml interpreted over what is known: one small builder for each form of clause."""
+"""The clauses of catalogue.yaml interpreted over what is known: one small builder for each kind of clause."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ class ExpressionBuilder:
         return self._build(catalogue().rules[rule], rule)
 
     def _build(self, clause: Clause, rule: str) -> Expression:
-        return next(build(clause, rule) for form, build in self._forms.items() if form in clause)
+        return next(build(clause, rule) for key, build in self._forms.items() if key in clause)
 
     def _all(self, clause: Clause, rule: str) -> Expression:
         return All(tuple(self._build(item, rule) for item in clause["all"]), rule)
@@ -61,9 +61,9 @@ class ExpressionBuilder:
         value = self._is.get(clause["field"])
         if value is None:
             return self._unknown(clause["field"], rule)
-        held = value in clause["is"] if "is" in clause else value not in clause["not"]
-        verdict = "" if held else "it is not so that "
-        return Condition(held, f"{self._is.text}: {verdict}{clause['text']}", rule)
+        holds = value in clause["is"] if "is" in clause else value not in clause["not"]
+        verdict = "" if holds else "it is not so that "
+        return Condition(holds, f"{self._is.text}: {verdict}{clause['text']}", rule)
 
     def _permission(self, clause: Clause, rule: str) -> Expression:
         permission = clause["permission"]
@@ -120,8 +120,8 @@ class ExpressionBuilder:
         return Condition(False, f"{_words(field)} of {self._is.text} is not known", query, "fact-missing")
 
     def _unknown(self, field: str, rule: str) -> Expression:
-        given = "; the request gives it and is not trusted to" if field in self._is.untrusted else ""
-        return Condition(None, f"{_words(field)} of {self._is.text} is not known{given}", rule)
+        suffix = "; the request gives it and is not trusted to" if field in self._is.untrusted else ""
+        return Condition(None, f"{_words(field)} of {self._is.text} is not known{suffix}", rule)
 
 
 def _words(field: str) -> str:

@@ -5,6 +5,7 @@ code names, and a namespace does not always say the type of its connection: then
 namespaces of the run that are on the same connection. There is no deny, so what is not known is left out.
 """
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ import msgspec
 
 from policy.core.suggest import nearest
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import catalogue
+from policy.systems.lenses5.groups import Family, feature_family, namespace_family
 
 SPELLINGS = {  # the field of our documents → how Lenses spells it
     "namespaces": ("namespaces", "dataNamespaces"),
@@ -52,15 +54,15 @@ class Group(msgspec.Struct):
     features: dict[str, tuple[Spot, list[str]]]
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
-    groups = [group for one in given for group in _read_file(one, findings)]
+    groups = [group for spot, value in read_spots(files, findings) for group in _read_groups(value, spot)]
     _find_types([namespace for group in groups for namespace in group.namespaces])
-    made: dict[str, list[tuple[Spot, Document]]] = {}
+    by_name: dict[str, list[tuple[Spot, Document]]] = {}
     for group in groups:
-        made.setdefault(group.name, []).append((group.spot, _to_document(group)))
-    for name, versions in made.items():
-        if all(one == versions[0][1] for _, one in versions):
+        by_name.setdefault(group.name, []).append((group.spot, _to_document(group)))
+    for name, versions in by_name.items():
+        if all(version == versions[0][1] for _, version in versions):
             yield versions[0][1]
             continue
         for spot, _ in versions:
@@ -68,31 +70,29 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
             spot.error(why, "give the newest export alone")
 
 
-def _read_file(given: ImportInput, findings: Findings) -> Iterator[Group]:
-    for place, value in read_values(given):
-        spot = findings.at(given.file, place)
-        several = isinstance(value, list)
-        for number, item in enumerate(value if several else [value]):
-            group = _read_group(item, spot.inside(number) if several else spot)
-            if group is not None:
-                yield group
+def _read_groups(value: Any, spot: Spot) -> Iterator[Group]:
+    several = isinstance(value, list)
+    for number, item in enumerate(value if several else [value]):
+        group = _read_group(item, spot.inside(number) if several else spot)
+        if group is not None:
+            yield group
 
 
 def _read_group(value: Any, spot: Spot) -> Group | None:
     """The group; None, and a warning, where a field might mean that it is less than it seems."""
-    form = Validator(value)
-    name = form.text("name")
+    validator = Validator(value)
+    name = validator.text("name")
     fields = value if isinstance(value, Mapping) else {}
     if unknown := sorted(str(field) for field in fields if field not in GROUP_FIELDS):
-        form.error(f"unknown fields: {', '.join(unknown)}")
-    if form.errors:
-        spot.warning(f"the group is left out: {'; '.join(form.errors)}", CORRECTION)
+        validator.error(f"unknown fields: {', '.join(unknown)}")
+    if validator.errors:
+        spot.warning(f"the group is left out: {'; '.join(validator.errors)}", CORRECTION)
         return None
-    at, found = _either(value, "namespaces", spot)
-    if not isinstance(found, list):
-        at.warning(f"is not a list but {type(found).__name__}, and left out", CORRECTION)
-        found = []
-    read = [_read_namespace(item, at.inside(number)) for number, item in enumerate(found)]
+    at, entries = _either(value, "namespaces", spot)
+    if not isinstance(entries, list):
+        at.warning(f"is not a list but {type(entries).__name__}, and left out", CORRECTION)
+        entries = []
+    read = [_read_namespace(item, at.inside(number)) for number, item in enumerate(entries)]
     lists = [(field, *_either(value, field, spot)) for field in SPELLINGS if field != "namespaces"]
     features = {field: (where, _names(names, where)) for field, where, names in lists}
     return Group(spot, name, [namespace for namespace in read if namespace is not None], features)
@@ -100,15 +100,15 @@ def _read_group(value: Any, spot: Spot) -> Group | None:
 
 def _either(value: Mapping[str, Any], field: str, spot: Spot) -> tuple[Spot, Any]:
     """The field in the spelling that is given, and its place; nothing where two spellings say two things."""
-    given = [(name, value[name]) for name in SPELLINGS[field] if value.get(name) is not None]
-    if not given:
+    spellings = [(name, value[name]) for name in SPELLINGS[field] if value.get(name) is not None]
+    if not spellings:
         return spot, []
-    name, found = given[0]
-    if any(other != found for _, other in given):
-        why = f"says otherwise than {given[1][0]}, which is another name for it; both are left out"
+    name, content = spellings[0]
+    if any(other != content for _, other in spellings):
+        why = f"says otherwise than {spellings[1][0]}, which is another name for it; both are left out"
         spot.inside(name).warning(why, "keep one of the two")
         return spot, []
-    return spot.inside(name), found
+    return spot.inside(name), content
 
 
 def _names(value: Any, spot: Spot) -> list[str]:
@@ -124,16 +124,16 @@ def _names(value: Any, spot: Spot) -> list[str]:
 
 def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
     """Its connection by name; older exports have ``system`` (the type) and ``instance`` (the name)."""
-    form = Validator(value)
-    type_ = form.one_of("system", catalogue().namespace, required=False)
-    instance = form.text("instance", required=False)
-    connection = form.text("connection", required=False) or instance
-    wildcards, permissions = form.raw("wildcards"), form.raw("permissions")
-    if not connection and not form.errors:
-        form.error("required: the name of the connection", "connection")
-    form.reject_unknown()
-    if form.errors:
-        spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", CORRECTION)
+    validator = Validator(value)
+    type_ = validator.one_of("system", catalogue().namespace, required=False)
+    instance = validator.text("instance", required=False)
+    connection = validator.text("connection", required=False) or instance
+    wildcards, permissions = validator.raw("wildcards"), validator.raw("permissions")
+    if not connection and not validator.errors:
+        validator.error("required: the name of the connection", "connection")
+    validator.reject_unknown()
+    if validator.errors:
+        spot.warning(f"the namespace is left out: {'; '.join(validator.errors)}", CORRECTION)
         return None
     datasets, codes = _names(wildcards, spot.inside("wildcards")), _names(permissions, spot.inside("permissions"))
     return Namespace(spot, connection, type_, datasets, codes)
@@ -143,18 +143,18 @@ def _find_types(namespaces: Sequence[Namespace]) -> None:
     """Where a namespace does not say the type of its connection: its permissions do, or others on the connection."""
     for namespace in namespaces:
         namespace.type = namespace.type or _only(_types_of(namespace.codes))
-    known: dict[str, set[str]] = {}
+    types: dict[str, set[str]] = {}
     for namespace in namespaces:
-        known.setdefault(namespace.connection, set()).update({namespace.type} - {""})
+        types.setdefault(namespace.connection, set()).update({namespace.type} - {""})
     for namespace in namespaces:
-        namespace.type = namespace.type or _only(known[namespace.connection])
+        namespace.type = namespace.type or _only(types[namespace.connection])
 
 
 def _types_of(codes: Iterable[str]) -> set[str]:
     """The types of connection that have all of the permissions which some type does not have."""
     types, names_of = catalogue().namespace, _codes()
     having = [{type_ for type_, names in types.items() if names_of.get(code, code) in names} for code in codes]
-    narrower = [found for found in having if found and len(found) < len(types)]
+    narrower = [fitting for fitting in having if fitting and len(fitting) < len(types)]
     return set.intersection(*narrower) if narrower else set()
 
 
@@ -168,50 +168,45 @@ def _codes() -> dict[str, str]:
 
 def _to_document(group: Group) -> Document:
     """Lists are sets (L5-Q1), so each has one order; what is in none is left out."""
-    spec: dict[str, Any] = {"namespaces": [found for one in group.namespaces if (found := _namespace(one))]}
-    spec["namespaces"].sort(key=lambda one: (one["connection"], one["type"], one["datasets"], one["permissions"]))
+    namespaces = [entry for namespace in group.namespaces if (entry := _namespace(namespace))]
+    order = operator.itemgetter("connection", "type", "datasets", "permissions")
+    spec: dict[str, Any] = {"namespaces": sorted(namespaces, key=order)}
     for field, (spot, names) in group.features.items():
-        kept = set(names) if field == "connect_clusters" else _features(field, names, spot)
+        kept = set(names) if field == "connect_clusters" else _permissions(names, feature_family(field), spot)
         if kept:
             spec[field] = sorted(kept)
     return document("lenses5", "Group", group.name, spec)
 
 
-def _features(family: str, names: Iterable[str], spot: Spot) -> set[str]:
-    known: list[str] = getattr(catalogue(), family)
-    return _known(names, catalogue().code_names[family], known, f"the {family} permissions", spot)
-
-
-def _namespace(one: Namespace) -> dict[str, Any] | None:
-    if not one.type:
-        why = f"the type of the connection {one.connection!r} is not known, so the namespace is left out"
-        one.spot.warning(why, f"add `system`, one of {', '.join(catalogue().namespace)}")
+def _namespace(namespace: Namespace) -> dict[str, Any] | None:
+    if not namespace.type:
+        why = f"the type of the connection {namespace.connection!r} is not known, so the namespace is left out"
+        namespace.spot.warning(why, f"add `system`, one of {', '.join(catalogue().namespace)}")
         return None
-    known = catalogue().namespace[one.type]
-    kept = _known(
-        one.codes, _codes(), known, f"the permissions of {one.type} namespaces", one.spot.inside("permissions")
-    )
-    if not kept or not one.datasets:
+    family = msgspec.structs.replace(namespace_family(namespace.type), codes=_codes())
+    kept = _permissions(namespace.codes, family, namespace.spot.inside("permissions"))
+    if not kept or not namespace.datasets:
         return None
     return {
-        "connection": one.connection,
-        "type": one.type,
-        "datasets": sorted(one.datasets),
+        "connection": namespace.connection,
+        "type": namespace.type,
+        "datasets": sorted(namespace.datasets),
         "permissions": sorted(kept),
     }
 
 
-def _known(names: Iterable[str], codes: Mapping[str, str], known: Sequence[str], family: str, spot: Spot) -> set[str]:
+def _permissions(names: Iterable[str], family: Family, spot: Spot) -> set[str]:
     """Permissions by their own names (code names: see the catalogue); others are left out."""
     kept = set()
     for name in names:
-        if (permission := codes.get(name, name)) in known:
+        if (permission := family.codes.get(name, name)) in family.permissions:
             kept.add(permission)
         elif name in catalogue().legacy:
             spot.note(f"{name} is a legacy name that grants nothing", "nothing")
         else:
-            hint = nearest(name, [*known, *codes])
-            spot.warning(f"{name!r} is not one of {family}, and left out{hint}", "see what it allows, and grant that")
+            why = f"{name!r} is not one of {family.text}, and left out"
+            hint = nearest(name, [*family.permissions, *family.codes])
+            spot.warning(f"{why}{hint}", "see what it allows, and grant that")
     return kept
 
 

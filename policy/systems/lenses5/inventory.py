@@ -25,10 +25,10 @@ KINDS = {thing.document: thing for thing in catalogue().things.values() if thing
 
 def read_inventory(document: Document) -> CompiledDocument:
     """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
-    form, key = Validator(document.spec), document.key
-    read = {field: read_field(form, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
-    form.reject_unknown()
-    form.finish()
+    validator, key = Validator(document.spec), document.key
+    read = {field: read_field(validator, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
+    validator.reject_unknown()
+    validator.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return CompiledDocument(
         facts=(Fact(key.kind, key.name, Inventory(values), statement_id=StatementId(str(key))),),
@@ -36,21 +36,21 @@ def read_inventory(document: Document) -> CompiledDocument:
     )
 
 
-def read_field(form: Validator, field: str, type_: FieldType) -> Any | None:
+def read_field(validator: Validator, field: str, type_: FieldType) -> Any | None:
     """The field by its type: text, texts (a tuple, each once), bool; None when it is not given or wrong."""
-    if not form.has(field):
+    if not validator.has(field):
         return None
     if type_ == "flag":
-        return form.flag(field)
+        return validator.flag(field)
     if type_ == "texts":
-        return tuple(dict.fromkeys(form.texts(field)))
-    return form.text(field) if type_ == "text" else form.one_of(field, type_)
+        return tuple(dict.fromkeys(validator.texts(field)))
+    return validator.text(field) if type_ == "text" else validator.one_of(field, type_)
 
 
 def _warnings(document: Document, values: dict[str, Any]) -> tuple[str, ...]:
-    found = []
+    warnings = []
     if document.window != ALWAYS:
-        found.append("valid_from and valid_until bound grants; what this document says holds at any time")
+        warnings.append("valid_from and valid_until bound grants; what this document says holds at any time")
     if not values:
-        found.append("the document says nothing")
-    return tuple(found)
+        warnings.append("the document says nothing")
+    return tuple(warnings)

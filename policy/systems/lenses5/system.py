@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
+from policy.core.model import AuthorizationQuery, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
+from policy.systems.kit.query import all_of
 from policy.systems.kit.system import UNTYPED, Kind, ObjectOf, System
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
@@ -24,17 +24,15 @@ from policy.systems.lenses5.target import find_target
 
 
 class Lenses5(System):
-    """The translator."""
-
     name = "lenses5"
-    kinds = {"Group": Kind(principals=("members",)), **{kind: Kind(fact=True) for kind in KINDS}}
+    kinds = {
+        "Group": Kind(principals=("members",), read=read_group),
+        **{kind: Kind(fact=True, read=read_inventory) for kind in KINDS},
+    }
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("claim:",)
-
-    def read(self, document: Document) -> CompiledDocument:
-        """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
-        return read_group(document) if document.key.kind == "Group" else read_inventory(document)
+    needed_properties = ("connection", "dataset")
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
         """The members of the group, and those that claim it."""
@@ -50,13 +48,12 @@ class Lenses5(System):
         return (target.noun, target.name or request.resource.id, dict(target.fields))
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return list(catalogue().actions)
 
     def resource_type(self, action: str, resource: str) -> str:
         """What the action is about: ``topic``, ``consumer-group``, ``administration``, …"""
-        known = catalogue().actions.get(action)
-        return known.about.replace(" ", "-").lower() if known else UNTYPED
+        entry = catalogue().actions.get(action)
+        return entry.about.replace(" ", "-").lower() if entry else UNTYPED
 
     def object_of(self, request: Request) -> ObjectOf | None:
         """Of an action on a dataset: its rule is one permission on it, and no document describes it."""
@@ -74,12 +71,11 @@ class Lenses5(System):
         """The expression of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
-        expressions = tuple(ExpressionBuilder(description).of_rule(action.rule) for description in descriptions)
-        expression = expressions[0] if len(expressions) == 1 else All(expressions, action.rule)
+        parts = (ExpressionBuilder(description).of_rule(action.rule) for description in descriptions)
         groups, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(
             principals=(subject, *(f"claim:{group}" for group in groups.names)),
-            expression=expression,
+            expression=all_of(parts, action.rule),
             claims=(*groups.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
             untrusted=groups.untrusted,
@@ -87,4 +83,4 @@ class Lenses5(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The administration permissions, and every dataset of a connection."""
-        return read_powers(catalogue().privileged_permissions)
+        return read_privileged_permissions(catalogue().privileged_permissions)

@@ -25,10 +25,10 @@ def other_case(service: str, operation: str) -> str:
     """Says so where an operation is one of the catalogue in another letter case alone: it is none, and must not pass
     by a deny of the right one. ``operation`` may be a pattern.
     """
-    known: dict[str, dict[str, str]] = catalogue()["operations"]
-    if meant := _other_case(service, known):
+    by_service: dict[str, dict[str, str]] = catalogue()["operations"]
+    if meant := _other_case(service, by_service):
         return f"has the service {service}, which is written {meant}"
-    operations = known.get(service, {})
+    operations = by_service.get(service, {})
     if operation in operations or not any(match_text(operation.casefold(), name.casefold()) for name in operations):
         return ""
     matching = any(match_text(operation, name) for name in operations)
@@ -37,19 +37,19 @@ def other_case(service: str, operation: str) -> str:
 
 def other_case_of_resource(service: str, type_: str = "") -> str:
     """The same for the service and the type of a resource."""
-    known: dict[str, dict[str, Any]] = catalogue()["resources"]
-    if meant := _other_case(service, (*known, *catalogue()["operations"], *catalogue()["aliases"])):
+    by_service: dict[str, dict[str, Any]] = catalogue()["resources"]
+    if meant := _other_case(service, (*by_service, *catalogue()["operations"], *catalogue()["aliases"])):
         return f"has the service {service}, which is written {meant}"
-    meant = _other_case(type_, known.get(service, {}))
+    meant = _other_case(type_, by_service.get(service, {}))
     return f"has the type {type_}, which is written {meant}" if meant else ""
 
 
-def _other_case(name: str, known: Iterable[str]) -> str:
+def _other_case(name: str, names: Iterable[str]) -> str:
     """The known name that differs from ``name`` in letter case alone; "" where there is none."""
-    if name in known:
+    if name in names:
         return ""
     folded = name.casefold()
-    return next((one for one in known if one.casefold() == folded), "")
+    return next((candidate for candidate in names if candidate.casefold() == folded), "")
 
 
 def segment_counts(service: str, type_: str) -> list[int] | None:
@@ -63,11 +63,11 @@ def action_warnings(pattern: str) -> Iterator[str]:
     if pattern == "*":
         return
     service, _, operation = pattern.partition(":")
-    known: dict[str, str] | None = catalogue()["operations"].get(service)
-    if known is None:
+    operations: dict[str, str] | None = catalogue()["operations"].get(service)
+    if operations is None:
         yield f"action {pattern}: the catalogue has no service {service}{_service_meant(service)}"
-    elif not _types_of(known, operation):
-        near = _elsewhere(operation) or nearest(operation, known, most=1)
+    elif not _types_of(operations, operation):
+        near = _elsewhere(operation) or nearest(operation, operations, most=1)
         yield f"action {pattern}: the catalogue has no such operation{near}"
 
 
@@ -84,19 +84,19 @@ def _types_of(operations: dict[str, str], pattern: str) -> set[str]:
 
 def _elsewhere(operation: str) -> str:
     """Where another service has the operation (L6-Q3: registry and schemas)."""
-    services = [service for service, known in catalogue()["operations"].items() if operation in known]
+    services = [service for service, operations in catalogue()["operations"].items() if operation in operations]
     return f"; the catalogue writes {services[0]}:{operation}" if len(services) == 1 else ""
 
 
 def resource_warnings(pattern: str, service: str, type_: str) -> Iterator[str]:
     """Warnings about a resource pattern that is valid; ``service``, ``type_``: "" where it is a wildcard."""
-    known: dict[str, dict[str, Any]] = catalogue()["resources"]
-    if service and service not in known:
-        near = _written(catalogue()["operations"].get(service, {})) or nearest(service, known, most=1)
+    by_service: dict[str, dict[str, Any]] = catalogue()["resources"]
+    if service and service not in by_service:
+        near = _written(catalogue()["operations"].get(service, {})) or nearest(service, by_service, most=1)
         typed = f"; there is no type {service}:{type_}, so its segments are not checked" if type_ else ""
         yield f"resource {pattern}: the catalogue has no resources of service {service}{near}{typed}"
-    elif type_ and type_ not in known[service]:
-        near = nearest(type_, known[service], most=1)
+    elif type_ and type_ not in by_service[service]:
+        near = nearest(type_, by_service[service], most=1)
         yield f"resource {pattern}: the catalogue has no type {service}:{type_}, so its segments are not checked{near}"
 
 

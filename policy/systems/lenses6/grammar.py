@@ -1,4 +1,4 @@
-"""Actions and resource names (LRNs) of Lenses 6: what is valid, and its one inner form."""
+"""Actions and resource names (LRNs) of Lenses 6: what is valid, and the pattern that it is parsed to."""
 
 import re
 from collections.abc import Sequence
@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from policy.core.model import Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.pattern import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix, part_text
-from policy.systems.lenses6.catalogue import (
-    other_case,
-    other_case_of_resource,
-    segment_counts,
-    service_of_resource,
-)
+from policy.systems.lenses6.catalogue import other_case, other_case_of_resource, segment_counts, service_of_resource
 
 SHORTEST_NAME = 3  # service, type, one segment
 NO_SERVICE = ("",)
@@ -59,7 +54,7 @@ def _split_type(rest: str) -> tuple[str, str | None]:
 
 
 def action_pattern(text: str) -> Pattern:
-    """The inner form of an action pattern; raises ValueError (L6-ACTION-WILDCARD, L6-Q8)."""
+    """An action pattern, parsed; raises ValueError (L6-ACTION-WILDCARD, L6-Q8)."""
     if text == "*":
         return EVERYTHING
     service, colon, operation = text.partition(":")
@@ -69,6 +64,7 @@ def action_pattern(text: str) -> Pattern:
         raise ValueError("has a wildcard in its service; only the lone * spans services (L6-Q8)")
     if meant := other_case(service, operation):
         raise ValueError(meant)
+    # The service is compared by itself: no text of an operation makes up for another service (L6-MATCH-ACTION).
     return Pattern((Exact(service), closing_wildcard(operation, "L6-ACTION-WILDCARD")))
 
 
@@ -78,11 +74,12 @@ def closing_wildcard(text: str, rule: str) -> Part:
         raise ValueError(f"has an empty part ({rule})")
     if "*" in text[:-1]:
         raise ValueError(f"has a * before the end of {text!r}; a wildcard may only close it ({rule})")
+    # ``foo*`` matches ``foo`` too: of what stands before the * nothing need be left (L6-MATCH-STRING, L6-Q14).
     return Prefix(text[:-1]) if text.endswith("*") else Exact(text)
 
 
 def resource_pattern(text: str) -> Pattern:
-    """The inner form of a resource pattern; raises ValueError naming the rule it breaks."""
+    """A resource pattern, parsed; raises ValueError naming the rule it breaks."""
     if text == "*":
         return EVERYTHING
     service, colon, rest = text.partition(":")
@@ -99,6 +96,7 @@ def resource_pattern(text: str) -> Pattern:
     if not type_ or path is None:
         raise ValueError("is not service:type:segment/segment/… (L6-LRN-FORMAT)")
     segments = path.split("/")
+    # Each is compared by itself, so that segments may follow one that is a wildcard (L6-Q19).
     parts = [closing_wildcard(segment, "L6-LRN-SEGMENT-WILDCARD") for segment in segments]
     _check_count(segments, segment_counts(service, type_))
     return _close(service, type_, parts)

@@ -29,7 +29,7 @@ from policy.core.model import (
 from policy.core.pattern import Pattern
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
 from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses6 import catalogue
@@ -52,8 +52,6 @@ DESCRIBING = ("display_name", "description", "metadata")
 
 
 class Lenses6(System):
-    """The translator."""
-
     name = "lenses6"
     kinds = {
         "Role": Kind(beside=("statements", *DESCRIBING)),
@@ -82,7 +80,6 @@ class Lenses6(System):
         return written_action(grant.permission), written_resource(grant.object)
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return [f"{service}:{name}" for service, names in catalogue.catalogue()["operations"].items() for name in names]
 
     def resource_types(self) -> list[str]:
@@ -120,7 +117,8 @@ class Lenses6(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """What changes users, roles and Lenses itself, and the lone ``*``."""
-        return read_powers(catalogue.catalogue()["privileged_permissions"], action_pattern, resource_pattern)
+        entries = catalogue.catalogue()["privileged_permissions"]
+        return read_privileged_permissions(entries, action_pattern, resource_pattern)
 
 
 def _in_its_letter_case(needed: PermissionCheck) -> Expression:
@@ -137,16 +135,16 @@ def _principals_of(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_group(document: Document) -> CompiledDocument:
-    form, group = Validator(document.spec), f"group:{document.key.name}"
-    roles, members = form.texts("roles"), form.texts("members", required=False)
-    sso_name = form.text("sso_name", required=False)
+    validator, group = Validator(document.spec), f"group:{document.key.name}"
+    roles, members = validator.texts("roles"), validator.texts("members", required=False)
+    sso_name = validator.text("sso_name", required=False)
     for member in members:
         if not member.startswith(PRINCIPALS) or member in PRINCIPALS:
-            form.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
+            validator.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
         if SEVERAL.search(member):
-            form.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
-    form.reject_unknown(*DESCRIBING)
-    form.finish()
+            validator.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
+    validator.reject_unknown(*DESCRIBING)
+    validator.finish()
     statement_id, window = StatementId(str(document.key)), document.window
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
     into = [Membership(member, group, statement_id, window) for member in (*members, *sorted(claims))]
@@ -155,23 +153,23 @@ def _read_group(document: Document) -> CompiledDocument:
 
 
 def _read_role(document: Document) -> CompiledDocument:
-    form = Validator(document.spec)
-    statements = _small_enough(form, form.forms("statements"))
+    validator = Validator(document.spec)
+    statements = _small_enough(validator, validator.forms("statements"))
     warnings: list[str] = []
-    if form.has("data_policies"):
+    if validator.has("data_policies"):
         warnings.append("data_policies are not enforced: every principal that may read sees unmasked data")
     grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
-    form.reject_unknown(*DESCRIBING)
-    form.finish()
+    validator.reject_unknown(*DESCRIBING)
+    validator.finish()
     return CompiledDocument(tuple(grants), warnings=tuple(warnings))
 
 
-def _small_enough(form: Validator, statements: list[Validator]) -> list[Validator]:
+def _small_enough(validator: Validator, statements: list[Validator]) -> list[Validator]:
     """The statements; none of them, and an error, when there are too many to read."""
-    errors = len(form.errors)
+    errors = len(validator.errors)
     if (pairs := sum(map(_pairs, statements))) > MAX_PAIRS:
-        form.error(f"{pairs} pairs of an action and a resource; at most {MAX_PAIRS}: split the role", "statements")
-    return statements if len(form.errors) == errors else []
+        validator.error(f"{pairs} pairs of an action and a resource; at most {MAX_PAIRS}: split the role", "statements")
+    return statements if len(validator.errors) == errors else []
 
 
 def _pairs(statement: Validator) -> int:
@@ -194,7 +192,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 _ACTIONS: Cache[str, _Written] = Cache()
 _RESOURCES: Cache[str, _Written] = Cache()
-LONGEST = 256  # characters of a text that is kept: statements say the same again and again
+LONGEST = 256  # characters of a text that is kept: of 100,000 statements most say a pattern that another says too
 WRITTEN_BYTES = 1_000
 
 
@@ -212,42 +210,43 @@ def _resource(text: str) -> _Written:
     return _Written(pattern, tuple(catalogue.resource_warnings(text, *kind)), frozenset((kind,)))
 
 
-def _read_statement(document: Document, form: Validator, number: int, warnings: list[str]) -> Iterator[Grant]:
+def _read_statement(document: Document, validator: Validator, number: int, warnings: list[str]) -> Iterator[Grant]:
     """One grant for each pair of an action pattern and a resource pattern (L6-STATEMENT)."""
-    effect = form.one_of("effect", (ALLOW, DENY))
-    actions = _patterns(form, "action", _action, _ACTIONS)
-    resources = _patterns(form, "resource", _resource, _RESOURCES)
-    form.reject_unknown("sid")
-    if not effect or form.errors:
+    effect = validator.one_of("effect", (ALLOW, DENY))  # required: one without an effect never grants (L6-Q13)
+    actions = _patterns(validator, "action", _action, _ACTIONS)
+    resources = _patterns(validator, "resource", _resource, _RESOURCES)
+    validator.reject_unknown("sid")
+    if not effect or validator.errors:
         return
-    warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]
+    warnings += [f"{validator.where}: {text}" for text in _warnings(actions, resources)]
     statement_id = StatementId(str(document.key), number)
     principal, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
+    # A deny too counts where action and resource both match (L6-Q12); the order of statements is nothing (L6-ORDER).
     for action in actions.values():
         for resource in resources.values():
             yield Grant(principal, verdict, action.pattern, resource.pattern, statement_id, document.window)
 
 
 def _patterns(
-    form: Validator, field: str, parse: Callable[[str], _Written], known: Cache[str, _Written]
+    validator: Validator, field: str, parse: Callable[[str], _Written], cache: Cache[str, _Written]
 ) -> dict[str, _Written]:
     """The field's patterns by what was written; one text stands for a list of one (L6-Q18)."""
-    found: dict[str, _Written] = {}
-    errors = len(form.errors)
-    for text in form.texts(field, one=True):
+    patterns: dict[str, _Written] = {}
+    errors = len(validator.errors)
+    for text in validator.texts(field, one=True):
         try:
-            found[text] = known.get(text) or _parsed(text, parse, known)
+            patterns[text] = cache.get(text) or _parsed(text, parse, cache)
         except ValueError as error:
-            form.error(f"{text!r} {error}", field)
-    if not found and len(form.errors) == errors:
-        form.error("at least one is needed (L6-STATEMENT)", field)
-    return found
+            validator.error(f"{text!r} {error}", field)
+    if not patterns and len(validator.errors) == errors:
+        validator.error("at least one is needed (L6-STATEMENT)", field)
+    return patterns
 
 
-def _parsed(text: str, parse: Callable[[str], _Written], known: Cache[str, _Written]) -> _Written:
+def _parsed(text: str, parse: Callable[[str], _Written], cache: Cache[str, _Written]) -> _Written:
     written = parse(text)
     if len(text) <= LONGEST:
-        known.hold(text, written, WRITTEN_BYTES + len(text))
+        cache.hold(text, written, WRITTEN_BYTES + len(text))
     return written
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from policy.core.facts import Facts
 from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, PermissionCheck, Reason
 from policy.core.times import to_text
-from policy.systems.streamsets.moments import Counting, counting
+from policy.systems.kit.query import all_of
+from policy.systems.streamsets.moments import CountedVersions, counted_versions
 from policy.systems.streamsets.organizations import organizations, sole_organization
 from policy.systems.streamsets.people import User
 from policy.systems.streamsets.records import (
@@ -40,8 +41,8 @@ class Access:
 
     def thing(self, name: str) -> Thing | None:
         """The object TYPE:NAME, or None."""
-        found: Thing | None = self.facts.get(OBJECT, name)
-        return found
+        thing: Thing | None = self.facts.get(OBJECT, name)
+        return thing
 
     @property
     def notes(self) -> tuple[Reason, ...]:
@@ -55,18 +56,17 @@ class Access:
             for name in self._lost
         )
 
-    def counting(self, name: str, thing: Thing | None, login_at: int | None, until: int | None) -> Counting | None:
-        """See policy.systems.streamsets.moments."""
-        found = counting(thing, login_at, until) if thing else None
-        if found is not None and found.lost:
+    def _counted(self, name: str, login_at: int | None, until: int | None = None) -> CountedVersions | None:
+        """The versions of an object that count; see policy.systems.streamsets.moments."""
+        counted = counted_versions(self.thing(name), login_at, until)
+        if counted is not None and counted.lost:
             self._lost[name] = None
-        return found
+        return counted
 
     def at_moment(self, name: str, until: int | None) -> tuple[Version, ...]:
         """The versions of an object that may have been in force at ``until`` (ms; None: now), without deletions."""
-        thing = self.thing(name)
-        found = self.counting(name, thing, None, until)
-        return () if thing is None or found is None else tuple(thing.versions[place] for place in found.places)
+        counted = self._counted(name, None, until)
+        return () if counted is None else counted.versions
 
     def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Expression:
         """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
@@ -79,21 +79,20 @@ class Access:
         organization, record = body
         if not record.enforcement:
             return self._on_organization(organization, ANYTHING, "SS-ENF-OFF", "everything, as enforcement is off,")
-        ways = [*self._ways(name, level, rule, because, until), *self.administration(name, organization)]
-        return AnyOf(tuple(ways), rule)
+        alternatives = [*self._by_grants(name, level, rule, because, until), *self.administration(name, organization)]
+        return AnyOf(tuple(alternatives), rule)
 
     def owner(self, name: str, rule: str) -> Expression:
         """Ownership of the object (SS-OWN-ONE); shares are none, whatever their levels (SS-SHARE)."""
-        thing = self.thing(name)
-        found = self.counting(name, thing, self.user.login_at, None)
-        if thing is None or found is None:
+        counted = self._counted(name, self.user.login_at)
+        if counted is None:
             return unknown(name)
-        held = tuple(
-            _not_valid(name, thing.versions[place], found, rule)
-            or PermissionCheck(OWNER, grant_name(name, place), rule, "ownership", name)
-            for place in found.places
+        checks = (
+            _not_valid(name, counted, index, rule)
+            or PermissionCheck(OWNER, grant_name(name, index), rule, "ownership", name)
+            for index in counted.indexes
         )
-        return held[0] if len(held) == 1 else All(held, rule)
+        return all_of(checks, rule)
 
     def administrator(self, organization: str, rule: str) -> PermissionCheck:
         """The role Organization Administrator of ``organization`` (SS-ADMIN-FULL)."""
@@ -113,10 +112,10 @@ class Access:
         """The object's organization and its record, if the user belongs to it; else why not."""
         thing = self.thing(name)
         # What is younger than the run has an organization all the same: its switch and its administrators count.
-        found = (counting(thing, None, until) or counting(thing, None)) if thing else None
-        if thing is None or found is None:
+        counted = counted_versions(thing, None, until) or counted_versions(thing, None)
+        if counted is None:
             return unknown(name)
-        organization = self.organization_of(thing.versions[found.places[-1]])
+        organization = self.organization_of(counted.versions[-1])
         if isinstance(organization, Condition):
             return organization
         return self.member(organization)
@@ -145,38 +144,37 @@ class Access:
             return Condition(False, message, "SS-ADMIN-FULL")
         return organization, record
 
-    def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Expression]:
+    def _by_grants(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Expression]:
         """The ways to hold the level by owning or shares, in the version that counts (moments.py)."""
-        thing = self.thing(name)
-        found = self.counting(name, thing, self.user.login_at, until)
-        if thing is None or found is None:
+        counted = self._counted(name, self.user.login_at, until)
+        if counted is None:
             return [unknown(name)]
-        parts = [self._by_version(name, thing, place, level, rule, because, found) for place in found.places]
+        parts = [self._by_version(name, counted, index, level, rule, because) for index in counted.indexes]
         return parts[0] if len(parts) == 1 else [All(tuple(AnyOf(tuple(part), rule) for part in parts), rule)]
 
     def _by_version(
-        self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, found: Counting
+        self, name: str, counted: CountedVersions, index: int, level: str, rule: str, because: str
     ) -> list[Expression]:
         """Of a provisioned engine its owner, and those that have the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
-        version = thing.versions[place]
-        too_early = _not_valid(name, version, found, rule)
+        version = counted.thing.versions[index]
+        too_early = _not_valid(name, counted, index, rule)
         if too_early is not None:
             return [too_early]
-        text = ", ".join(part for part in (because, self._held_back(thing, place)) if part)
-        owned = found.created or version.deployment is not None
-        held = PermissionCheck(OWNER if owned else (level,), grant_name(name, place), rule, level, name, text)
+        text = ", ".join(part for part in (because, self._held_back(counted.thing, index)) if part)
+        owned = counted.created or version.deployment is not None
+        check = PermissionCheck(OWNER if owned else (level,), grant_name(name, index), rule, level, name, text)
         if version.deployment is None:
-            return [held]
-        return [held, *self._inherited(version.deployment, level, f"the deployment of {name}")]
+            return [check]
+        return [check, *self._inherited(version.deployment, level, f"the deployment of {name}")]
 
     def _inherited(self, deployment: str, level: str, because: str) -> list[Expression]:
         """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
         body = self.governed(deployment)
-        return [body] if isinstance(body, Condition) else self._ways(deployment, level, "SS-DEP-INHERIT", because)
+        return [body] if isinstance(body, Condition) else self._by_grants(deployment, level, "SS-DEP-INHERIT", because)
 
-    def _held_back(self, thing: Thing, place: int) -> str:
+    def _held_back(self, thing: Thing, index: int) -> str:
         """Says so where a newer version waits for the user's next login (SS-LOGIN)."""
-        newer, login_at = thing.versions[place + 1 :], self.user.login_at
+        newer, login_at = thing.versions[index + 1 :], self.user.login_at
         if login_at is None or not newer or newer[0].at <= login_at:
             return ""
         return f"as it counts for {self.user.name} since his login at {to_text(login_at)}"
@@ -185,9 +183,10 @@ class Access:
         return PermissionCheck(permission, organization_name(organization), rule, text, f"organization:{organization}")
 
 
-def _not_valid(name: str, version: Version, found: Counting, rule: str) -> Condition | None:
+def _not_valid(name: str, counted: CountedVersions, index: int, rule: str) -> Condition | None:
     """Why a version grants nothing, where it is valid for a time only; None: it had begun to be."""
-    if all(version.window.holds(moment) for moment in found.moments):
+    window = counted.thing.versions[index].window
+    if all(window.holds(moment) for moment in counted.moments):
         return None
     return Condition(False, f"the document of {name} was not valid yet at the login or the start of the run", rule)
 

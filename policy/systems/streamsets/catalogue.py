@@ -101,12 +101,12 @@ def _general_operations() -> Iterator[tuple[str, Operation]]:
 
 def operation(action: str) -> Operation:
     """The operation of ``action``; raises Unanswerable with the nearest names."""
-    found = operations().get(action)
-    if found is None:
+    entry = operations().get(action)
+    if entry is None:
         raise Unanswerable(
             "unknown-action", f"there is no action {action!r}{nearest(action, operations(), separator=', ')}"
         )
-    return found
+    return entry
 
 
 def type_of(name: str) -> str:
@@ -134,4 +134,4 @@ def reference(text: object, type_: str) -> str:
 
 def documented_actions() -> Iterator[tuple[str, str]]:
     """Every action, each after what it is about: for the documentation."""
-    yield from ((one.resource, name) for name, one in operations().items())
+    yield from ((entry.resource, name) for name, entry in operations().items())

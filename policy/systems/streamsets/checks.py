@@ -32,12 +32,11 @@ def grant(request: CheckInput) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if request.context.get("grant") is None:
         return Condition(None, "the levels and principals to share are not given: context.grant", request.rule)
-    form = Validator(request.context["grant"], "context.grant")
-    given = read_levels(form, catalogue().types[type_of(request.name)])
-    if not given and not form.errors:
-        form.error("names no principal")
-    if form.errors:
-        raise Unanswerable("malformed-grant", "; ".join(form.errors), request.rule)
+    validator = Validator(request.context["grant"], "context.grant")
+    levels = read_levels(validator, catalogue().types[type_of(request.name)])
+    if not levels and not validator.errors:
+        validator.error("names no principal")
+    validator.finish_request("malformed-grant", request.rule)
     return Condition(True, f"{request.name} can be shared like this", request.rule)
 
 
@@ -55,10 +54,10 @@ def new_owner(request: CheckInput) -> Condition:
 
 def version(request: CheckInput) -> Condition | None:
     """context.version, if given, is a version the object has; permissions hold for every one of them."""
-    written, found = request.context.get("version"), current(request.access, request.name)
-    if isinstance(found, Condition) or written is None:
+    written, newest = request.context.get("version"), current(request.access, request.name)
+    if isinstance(newest, Condition) or written is None:
         return None
-    if found.numbers is None or str(written) in found.numbers:
+    if newest.numbers is None or str(written) in newest.numbers:
         return Condition(True, f"a permission on {request.name} is one on all of its versions", request.rule)
     return Condition(None, f"{request.name} has no version {written!r} that is known", request.rule)
 
@@ -68,11 +67,12 @@ def engine_of_kind(request: CheckInput) -> Condition | None:
     if request.context.get("engine") is None:
         return None
     engine = named(request.context, "engine", "engine")
-    kinds = [current(request.access, one) for one in (request.name, engine)]
-    stuck = next((one for one in kinds if isinstance(one, Condition)), None)
-    if stuck is not None:
-        return stuck
-    pipeline_kind, engine_kind = (None if isinstance(one, Condition) else one.kind for one in kinds)
+    pipeline_version, engine_version = current(request.access, request.name), current(request.access, engine)
+    if isinstance(pipeline_version, Condition):
+        return pipeline_version
+    if isinstance(engine_version, Condition):
+        return engine_version
+    pipeline_kind, engine_kind = pipeline_version.kind, engine_version.kind
     if pipeline_kind is None or engine_kind is None:
         return Condition(None, f"of which kinds {request.name} and {engine} are is not known", request.rule)
     message = f"{engine} is a {engine_kind}, {request.name} a {pipeline_kind} pipeline"

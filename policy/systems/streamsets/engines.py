@@ -75,10 +75,10 @@ def _at(access: Access, name: str, until: int | None, of: Callable[[Version], Ha
     thing = access.thing(name)
     if thing is None or thing.current.deleted:
         return unknown(name)
-    found = access.at_moment(name, until) or first_version(thing)  # of what is younger than the run
-    if len({of(version) for version in found}) > 1:
+    versions = access.at_moment(name, until) or first_version(thing)  # of what is younger than the run
+    if len({of(version) for version in versions}) > 1:
         return Condition(None, f"what {name} was when the run started is not known any more", RULE)
-    return found[-1]
+    return versions[-1]
 
 
 def _of_job(job: Version) -> Hashable:

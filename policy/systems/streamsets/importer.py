@@ -47,40 +47,39 @@ class Object(msgspec.Struct):
         return self.name.partition(":")[0]
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     objects: dict[str, Object] = {}
-    nameless = [_take(row, findings.at(one.file, row.place), objects) for one in given for row in _rows(one)]
-    made = {name: found for name, one in objects.items() if (found := _to_document(one)) is not None}
-    lost = [one for name, one in objects.items() if name not in made and one.type not in catalogue().types]
-    lost += [one for name, one in objects.items() if name not in made and one.type == ENGINE]
-    without_jobs = bool(lost) or True in nameless
-    yield from (found for name, found in made.items() if not (without_jobs and objects[name].type == JOB))
-    if made:
-        spot = findings.at(given[0].file)
+    nameless = [_take(row, findings.at(file.file, row.place), objects) for file in files for row in _rows(file)]
+    documents = {name: translated for name, item in objects.items() if (translated := _to_document(item)) is not None}
+    lost = [item for name, item in objects.items() if name not in documents]
+    without_jobs = True in nameless or any(item.type == ENGINE or item.type not in catalogue().types for item in lost)
+    yield from (kept for name, kept in documents.items() if not (without_jobs and objects[name].type == JOB))
+    if documents:
+        spot = findings.at(files[0].file)
         why = "organizations are not in the file; without one that has `enforcement: true`, and is written by hand, "
         spot.note(f"{why}requests are denied, or with enforcement off all allowed", "write the Organization document")
 
 
-def _rows(given: ImportInput) -> list[Row]:
-    return read_rows(given, REQUIRED, OPTIONAL)
+def _rows(file: ImportInput) -> list[Row]:
+    return read_rows(file, REQUIRED, OPTIONAL)
 
 
 def _take(row: Row, spot: Spot, objects: dict[str, Object]) -> bool:
     """Add a row to its object; True where it does not name one, and might be about an engine."""
     name = row.cells.get("object", "")
-    one = objects.setdefault(name, Object(name, {"type": name.partition(":")[0]}, spot)) if name else None
-    if row.problem or one is None:
+    object_ = objects.setdefault(name, Object(name, {"type": name.partition(":")[0]}, spot)) if name else None
+    if row.problem or object_ is None:
         _tell_lost(spot, row.problem or "names no object", may_be_engine=True)
-        if one is not None:
-            one.broken = True
+        if object_ is not None:
+            object_.broken = True
         return True
-    problems = list(_tell(one.spec, row))
+    problems = list(_tell(object_.spec, row))
     if problems:
-        one.broken = True
-        _tell_lost(spot, f"{name} is left out: {'; '.join(problems)}", one.type == ENGINE)
+        object_.broken = True
+        _tell_lost(spot, f"{name} is left out: {'; '.join(problems)}", object_.type == ENGINE)
     elif "subject" in row.cells or "levels" in row.cells:
-        _share(one, row, spot)
+        _share(object_, row, spot)
     return False
 
 
@@ -104,32 +103,32 @@ def _tell(spec: dict[str, Any], row: Row) -> Iterator[str]:
             yield f"{field}: another row says otherwise"
 
 
-def _share(one: Object, row: Row, spot: Spot) -> None:
+def _share(object_: Object, row: Row, spot: Spot) -> None:
     """A share only allows: one that cannot be read is left out, and the object stays."""
     subject, levels = row.cells.get("subject", ""), list_cell(row.cells.get("levels", ""))
-    spec = {"type": one.type, "owner": "unknown", "acl": {subject: levels}}
-    errors = refusal(document("streamsets", "Object", one.name, spec)) if one.type in catalogue().types else ()
+    spec = {"type": object_.type, "owner": "unknown", "acl": {subject: levels}}
+    errors = refusal(document("streamsets", "Object", object_.name, spec)) if object_.type in catalogue().types else ()
     if errors:
         spot.warning(f"the share is left out: {'; '.join(errors)}", "correct the row, if somebody is to have this")
     else:
-        one.acl.setdefault(subject, set()).update(levels)
+        object_.acl.setdefault(subject, set()).update(levels)
 
 
-def _to_document(one: Object) -> Document | None:
-    if one.broken:
+def _to_document(object_: Object) -> Document | None:
+    if object_.broken:
         return None
-    known = catalogue().types.get(one.type)
+    type_ = catalogue().types.get(object_.type)
     acl = (
-        {who: [level for level in known.levels if level in levels] for who, levels in sorted(one.acl.items())}
-        if known
+        {who: [level for level in type_.levels if level in levels] for who, levels in sorted(object_.acl.items())}
+        if type_
         else {}
     )
-    made = document("streamsets", "Object", one.name, {**_ordered(one.spec), "acl": acl})
-    if errors := refusal(made):
-        may_be_engine = one.type == ENGINE or known is None
-        _tell_lost(one.spot, f"{one.name} is left out: {'; '.join(errors)}", may_be_engine)
+    translated = document("streamsets", "Object", object_.name, {**_ordered(object_.spec), "acl": acl})
+    if errors := refusal(translated):
+        may_be_engine = object_.type == ENGINE or type_ is None
+        _tell_lost(object_.spot, f"{object_.name} is left out: {'; '.join(errors)}", may_be_engine)
         return None
-    return made
+    return translated
 
 
 def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:

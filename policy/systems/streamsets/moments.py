@@ -6,7 +6,7 @@ How the rules are read, where they leave room:
   him, in both directions (SS-Q11). Without a known login the newest counts (SS-Q12).
 - What came into being after his login counts at once, but for its creator alone: the owner named by its
   first version. Shares made with it wait for the login (SS-OWN-PRIVATE, SS-Q11). An object that was deleted
-  and made anew is another object: nothing held on the old one holds on the new one.
+  and made again is another object: nothing held on the old one holds on the new one.
 - A deleted object is not known any more; what was held on it at a login is of no use.
 - Of a pipeline of an active job the versions up to the start of the run are looked at and no later one
   (SS-ACTIVE-PIPELINE, SS-Q5), and among them the one of the user's last login, as always. So who logged in
@@ -28,25 +28,33 @@ import msgspec
 from policy.systems.streamsets.records import Thing, Version
 
 
-class Counting(msgspec.Struct, frozen=True):
-    """Places of the versions that count, every one of which must allow; ``created``: for the owner alone.
+class CountedVersions(msgspec.Struct, frozen=True):
+    """The versions of a thing that count, every one of which must allow; ``created``: for the owner alone.
 
     ``moments``: at which they had to be valid already, ms: the login, and the start of the run. ``lost``: the version
     of that moment may be one that is not known any more.
     """
 
-    places: tuple[int, ...]
+    thing: Thing
+    indexes: tuple[int, ...]
     created: bool = False
     moments: tuple[int, ...] = ()
     lost: bool = False
 
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """Those at the indexes, oldest first."""
+        return tuple(self.thing.versions[index] for index in self.indexes)
 
-def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Counting | None:
+
+def counted_versions(thing: Thing | None, login_at: int | None, until: int | None = None) -> CountedVersions | None:
     """The versions of ``thing`` that count for a user; None: it does not exist, or is not known to.
 
     ``login_at``: his last login, ms; None: not known. ``until``: the start of the active job, ms, where the
     object is frozen for it.
     """
+    if thing is None:
+        return None
     lost = until is not None and until < thing.known_from
     life = _life([n for n, version in enumerate(thing.versions) if lost or _upto(version, until)], thing)
     if not life:
@@ -55,27 +63,29 @@ def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Co
     moments = start if login_at is None else (login_at, *start)
     creation_known = thing.versions[life[0]].at > thing.known_from
     if lost:
-        return None if creation_known else Counting(tuple(life), moments=moments, lost=True)
+        return None if creation_known else CountedVersions(thing, tuple(life), moments=moments, lost=True)
     if login_at is None:
-        return Counting((life[-1],), moments=moments)
+        return CountedVersions(thing, (life[-1],), moments=moments)
     if login_at < thing.known_from and not creation_known:
-        return Counting(tuple(life), moments=moments, lost=True)
-    held = [place for place in life if thing.versions[place].at <= login_at]
-    return Counting((held[-1],), moments=moments) if held else Counting((life[0],), created=True, moments=start)
+        return CountedVersions(thing, tuple(life), moments=moments, lost=True)
+    earlier = [index for index in life if thing.versions[index].at <= login_at]
+    if earlier:
+        return CountedVersions(thing, (earlier[-1],), moments=moments)
+    return CountedVersions(thing, (life[0],), created=True, moments=start)
 
 
 def first_version(thing: Thing) -> tuple[Version, ...]:
     """The first version since the last deletion; none if that is the last one."""
-    return tuple(thing.versions[place] for place in _life(range(len(thing.versions)), thing)[:1])
+    return tuple(thing.versions[index] for index in _life(range(len(thing.versions)), thing)[:1])
 
 
 def _upto(version: Version, until: int | None) -> bool:
     return until is None or version.at <= until
 
 
-def _life(places: Sequence[int], thing: Thing) -> list[int]:
-    """The places since the last deletion; none if the last is one."""
+def _life(indexes: Sequence[int], thing: Thing) -> list[int]:
+    """The indexes since the last deletion; none if the last is one."""
     life: list[int] = []
-    for place in places:
-        life = [] if thing.versions[place].deleted else [*life, place]
+    for index in indexes:
+        life = [] if thing.versions[index].deleted else [*life, index]
     return life

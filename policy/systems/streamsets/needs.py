@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
-from policy.systems.kit.query import Need, expression
+from policy.systems.kit.query import Need, all_of, expression
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
@@ -42,6 +42,8 @@ class Needs:
         if leaf.path[:1] == ("context",):
             used = named(self._context, leaf.path[1], leaf.path[1])
             return self._access.level(used, leaf.permission, rule, f"to be used in {name}")
+        # The permissions of an active job itself count as they are now (SS-ACTIVE-JOB), those of its pipeline as they
+        # were when it was started (SS-ACTIVE-PIPELINE).
         until = self._start_of_run(name) if leaf.frozen else None
         return self._level(leaf.permission, name, leaf.path, rule, "", until)
 
@@ -55,9 +57,9 @@ class Needs:
         if isinstance(related, Condition):
             return related
         text = f"{_singular(path[0])} of {name}" + ("" if until is None else f", frozen at its start {to_text(until)}")
-        found = (self._level(level, other, path[1:], rule, text, until) for other in related)
-        parts = tuple(part for part in found if part is not None)
-        return parts[0] if len(parts) == 1 else All(parts, rule) if parts else None
+        checks = (self._level(level, other, path[1:], rule, text, until) for other in related)
+        parts = tuple(part for part in checks if part is not None)
+        return all_of(parts, rule) if parts else None
 
     def _related(self, name: str, field: str, until: int | None) -> Related:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
@@ -68,11 +70,11 @@ class Needs:
         if not versions:
             return unknown(name)
         links = {version.links.get(field) for version in versions}
-        found = links.pop()
-        if found is None or links:
+        related = links.pop()
+        if related is None or links:
             message = f"the document of {name} does not give its {field} (an empty list says that there are none)"
             return Condition(None, message, "SS-ACCESS")
-        return found
+        return related
 
     def _start_of_run(self, job: str) -> int | None:
         run: ActiveJob | None = self._access.facts.get(ACTIVE_JOB, job)

@@ -14,7 +14,10 @@ from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
 
 PRINCIPAL_PREFIXES = ("user:", "group:")  # SS-SHARE-WHO
-IGNORED = "origin"  # how an object came about never counts: it starts with its owner alone (SS-PIPE-PUBLISH-OWNER …)
+# How an object came about never counts: published, imported or downloaded, it starts with its owner alone
+# (SS-PIPE-PUBLISH-OWNER, SS-PIPE-IMPORT-OWNER, SS-PIPE-DOWNLOAD-OWNER, SS-FRAG-IMPORT-OWNER), and an export has no
+# permissions (SS-PIPE-EXPORT-STRIPS, SS-FRAG-EXPORT-STRIPS).
+IGNORED = "origin"
 
 
 def read_object(document: Document) -> CompiledDocument:
@@ -34,18 +37,19 @@ def read_object(document: Document) -> CompiledDocument:
     return CompiledDocument(tuple(grants), facts=(fact,))
 
 
-def read_levels(form: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
-    """A form of an acl: principal → levels; what is wrong is added to the form's errors (SS-SHARE-WHO)."""
+def read_levels(validator: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
+    """The levels of an acl by principal; what is wrong is added to the validator's errors (SS-SHARE-WHO)."""
     acl = {}
-    for principal in form.fields():
+    for principal in validator.fields():
         if not principal.startswith(PRINCIPAL_PREFIXES) or principal in PRINCIPAL_PREFIXES:
-            form.error("is not user:NAME or group:NAME (SS-SHARE-WHO)", principal)
-        levels = form.texts(principal)
-        if not levels and form.raw(principal) == []:
-            form.error("at least one level is needed (SS-SHARE-WHO); leave the entry out to take all back", principal)
+            validator.error("is not user:NAME or group:NAME (SS-SHARE-WHO)", principal)
+        levels = validator.texts(principal)
+        if not levels and validator.raw(principal) == []:
+            message = "at least one level is needed (SS-SHARE-WHO); leave the entry out to take all back"
+            validator.error(message, principal)
         for level in levels:
             if level not in type_.levels:
-                form.error(f"{level!r} is not one of {', '.join(type_.levels)}", principal)
+                validator.error(f"{level!r} is not one of {', '.join(type_.levels)}", principal)
         acl[principal] = levels
     return acl
 
@@ -56,75 +60,77 @@ Acl = dict[str, tuple[str, ...]]
 def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
     if document.spec is None:
         return Version(document.at, deleted=True), {}
-    form = Validator(document.spec)
-    type_ = _type(name, form)
-    owner = form.text("owner")
+    validator = Validator(document.spec)
+    type_ = _type(name, validator)
+    owner = validator.text("owner")
     if owner.startswith(PRINCIPAL_PREFIXES):
-        form.error(
+        validator.error(
             f"{owner!r}: an owner is one user, by his bare name; a group cannot own (SS-OWN-ONE, SS-Q21)", "owner"
         )
-    acl = read_levels(Validator(form.raw("acl"), "acl", form.errors), type_) if form.has("acl") else {}
+    acl = read_levels(validator.mapping("acl"), type_) if validator.has("acl") else {}
     version = Version(
         document.at,
         window=document.window,
         owner=owner,
-        organization=form.text("organization", required=False) or None,
-        links=dict(_links(form, type_)),
-        labels=_set(form, "labels", type_),
-        numbers=_set(form, "versions", type_),
-        kind=next((form.text(field, required=False) or None for field in type_.texts), None),
-        own_list=any(form.flag(field) or False for field in type_.flags),
+        organization=validator.text("organization", required=False) or None,
+        links=dict(_links(validator, type_)),
+        labels=_set(validator, "labels", type_),
+        numbers=_set(validator, "versions", type_),
+        kind=next((validator.text(field, required=False) or None for field in type_.texts), None),
+        own_list=any(validator.flag(field) or False for field in type_.flags),
     )
-    form.reject_unknown(IGNORED)
-    form.finish()
+    validator.reject_unknown(IGNORED)
+    validator.finish()
     return version, acl
 
 
-def _type(name: str, form: Validator) -> ObjectType:
+def _type(name: str, validator: Validator) -> ObjectType:
     """The type by the document's name and its ``type`` field, which must agree."""
-    written = form.one_of("type", catalogue().types)
+    written = validator.one_of("type", catalogue().types)
     try:
         by_name = type_of(name)
         if written and written != by_name:
-            form.error(f"{written!r}, and the name says {by_name}", "type")
+            validator.error(f"{written!r}, and the name says {by_name}", "type")
     except ValueError as error:
-        form.error(str(error), "name")
+        validator.error(str(error), "name")
     return catalogue().types.get(written) or ObjectType(levels=())
 
 
-def _links(form: Validator, type_: ObjectType) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _links(validator: Validator, type_: ObjectType) -> Iterator[tuple[str, tuple[str, ...]]]:
     for field, target in type_.one.items():
-        if text := form.text(field, required=False):
-            yield field, _references(form, field, (text,), target)
+        if text := validator.text(field, required=False):
+            yield field, _references(validator, field, (text,), target)
     for field, target in type_.many.items():
-        if form.has(field):
-            yield field, _references(form, field, form.texts(field), target)
+        if validator.has(field):
+            yield field, _references(validator, field, validator.texts(field), target)
 
 
-def _references(form: Validator, field: str, texts: tuple[str, ...], target: str) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+def _references(validator: Validator, field: str, texts: tuple[str, ...], target: str) -> tuple[str, ...]:
+    names: dict[str, None] = {}
     for text in texts:
         try:
-            found[reference(text, target)] = None
+            names[reference(text, target)] = None
         except ValueError as error:
-            form.error(str(error), field)
-    return tuple(found)
+            validator.error(str(error), field)
+    return tuple(names)
 
 
-def _set(form: Validator, field: str, type_: ObjectType) -> frozenset[str] | None:
+def _set(validator: Validator, field: str, type_: ObjectType) -> frozenset[str] | None:
     """Labels or version numbers, compared as they are written (SS-Q3); None: not given."""
-    if field not in type_.lists or not form.has(field):
+    if field not in type_.lists or not validator.has(field):
         return None
-    value = form.raw(field)
+    value = validator.raw(field)
     if isinstance(value, list | tuple):
         value = [str(item) if isinstance(item, int) else item for item in value]
-    return frozenset(Validator({field: value}, form.where, form.errors).texts(field))
+    return frozenset(validator.beside({field: value}).texts(field))
 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
     """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by principal."""
+    # Shares are granted while enforcement is off, too: they count once it is on (SS-ENF-ASSIGN-WHILE-OFF, SS-ENF-ON).
     object_ = exactly(grant_name(document.key.name, number))
     statement_id = StatementId(str(document.key))
+    # Who had it before has only what is shared with him (SS-OWN-CREATOR, SS-OWN-NEW-FULL, SS-Q10).
     yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, document.window)
     for statement, principal in enumerate(sorted(acl)):
         statement_id = StatementId(str(document.key), statement)

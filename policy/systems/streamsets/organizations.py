@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Grant, StatementId
 from policy.core.pattern import Name, exactly
 from policy.systems.kit.system import EVERYONE
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,
@@ -41,8 +41,8 @@ def organizations(facts: Facts) -> frozenset[str]:
 
 def sole_organization(facts: Facts) -> str | None:
     """The organization, while there is one; it need not be named then."""
-    known = organizations(facts)
-    return next(iter(known)) if len(known) == 1 else None
+    names = organizations(facts)
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def leaves_enforcement(before: Thing, after: Thing, facts: Facts) -> bool:
@@ -59,55 +59,52 @@ def leaves_enforcement(before: Thing, after: Thing, facts: Facts) -> bool:
 
 def read_organization(document: Document) -> CompiledDocument:
     """The switch, off unless it was set (SS-ENF-DEFAULT-OFF), task roles, and what administrators hold."""
-    name, form = document.key.name, Validator(document.spec)
+    name, validator = document.key.name, Validator(document.spec)
     if "/" in name:
-        form.error("an organization's id has no /", "name")
-    enforcement = form.flag("enforcement") or False
-    written = form.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
-    task_roles = _task_roles(Validator(written, "task_roles", form.errors))
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), StatementId(str(document.key)))
-    return CompiledDocument(tuple(_grants(document, enforcement)), facts=(fact,))
+        validator.error("an organization's id has no /", "name")
+    enforcement = validator.flag("enforcement") or False
+    written = validator.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
+    task_roles = _task_roles(Validator(written, "task_roles", validator.errors))
+    organization, grants = Organization(enforcement, task_roles), _grants(document, enforcement)
+    return one_fact(document, validator, organization, (EVERY,), grants=grants)
 
 
 def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
     """SS-ADMIN-FULL, SS-ENG-DEFAULT with SS-Q9, and with the switch off SS-ENF-OFF."""
     name = document.key.name
-    held: list[tuple[str, Name]] = [
+    rights: list[tuple[str, Name]] = [
         (principal_of_role(name, ADMINISTRATOR), FULL),
         (principal_of_role(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
     object_, statement_id = exactly(organization_name(name)), StatementId(str(document.key))
-    for principal, permission in held:
+    for principal, permission in rights:
         yield Grant(principal, ALLOW, exactly(permission), object_, statement_id)
 
 
-def _task_roles(form: Validator) -> TaskRoles:
+def _task_roles(validator: Validator) -> TaskRoles:
     """Each task's roles as lists of which one role each is needed; a flat list is one such list (SS-Q1)."""
-    found = {}
-    for task in form.fields():
+    task_roles = {}
+    for task in validator.fields():
         if task not in operations():
-            hint = form.nearest(task, operations(), separator=", ")
-            form.error(f"there is no such task, so nothing would need the role{hint}", task)
-        found[task] = _alternatives(form, task)
-    return found
+            hint = validator.nearest(task, operations(), separator=", ")
+            validator.error(f"there is no such task, so nothing would need the role{hint}", task)
+        task_roles[task] = _alternatives(validator, task)
+    return task_roles
 
 
 def tasks_opened(before: TaskRoles, after: TaskRoles) -> Iterator[str]:
     """The tasks that needed a role before which they do not need now: one of a list, or of a narrower one."""
     for task, lists in sorted(before.items()):
         needed = [set(roles) for roles in after.get(task, ())]
-        if not all(any(roles <= set(one) for roles in needed) for one in lists):
+        if not all(any(roles <= set(required) for roles in needed) for required in lists):
             yield task
 
 
-def _alternatives(form: Validator, task: str) -> tuple[tuple[str, ...], ...]:
-    value = form.raw(task)
+def _alternatives(validator: Validator, task: str) -> tuple[tuple[str, ...], ...]:
+    value = validator.raw(task)
     nested = isinstance(value, list) and bool(value) and all(isinstance(item, list) for item in value)
-    lists = [Validator({task: item}, form.where, form.errors).texts(task) for item in (value if nested else [value])]
+    lists = [validator.beside({task: item}).texts(task) for item in (value if nested else [value])]
     if not all(lists):
-        form.error("needs at least one role; leave the task out if it needs none (SS-Q1)", task)
+        validator.error("needs at least one role; leave the task out if it needs none (SS-Q1)", task)
     return tuple(lists)

@@ -6,13 +6,13 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import Claimed, claimed
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.streamsets.organizations import principal_of_role, sole_organization
-from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
+from policy.systems.streamsets.records import SESSION, ActiveJob, Session
 
 PREFIXES = ("user:", "group:", "role:")
 
@@ -44,43 +44,37 @@ class User(msgspec.Struct, frozen=True):
 
 def read_session(document: Document) -> CompiledDocument:
     """A user's last login; raises DocumentRefused."""
-    form = Validator(document.spec)
+    validator = Validator(document.spec)
     if document.key.name.startswith(PREFIXES):
-        form.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
-    groups, roles = (_names(form, field) for field in ("groups", "roles"))
-    session = Session(_moment(form, "login_at"), groups, roles)
-    return _fact(document, form, SESSION, session, session.login_at)
+        validator.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
+    groups, roles = (_names(validator, field) for field in ("groups", "roles"))
+    session = Session(_moment(validator, "login_at"), groups, roles)
+    return _event(document, validator, session, session.login_at)
 
 
 def read_active_job(document: Document) -> CompiledDocument:
     """The present run of a job; raises DocumentRefused."""
-    form = Validator(document.spec)
+    validator = Validator(document.spec)
     if not document.key.name.startswith("job:") or document.key.name == "job:":
-        form.error(f"{document.key.name!r} is not job:NAME", "name")
-    run = ActiveJob(_moment(form, "started_at"))
-    return _fact(document, form, ACTIVE_JOB, run, run.started_at)
+        validator.error(f"{document.key.name!r} is not job:NAME", "name")
+    run = ActiveJob(_moment(validator, "started_at"))
+    return _event(document, validator, run, run.started_at)
 
 
-def _fact(document: Document, form: Validator, kind: str, body: Any, happened: int) -> CompiledDocument:
+def _event(document: Document, validator: Validator, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    not_before = None if document.logged else happened
-    return CompiledDocument(
-        facts=(Fact(kind, document.key.name, body, (), StatementId(str(document.key)), not_before=not_before),)
-    )
+    return one_fact(document, validator, body, not_before=None if document.logged else happened)
 
 
-def _names(form: Validator, field: str) -> tuple[str, ...] | None:
-    return form.texts(field) if form.has(field) else None
+def _names(validator: Validator, field: str) -> tuple[str, ...] | None:
+    return validator.texts(field) if validator.has(field) else None
 
 
-def _moment(form: Validator, field: str) -> int:
+def _moment(validator: Validator, field: str) -> int:
     try:
-        return to_ms(form.raw(field))
+        return to_ms(validator.raw(field))
     except ValueError as error:
-        form.error(str(error), field)
+        validator.error(str(error), field)
         return 0
 
 
@@ -93,16 +87,16 @@ def user_of(request: Request, facts: Facts, trust: frozenset[str]) -> User:
     session: Session | None = facts.get(SESSION, name)
     groups, of_groups = _effective(request, "groups", session.groups if session else None, trust)
     roles, of_roles = _effective(request, "roles", session.roles if session else None, trust)
-    organization, given = _organization(request, facts, trust)
-    read = (groups, roles, given)
+    organization, of_organization = _organization(request, facts, trust)
+    read = (groups, roles, of_organization)
     return User(
         name,
         organization,
         groups.names,
         roles.names,
         session.login_at if session else None,
-        claims=tuple(sorted({claim for one in read for claim in one.used})),
-        untrusted=tuple(sorted({claim for one in read for claim in one.untrusted})),
+        claims=tuple(sorted({claim for asserted in read for claim in asserted.used})),
+        untrusted=tuple(sorted({claim for asserted in read for claim in asserted.untrusted})),
         notes=(*of_groups, *of_roles),
     )
 
@@ -114,17 +108,17 @@ def _effective(
 
     With a note where the claim contradicts the session.
     """
-    found = claimed(request, claim, "SS-Q11", trust)
+    asserted = claimed(request, claim, "SS-Q11", trust)
     if at_login is None:
-        return found, ()
-    return Claimed(at_login), _contradiction(request.subject.id, claim, found.names, at_login)
+        return asserted, ()
+    return Claimed(at_login), _contradiction(request.subject.id, claim, asserted.names, at_login)
 
 
 def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> tuple[Reason, ...]:
     if not names or set(names) == set(at_login):
         return ()
-    written, held = (", ".join(sorted(some)) or "none" for some in (names, at_login))
-    message = f"the request claims the {claim} {written}; at his last login {user} had {held}, which counts"
+    written, counted = (", ".join(sorted(values)) or "none" for values in (names, at_login))
+    message = f"the request claims the {claim} {written}; at his last login {user} had {counted}, which counts"
     return (Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}"),)
 
 

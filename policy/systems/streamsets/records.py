@@ -55,9 +55,9 @@ class Thing(msgspec.Struct, frozen=True):
         """
         if len(self.versions) > 1 or len(earlier.versions) > 1:
             return self == earlier
-        one, before = self.current, earlier.current
-        same = msgspec.structs.replace(one, at=before.at) == before
-        return same and one.window == ALWAYS and before.at <= one.at
+        after, before = self.current, earlier.current
+        same = msgspec.structs.replace(after, at=before.at) == before
+        return same and after.window == ALWAYS and before.at <= after.at
 
 
 class Organization(msgspec.Struct, frozen=True):

@@ -5,27 +5,16 @@ subject is a bare name. Grants are on versions of objects, requests on those tha
 There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import (
-    All,
-    AnyOf,
-    AuthorizationQuery,
-    CompiledDocument,
-    Condition,
-    Expression,
-    Grant,
-    Unanswerable,
-)
-from policy.core.pattern import Pattern, part_text
+from policy.core.model import AnyOf, AuthorizationQuery, Condition, Expression, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import Need
-from policy.systems.kit.system import Kind, System, kind_of
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
+from policy.systems.kit.query import Need, all_of
+from policy.systems.kit.system import Kind, NamesKinds
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
     ANY_OBJECT,
@@ -43,35 +32,18 @@ from policy.systems.streamsets.people import User, read_active_job, read_session
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION, Organization, Thing
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
-READERS: dict[str, Callable[[Document], CompiledDocument]] = {
-    ORGANIZATION_KIND: read_organization,
-    OBJECT: read_object,
-    SESSION: read_session,
-    ACTIVE_JOB: read_active_job,
-}
 
-
-class StreamSets(System):
-    """The translator."""
-
+class StreamSets(NamesKinds):
     name = "streamsets"
     kinds = {
-        ORGANIZATION_KIND: Kind(missed=True),
-        OBJECT: Kind(point_in_time=True, missed=True),
-        SESSION: Kind(fact=True, since="login_at"),
-        ACTIVE_JOB: Kind(fact=True, since="started_at"),
+        ORGANIZATION_KIND: Kind(missed=True, read=read_organization),
+        OBJECT: Kind(point_in_time=True, missed=True, read=read_object),
+        SESSION: Kind(fact=True, since="login_at", read=read_session),
+        ACTIVE_JOB: Kind(fact=True, since="started_at", read=read_active_job),
     }
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
-
-    def read(self, document: Document) -> CompiledDocument:
-        """What a document says, by its kind."""
-        return READERS[document.key.kind](document)
-
-    def notation(self, grant: Grant) -> tuple[str, str]:
-        """A permission, and ``TYPE:NAME``."""
-        return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""
@@ -82,24 +54,18 @@ class StreamSets(System):
             return (resource.id, resource.properties.get("objects"))
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return list(operations())
 
     def resource_types(self) -> list[str]:
         """The types of objects, and the organization's."""
         return [*catalogue().types, ORGANIZATION]
 
-    def requested_type(self, request: Request) -> str:
-        """The type in ``TYPE:NAME``."""
-        return kind_of(request.resource.id, "")
-
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the operation needs, and the role that goes with it."""
         wanted, who = operation(request.action.name), user_of(request, facts, trust)
         access = Access(facts, who)
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
-        parts = list(of(wanted, request, access))
-        needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
+        needed = all_of(of(wanted, request, access), wanted.rules[0])
         return AuthorizationQuery(who.principals, needed, who.claims, (*who.notes, *access.notes), who.untrusted)
 
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
@@ -125,7 +91,7 @@ class StreamSets(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
-        return read_powers(catalogue().privileged_permissions)
+        return read_privileged_permissions(catalogue().privileged_permissions)
 
 
 def _opening_of_task(task: str) -> Opening:
@@ -186,17 +152,12 @@ def _task_role(access: Access, action: str, name: str) -> Iterator[Expression]:
         return
     organization, record = body
     for roles in record.task_roles.get(action, ()):
-        held = Condition(*_holds_one(access.user, roles, action), rule="SS-TASK-ROLE", code="task-role")
-        yield AnyOf((held, access.administrator(organization, "SS-Q2")), "SS-TASK-ROLE")
+        condition = Condition(*_holds_one(access.user, roles, action), rule="SS-TASK-ROLE", code="task-role")
+        yield AnyOf((condition, access.administrator(organization, "SS-Q2")), "SS-TASK-ROLE")
 
 
 def _holds_one(who: User, roles: tuple[str, ...], action: str) -> tuple[bool, str]:
-    held = [role for role in roles if role in who.roles]
-    if held:
-        return True, f"{who.name} has the role {held[0]}, which goes with {action}"
+    fitting = [role for role in roles if role in who.roles]
+    if fitting:
+        return True, f"{who.name} has the role {fitting[0]}, which goes with {action}"
     return False, f"{action} needs a role: one of {', '.join(roles)}"
-
-
-def _written(pattern: Pattern) -> str:
-    """Without the version, which only grants on one version have."""
-    return ":".join(map(part_text, pattern.parts[:2])) or "*"

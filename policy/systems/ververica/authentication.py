@@ -7,10 +7,10 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.catalogue import catalogue
 
 KIND = "Authentication"
@@ -35,30 +35,24 @@ class Identity(msgspec.Struct, frozen=True):
 
 def read_authentication(document: Document) -> CompiledDocument:
     """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
-    form = Validator(document.spec)
-    read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
+    validator = Validator(document.spec)
+    read = {protocol: _read_protocol(validator, protocol) for protocol in catalogue()["protocols"]}
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
-    keys = tuple(("protocol", protocol) for protocol in groups)
-    return CompiledDocument(
-        facts=(Fact(KIND, document.key.name, Authentication(groups), keys, StatementId(str(document.key))),)
-    )
+    return one_fact(document, validator, Authentication(groups), (("protocol", protocol) for protocol in groups))
 
 
-def _read_protocol(form: Validator, protocol: str) -> str | None:
+def _read_protocol(validator: Validator, protocol: str) -> str | None:
     """The name of the groups claim, "" when it is not set; None when the protocol is off."""
-    if not form.has(protocol):
+    if not validator.has(protocol):
         return None
-    settings = Validator(form.raw(protocol), protocol, form.errors)
+    settings = validator.mapping(protocol)
     enabled = settings.flag("enabled")
     fields = catalogue()["protocols"][protocol]
     if settings.has(SECRET):
         settings.error("a topic is no place for a secret: leave it out", SECRET)
     for field in fields["other"]:
         settings.text(field, required=False)
-    names = {name for place in _places(settings, protocol) if (name := _groups_name(place, fields["groups"]))}
+    names = {name for section in _places(settings, protocol) if (name := _groups_name(section, fields["groups"]))}
     if len(names) > 1:
         settings.error(f"{' and '.join(sorted(names))} are two names for one setting: keep one (VV-Q5)")
     settings.reject_unknown()
@@ -69,15 +63,15 @@ def _places(settings: Validator, protocol: str) -> tuple[Validator, ...]:
     """Where the setting may stand: SAML's in ``identity-provider``, or beside it."""
     if protocol == "oidc" or not settings.has("identity-provider"):
         return (settings,)
-    return (settings, Validator(settings.raw("identity-provider"), f"{protocol}.identity-provider", settings.errors))
+    return (settings, settings.mapping("identity-provider"))
 
 
-def _groups_name(place: Validator, spellings: list[str]) -> str:
-    names = {name for spelling in spellings if (name := place.text(spelling, required=False))}
+def _groups_name(section: Validator, spellings: list[str]) -> str:
+    names = {name for spelling in spellings if (name := section.text(spelling, required=False))}
     if len(names) > 1:
-        place.error(f"{' and '.join(spellings)} are one setting and differ: keep one (VV-Q5)")
-    if place.where.endswith("identity-provider"):
-        place.reject_unknown()
+        section.error(f"{' and '.join(spellings)} are one setting and differ: keep one (VV-Q5)")
+    if section.where.endswith("identity-provider"):
+        section.reject_unknown()
     return min(names, default="")
 
 
@@ -102,9 +96,9 @@ def _of_token(request: Request, token: object, facts: Facts) -> Identity:
     name = _groups_claim(facts, protocol)
     if not name:
         return Identity((), ("token",), notes=_ignored(request))
-    claims, place = _claims(token, protocol)
-    groups = _groups_in(claims, place, name, request.max_claimed_groups)
-    return Identity(groups, ("token",), notes=(*_ignored(request), *_missing(claims, place, name)))
+    claims, path = _claims(token, protocol)
+    groups = _groups_in(claims, path, name, request.max_claimed_groups)
+    return Identity(groups, ("token",), notes=(*_ignored(request), *_missing(claims, path, name)))
 
 
 def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
@@ -112,13 +106,13 @@ def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
 
     One without a subject has claims of an ID token: the request says whose they are.
     """
-    known = {protocol: fields["identifier"] for protocol, fields in catalogue()["protocols"].items()}
-    present = {protocol: identifier for protocol, identifier in known.items() if identifier in token}
+    by_protocol = {protocol: fields["identifier"] for protocol, fields in catalogue()["protocols"].items()}
+    present = {protocol: identifier for protocol, identifier in by_protocol.items() if identifier in token}
     for identifier in present.values():
         if token[identifier] != subject:
             message = f"subject.properties.token is not {subject}'s: its {identifier} is {token[identifier]!r}"
             raise Unanswerable("token-mismatch", message, "VV-BIND-USER")
-    return present or {"oidc": known["oidc"]}
+    return present or {"oidc": by_protocol["oidc"]}
 
 
 def _protocol(identifiers: Mapping[str, str], facts: Facts) -> str:
@@ -135,13 +129,13 @@ def _protocol(identifiers: Mapping[str, str], facts: Facts) -> str:
 
 def _claims(token: Mapping[str, Any], protocol: str) -> tuple[Mapping[str, Any], str]:
     """Where the protocol has its groups, and what an error calls that: beside the user, or in SAML's attributes."""
-    place = "subject.properties.token"
+    path = "subject.properties.token"
     if protocol == "oidc":
-        return token, place
+        return token, path
     attributes = token.get("attributes") or {}
     if not isinstance(attributes, Mapping):
-        raise Unanswerable("malformed-claim", f"{place}.attributes must be a mapping", "VV-GROUP-SOURCE")
-    return attributes, f"{place}.attributes"
+        raise Unanswerable("malformed-claim", f"{path}.attributes must be a mapping", "VV-GROUP-SOURCE")
+    return attributes, f"{path}.attributes"
 
 
 def _groups_claim(facts: Facts, protocol: str) -> str:
@@ -154,25 +148,25 @@ def _groups_claim(facts: Facts, protocol: str) -> str:
     return min(names, default="")
 
 
-def _groups_in(claims: Mapping[str, Any], place: str, name: str, most: int) -> tuple[str, ...]:
+def _groups_in(claims: Mapping[str, Any], path: str, name: str, most: int) -> tuple[str, ...]:
     """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
     written = claims.get(name)
     if isinstance(written, str):
-        check_count(written.count(",") + 1, most, f"{place}.{name}", "VV-GROUP-SOURCE")
+        check_count(written.count(",") + 1, most, f"{path}.{name}", "VV-GROUP-SOURCE")
         return tuple(sorted(set(written.split(","))))
-    return names_in(claims, name, f"{place}.{name}", "VV-GROUP-SOURCE", most)
+    return names_in(claims, name, f"{path}.{name}", "VV-GROUP-SOURCE", most)
 
 
-def _missing(claims: Mapping[str, Any], place: str, name: str) -> tuple[Reason, ...]:
+def _missing(claims: Mapping[str, Any], path: str, name: str) -> tuple[Reason, ...]:
     """Why the token names no groups though the settings say where it would; () where it names them, if only none."""
     if claims.get(name) is not None:
         return ()
     sign = _overage(claims, name)
     message = (
-        f"{place} does not list the groups: by its {sign} there are too many for a token. Let the identity provider "
+        f"{path} does not list the groups: by its {sign} there are too many for a token. Let the identity provider "
         "send only the groups that are assigned to the application"
         if sign
-        else f"{place} has no {name}, which the {KIND} document names as the claim of groups: no group counts"
+        else f"{path} has no {name}, which the {KIND} document names as the claim of groups: no group counts"
     )
     return (Reason("claim-missing", message, "VV-GROUP-SOURCE"),)
 

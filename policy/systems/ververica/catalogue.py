@@ -18,11 +18,11 @@ def catalogue() -> dict[str, Any]:
 
 def need_of(action: str) -> Need:
     """What a kind of access needs; raises Unanswerable for an unknown one."""
-    known: dict[str, Need] = catalogue()["actions"]
-    if action not in known:
-        hint = nearest(action, known, most=1)
-        raise Unanswerable("unknown-action", f"action {action!r} is not one of {', '.join(known)}{hint}", "VV-MODEL")
-    return known[action]
+    needs: dict[str, Need] = catalogue()["actions"]
+    if action not in needs:
+        hint = nearest(action, needs, most=1)
+        raise Unanswerable("unknown-action", f"action {action!r} is not one of {', '.join(needs)}{hint}", "VV-MODEL")
+    return needs[action]
 
 
 def documented_actions() -> Iterator[tuple[str, str]]:

@@ -8,8 +8,8 @@ are not about access. An assignment only ever allows, so one that cannot be take
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
-from policy.importers.inputs import read_values
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
+from policy.importers.inputs import read_spots
 
 NAME = "main"
 ROOT = "global"
@@ -22,22 +22,22 @@ SECRETIVE = ("secret", "password", "token", "key", "credential")
 MERGED = "give one file: what `helm get values RELEASE --all --output yaml` prints is what Helm made of all of them"
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     access, settings = list[tuple[Spot, Any]](), list[tuple[Spot, Any]]()
-    for one in given:
-        for place, value in read_values(one):
-            root = _global(value, findings.at(one.file, place))
-            for field, into in ((ACCESS, access), (AUTHENTICATION, settings)):
-                if root[1].get(field) is not None:
-                    into.append((root[0].inside(field), root[1][field]))
+    for file_spot, value in read_spots(files, findings):
+        spot, values = _global(value, file_spot)
+        for field, into in ((ACCESS, access), (AUTHENTICATION, settings)):
+            if values.get(field) is not None:
+                into.append((spot.inside(field), values[field]))
     if not access and not settings:
-        findings.at(given[0].file).warning(
+        findings.at(files[0].file).warning(
             f"has neither {ROOT}.{ACCESS} nor {ROOT}.{AUTHENTICATION}, so there is nothing to import",
             "give the values of the Helm release",
         )
-    yield from _initial_access(access)
-    yield from _authentication(settings)
+    for occurrences, read in ((access, _initial_access), (settings, _authentication)):
+        if (single := _single(occurrences)) is not None:
+            yield from read(*single)
 
 
 def _global(value: Any, spot: Spot) -> tuple[Spot, Mapping[str, Any]]:
@@ -53,24 +53,20 @@ def _global(value: Any, spot: Spot) -> tuple[Spot, Mapping[str, Any]]:
     return spot.inside(ROOT), inner
 
 
-def _single(found: Sequence[tuple[Spot, Any]]) -> tuple[Spot, Mapping[str, Any]] | None:
+def _single(occurrences: Sequence[tuple[Spot, Any]]) -> tuple[Spot, Mapping[str, Any]] | None:
     """The one place that a value is given at, as a mapping. Helm lets a later file replace an earlier one's."""
-    if len(found) > 1:
-        for spot, _ in found:
+    if len(occurrences) > 1:
+        for spot, _ in occurrences:
             spot.error("is given in more than one file or document; which of them is in force is not known", MERGED)
         return None
-    for spot, value in found:
+    for spot, value in occurrences:
         if isinstance(value, Mapping):
             return spot, value
         spot.warning(f"is not a mapping but {type(value).__name__}", "correct the values")
     return None
 
 
-def _initial_access(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
-    single = _single(found)
-    if single is None:
-        return
-    spot, content = single
+def _initial_access(spot: Spot, content: Mapping[str, Any]) -> Iterable[Document]:
     for name in content.keys() - {ENTRIES}:
         spot.inside(str(name)).warning("is not known, and left out", "see what it is for")
     entries = content.get(ENTRIES)
@@ -87,9 +83,9 @@ def _initial_access(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
 def _fits(entry: Any, spot: Spot) -> bool:
     """Whether lockkeeper takes the entry: one that is ill-formed would refuse all of them (VV-Q3, VV-Q4, VV-Q8)."""
     value = _plain(entry) if isinstance(entry, Mapping) else entry
-    errors = refusal(document("ververica", "InitialAccess", NAME, {ENTRIES: [value]}))
+    errors = refusal_of_item("ververica", "InitialAccess", ENTRIES, value)
     if errors:
-        why = "; ".join(error.removeprefix(f"{ENTRIES}[0]").lstrip(".: ") for error in errors)
+        why = "; ".join(errors)
         spot.warning(f"the assignment is left out: {why}", "correct the entry, if somebody is to have this role")
     return not errors
 
@@ -99,11 +95,7 @@ def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {field: value for field, value in entry.items() if value is not None}
 
 
-def _authentication(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
-    single = _single(found)
-    if single is None:
-        return
-    spot, content = single
+def _authentication(spot: Spot, content: Mapping[str, Any]) -> Iterable[Document]:
     _tell_others(spot, content, SETTINGS)
     spec: dict[str, Any] = {}
     for protocol in SETTINGS:
@@ -137,10 +129,10 @@ def _kept(settings: Mapping[str, Any], names: Sequence[str], spot: Spot) -> dict
     return {name: settings[name] for name in names if settings.get(name) is not None}
 
 
-def _tell_others(spot: Spot, content: Mapping[str, Any], known: Iterable[str]) -> None:
+def _tell_others(spot: Spot, content: Mapping[str, Any], names: Iterable[str]) -> None:
     """Name what is left out, never its value."""
     for name in content:
-        if name in known:
+        if name in names:
             continue
         if any(word in name.lower() for word in SECRETIVE):
             spot.inside(name).note("a secret is left out: policy documents are no place for it", "nothing")

@@ -20,7 +20,6 @@ from policy.core.model import (
     CompiledDocument,
     Condition,
     Expression,
-    Fact,
     Grant,
     PermissionCheck,
     StatementId,
@@ -30,20 +29,19 @@ from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
 from policy.systems.kit.fact_changes import FactChange, Opening
-from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, System
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
 USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
 RESERVED = "ReservedKinds"
+SCOPE = ("workspaceId", "namespaceId")  # properties of a resource
 
 
 class Ververica(System):
-    """The translator."""
-
     name = "ververica"
     kinds = {
         "InitialAccess": Kind(principals=("userId",)),
@@ -55,6 +53,7 @@ class Ververica(System):
     subjects = (USER,)
     claims = (GROUP,)
     reads_resource_id = False
+    needed_properties = SCOPE
 
     def read(self, document: Document) -> CompiledDocument:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
@@ -68,11 +67,10 @@ class Ververica(System):
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Kind (in any letter case), id, workspace and namespace."""
         resource = request.resource
-        scope = (resource.properties.get(field) for field in ("workspaceId", "namespaceId"))
+        scope = (resource.properties.get(field) for field in SCOPE)
         return (resource.type.casefold(), resource.id, *scope)
 
     def actions(self) -> list[str]:
-        """Those of the catalogue."""
         return list(catalogue()["actions"])
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
@@ -97,7 +95,7 @@ class Ververica(System):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The roles that are more than the use of a namespace."""
-        return read_powers(catalogue()["privileged_permissions"])
+        return read_privileged_permissions(catalogue()["privileged_permissions"])
 
 
 def _principal(user_id: str) -> str:
@@ -106,16 +104,16 @@ def _principal(user_id: str) -> str:
 
 
 def _read_assignments(document: Document) -> CompiledDocument:
-    form = Validator(document.spec)
-    entries = form.forms("initialAccess")
+    validator = Validator(document.spec)
+    entries = validator.forms("initialAccess")
     grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
-    form.reject_unknown()
-    form.finish()
+    validator.reject_unknown()
+    validator.finish()
     return CompiledDocument(grants)
 
 
 def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
-    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the form."""
+    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the validator."""
     user = entry.text("userId", blanks=True)  # a group may have such a name (VV-Q11)
     if user == GROUP:
         entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
@@ -124,9 +122,9 @@ def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     if role:
         _check_scope(entry, role)
     entry.reject_unknown()
-    place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
+    object_ = _namespace(workspace, namespace) if namespace else _workspace(workspace)
     statement_id = StatementId(str(document.key), number)
-    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
+    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(object_), statement_id, document.window)
 
 
 def _check_scope(entry: Validator, role: str) -> None:
@@ -140,15 +138,9 @@ def _check_scope(entry: Validator, role: str) -> None:
 
 def _read_reserved(document: Document) -> CompiledDocument:
     """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
-    form = Validator(document.spec)
-    reserved = sorted({fold(kind) for kind in form.texts("kinds")})
-    form.refuse_window(document.window)
-    form.reject_unknown()
-    form.finish()
-    keys = (("all", ""), *(("kind", kind) for kind in reserved))
-    return CompiledDocument(
-        facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, StatementId(str(document.key))),)
-    )
+    validator = Validator(document.spec)
+    reserved = sorted({fold(kind) for kind in validator.texts("kinds")})
+    return one_fact(document, validator, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
 
 
 def _namespace(workspace: str, namespace: str) -> Name:
@@ -168,7 +160,8 @@ class _Scope:
     @functools.cached_property
     def ids(self) -> tuple[str, str]:
         """Of the workspace and of the namespace."""
-        return _property(self._resource, "workspaceId"), _property(self._resource, "namespaceId")
+        workspace, namespace = (_property(self._resource, field) for field in SCOPE)
+        return workspace, namespace
 
 
 def _leaf(resource: Resource, scope: _Scope, facts: Facts, need: Need, rule: str) -> Expression:

@@ -32,12 +32,12 @@ KINDS = {  # what CDAP and its Ranger service call some kinds → our name
 CORRECTION = "correct the row, if somebody is to have this grant"
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     grants = Grants()
-    for one in given:
-        for row in read_rows(one, REQUIRED, OPTIONAL):
-            _take(row, findings.at(one.file, row.place), grants)
+    for file in files:
+        for row in read_rows(file, REQUIRED, OPTIONAL):
+            _take(row, findings.at(file.file, row.place), grants)
     return grants.documents()
 
 

@@ -45,8 +45,8 @@ class Grants:
         for (principal, entity, window), privileges in self._held.items():
             if privileges and not any(_concerns(deny, principal, entity) for deny in self._denies):
                 kind, _, name = principal.partition(":")
-                known = [privilege for privilege in catalogue()["privileges"] if privilege in privileges]
-                spec: dict[str, Any] = {kind: name, "entity": entity, "privileges": known}
+                ordered = [privilege for privilege in catalogue()["privileges"] if privilege in privileges]
+                spec: dict[str, Any] = {kind: name, "entity": entity, "privileges": ordered}
                 yield document("cdap", "Grant", _name(principal, entity, window), spec, **_window(window))
 
 
@@ -68,8 +68,8 @@ def _concerns(deny: Deny, principal: str, entity: str) -> bool:
     return any(_near(namespace_of(entity), namespace) for namespace in deny.namespaces)
 
 
-def _near(one: str, other: str) -> bool:
-    return overlaps(Pattern((wildcard(one, single=True),)), Pattern((wildcard(other, single=True),)))
+def _near(namespace: str, other: str) -> bool:
+    return overlaps(Pattern((wildcard(namespace, single=True),)), Pattern((wildcard(other, single=True),)))
 
 
 def _name(principal: str, entity: str, window: Window) -> str:

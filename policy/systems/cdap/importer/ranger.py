@@ -13,7 +13,7 @@ import msgspec
 
 from policy.core.times import Window
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 from policy.systems.cdap.importer.grants import NO_DENY, Deny, Grants
 from policy.systems.cdap.importer.ranger_items import Item, exceptions, read_items
 from policy.systems.cdap.importer.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
@@ -50,13 +50,12 @@ class Run(msgspec.Struct):
     instances: dict[str, Spot] = {}
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     run = Run(Grants())
-    for one in given:
-        for place, value in read_values(one):
-            for policy, spot in _policies(value, findings.at(one.file, place)):
-                _take(policy, spot, run)
+    for file_spot, value in read_spots(files, findings):
+        for policy, spot in _policies(value, file_spot):
+            _take(policy, spot, run)
     for what, named in (("service", run.services), ("instance", run.instances)):
         if len(named) > 1:
             why = f"there are policies of more than one {what}: {', '.join(sorted(named))}"
@@ -69,13 +68,13 @@ def _policies(value: Any, spot: Spot) -> Iterator[tuple[Any, Spot]]:
     if isinstance(value, Mapping) and "resources" in value:
         yield value, spot
         return
-    found, at = (value.get("policies"), spot.inside("policies")) if isinstance(value, Mapping) else (value, spot)
+    policies, at = (value.get("policies"), spot.inside("policies")) if isinstance(value, Mapping) else (value, spot)
     if isinstance(value, Mapping):
         _check_export(value, spot)
-    if not isinstance(found, list):
+    if not isinstance(policies, list):
         spot.fatal("is not an export of policies: it has no list `policies`", "give what Ranger exports as JSON")
         return
-    for number, policy in enumerate(found):
+    for number, policy in enumerate(policies):
         yield policy, at.inside(number)
 
 
@@ -107,8 +106,8 @@ def _take(policy: Any, spot: Spot, run: Run) -> None:
         return
     _note_whose(policy, spot, run)
     _restrictions(policy, spot, run.grants)
-    if (found := _windows(policy, spot)) is not None:
-        _allows(policy, spot, found, run.grants)
+    if (in_force := _windows(policy, spot)) is not None:
+        _allows(policy, spot, in_force, run.grants)
 
 
 def _note_whose(policy: Mapping[str, Any], spot: Spot, run: Run) -> None:
@@ -169,13 +168,13 @@ def _windows(policy: Mapping[str, Any], spot: Spot) -> Sequence[Window] | None:
     if not isinstance(policy.get("isEnabled", True), bool):
         wrong.append("isEnabled is neither true nor false")
     try:
-        found = windows(policy.get("validitySchedules"))
+        in_force = windows(policy.get("validitySchedules"))
     except ValueError as error:
         wrong.append(f"validitySchedules: {error}")
     if wrong:
         spot.warning(f"its allow conditions are left out: {'; '.join(wrong)}", CORRECTION)
         return None
-    return found if policy.get("policyType") in (None, 0) else None
+    return in_force if policy.get("policyType") in (None, 0) else None
 
 
 def _allows(policy: Mapping[str, Any], spot: Spot, when: Sequence[Window], grants: Grants) -> None:
@@ -183,26 +182,26 @@ def _allows(policy: Mapping[str, Any], spot: Spot, when: Sequence[Window], grant
     for where, why in unread:
         where.warning(f"is left out: {why}", CORRECTION)
     taken = exceptions(_items(policy, "allowExceptions", spot, grants))
-    held = [pair for item in items for pair in taken.leave(item)]
-    if not held:
+    remaining = [pair for item in items for pair in taken.leave(item)]
+    if not remaining:
         return
     for resources in _all_resources(policy):
         for entity in _entities(resources, spot):
-            for principal, accesses in held:
+            for principal, accesses in remaining:
                 for window in when:
                     grants.allow(principal, entity, accesses, window)
 
 
 def _entities(resources: Any, spot: Spot) -> list[str]:
     try:
-        found = entities(resources)
+        matched = entities(resources)
     except NotExact as error:
         spot.inside("resources").warning(f"its allow conditions are left out: {error}", "write the grants by hand")
         return []
     if matches_absence(resources):
         why = "a lone * may also match what has nothing at this level; grants on what lies above are not made of it"
         spot.inside("resources").warning(why, "write a grant on what lies above, if it is meant")
-    return found
+    return matched
 
 
 SOURCE = Source(

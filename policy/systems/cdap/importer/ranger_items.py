@@ -36,35 +36,35 @@ def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str
         return [], [(spot, f"is not a list but {type(value).__name__}")]
     items, unread = [], []
     for number, each in enumerate(value):
-        form = Validator(each)
-        item = _read_item(form, spot.inside(number))
-        if form.errors:
-            unread.append((spot.inside(number), "; ".join(form.errors)))
+        validator = Validator(each)
+        item = _read_item(validator, spot.inside(number))
+        if validator.errors:
+            unread.append((spot.inside(number), "; ".join(validator.errors)))
         else:
             items.append(item)
     return items, unread
 
 
-def _read_item(form: Validator, spot: Spot) -> Item:
-    named = {prefix: form.texts(field, required=False) for field, prefix in PRINCIPAL_KINDS.items()}
+def _read_item(validator: Validator, spot: Spot) -> Item:
+    named = {prefix: validator.texts(field, required=False) for field, prefix in PRINCIPAL_KINDS.items()}
     principals = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
     for dynamic in (principal for principal in principals if "{" in principal):
-        form.error(f"{dynamic!r} is filled in for each request")
-    if form.flag("delegateAdmin"):
+        validator.error(f"{dynamic!r} is filled in for each request")
+    if validator.flag("delegateAdmin"):
         why = "lets its users administer policies in Ranger, which is not imported"
         spot.inside("delegateAdmin").warning(why, "name the administrators in a Backend document")
-    conditional = bool(form.raw("conditions"))
-    accesses = [access for each in form.forms("accesses", required=False) for access in _access(each)]
-    form.reject_unknown("dataMaskInfo", "rowFilterInfo")
+    conditional = bool(validator.raw("conditions"))
+    accesses = [access for each in validator.forms("accesses", required=False) for access in _access(each)]
+    validator.reject_unknown("dataMaskInfo", "rowFilterInfo")
     return Item(spot, list(dict.fromkeys(principals)), list(dict.fromkeys(accesses)), conditional)
 
 
-def _access(form: Validator) -> Iterator[str]:
+def _access(validator: Validator) -> Iterator[str]:
     """Without `isAllowed` it is, as in Ranger."""
-    privilege, allowed = form.text("type").upper(), form.flag("isAllowed")
-    form.reject_unknown()
+    privilege, allowed = validator.text("type").upper(), validator.flag("isAllowed")
+    validator.reject_unknown()
     if privilege and privilege not in catalogue()["privileges"]:
-        form.error(f"{privilege!r} is not one of {', '.join(catalogue()['privileges'])}", "type")
+        validator.error(f"{privilege!r} is not one of {', '.join(catalogue()['privileges'])}", "type")
     if allowed is not False:
         yield privilege
 

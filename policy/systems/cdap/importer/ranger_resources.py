@@ -89,8 +89,8 @@ def matches_absence(resources: Any) -> bool:
 
 def _lasts(resources: Any) -> Iterator[tuple[str, str]]:
     for name, level in resources.items() if isinstance(resources, Mapping) else ():
-        found = _level(level, name)
-        yield from ((name, value) for value in found.values)
+        parsed = _level(level, name)
+        yield from ((name, value) for value in parsed.values)
 
 
 def _levels(resources: Any) -> dict[str, Level]:
@@ -102,12 +102,12 @@ def _levels(resources: Any) -> dict[str, Level]:
 
 
 def _level(value: Any, name: str) -> Level:
-    form = Validator(value, name)
-    values, excludes = form.texts("values"), form.flag("isExcludes")
-    form.flag("isRecursive")  # the service's matcher does not look at it
-    form.reject_unknown()
-    if form.errors:
-        raise NotExact("; ".join(form.errors))
+    validator = Validator(value, name)
+    values, excludes = validator.texts("values"), validator.flag("isExcludes")
+    validator.flag("isRecursive")  # the service's matcher does not look at it
+    validator.reject_unknown()
+    if validator.errors:
+        raise NotExact("; ".join(validator.errors))
     if not values:
         raise NotExact(f"{name}: has no values")
     if dynamic := [text for text in values if "{" in text]:

@@ -21,15 +21,15 @@ def windows(schedules: Any) -> Sequence[Window]:
 
 
 def _window(schedule: Any) -> Window:
-    form = Validator(schedule)
-    start, end, zone = (form.text(field, required=False) for field in ("startTime", "endTime", "timeZone"))
-    if form.raw("recurrences"):
-        form.error("a schedule that recurs has no one window", "recurrences")
+    validator = Validator(schedule)
+    start, end, zone = (validator.text(field, required=False) for field in ("startTime", "endTime", "timeZone"))
+    if validator.raw("recurrences"):
+        validator.error("a schedule that recurs has no one window", "recurrences")
     if not zone:
-        form.error("required: without it the time zone of each server counts", "timeZone")
-    form.reject_unknown()
-    if form.errors:
-        raise ValueError("; ".join(form.errors))
+        validator.error("required: without it the time zone of each server counts", "timeZone")
+    validator.reject_unknown()
+    if validator.errors:
+        raise ValueError("; ".join(validator.errors))
     window = Window(_moment(start, zone) if start else None, _moment(end, zone) if end else None)
     if window.start is not None and window.end is not None and window.start >= window.end:
         raise ValueError("ends before it begins")

@@ -31,18 +31,18 @@ OPTIONS = {
 def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
     """A shell script. What kafka-acls.sh cannot say is found: moments, the Authorizer, clusters of other names."""
     operations: dict[Entry, set[str]] = {}
-    ordered = sorted(documents, key=lambda one: (one["kind"], one["name"], str(one.get("effective_at"))))
+    ordered = sorted(documents, key=lambda item: (item["kind"], item["name"], str(item.get("effective_at"))))
     for (kind, name), versions in itertools.groupby(ordered, key=operator.itemgetter("kind", "name")):
         spot = findings.at(f"{kind}/{name}")
         if kind == AUTHORIZER:
-            for one in versions:
-                _note_settings(one["spec"], spot)
+            for version in versions:
+                _note_settings(version["spec"], spot)
             continue
         for number, entry in enumerate(_permanent(list(versions), spot)):
             if _has_counterpart(entry, spot.inside("entries").inside(number)):
                 operations.setdefault(_of_all(entry), set()).add(entry.operation)
     yield from HEAD
-    for entry in sorted(operations, key=lambda one: (one.effect != DENY, *_place(one))):
+    for entry in sorted(operations, key=lambda entry: (entry.effect != DENY, *_place(entry))):
         yield f"{COMMAND} {_arguments(entry, operations[entry])}"
 
 
@@ -51,7 +51,8 @@ def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
 
     A version that another one replaces has no moment of its own when it is the oldest.
     """
-    dated = [field for field in ("valid_from", "valid_until", "effective_at") if any(field in one for one in versions)]
+    fields = {field for version in versions for field in version}
+    dated = [field for field in ("valid_from", "valid_until", "effective_at") if field in fields]
     if dated:
         why = f"ACLs have no {' or '.join(dated)}: allows are left out, denies are added permanently"
         fix = (
@@ -59,7 +60,7 @@ def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
             "a resource without any other ACL is open to all until then"
         )
         spot.warning(why, fix)
-    entries = (entry for one in versions for entry in read_entries(parse_document(one)))
+    entries = (entry for version in versions for entry in read_entries(parse_document(version)))
     yield from (entry for entry in entries if not dated or entry.effect == DENY)
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.core.document import MAX_BYTES
+from policy.core.grouping import grouped
 from policy.core.names import fault
-from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal
-from policy.importers.inputs import read_text, read_values
+from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal_of_item
+from policy.importers.inputs import read_spots, read_text
 from policy.store.repository import FilesRefused
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
 from policy.systems.kafka_acls.entries import ACLS, ANYONE, MAX_PREFIX, principal_fault
@@ -43,24 +44,22 @@ OLD_ENTRY = re.compile(
 Row = tuple[Spot, dict[str, str]]
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
-    rows = [row for one in given for row in _rows(one, findings)]
+    rows = [row for file in files for row in _rows(file, findings)]
     kept = {tuple(entry.items()): entry for spot, row in rows if (entry := _entry(spot, row)) is not None}
-    findings.at(given[0].file).note(
+    findings.at(files[0].file).note(
         "super.users and allow.everyone.if.no.acl.found are settings of brokers, which a list of ACLs does not have",
         "write them into the document Authorizer/authorizer",
     )
-    by_principal: dict[str, list[dict[str, str]]] = {}
-    for key in sorted(kept):
-        by_principal.setdefault(kept[key]["principal"], []).append(_without_defaults(kept[key]))
+    by_principal = grouped((kept[key] for key in sorted(kept)), lambda entry: entry["principal"])
     for principal, entries in by_principal.items():
-        for number, part in enumerate(_parts(entries), 1):
+        for number, part in enumerate(_parts(map(_without_defaults, entries)), 1):
             name = principal if number == 1 else f"{principal} ({number})"
             yield document(SYSTEM, ACLS, name, {"entries": part})
 
 
-def _parts(entries: list[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
+def _parts(entries: Iterable[dict[str, str]]) -> Iterator[list[dict[str, str]]]:
     """As many as fit into a document each."""
     part: list[dict[str, str]] = []
     size = 0
@@ -78,20 +77,20 @@ def _without_defaults(entry: dict[str, str]) -> dict[str, str]:
     return {field: value for field, value in entry.items() if DEFAULTS.get(field) != value}
 
 
-def _rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
-    if given.file.lower().endswith(".json"):
-        yield from _json_rows(given, findings)
+def _rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
+    if file.file.lower().endswith(".json"):
+        yield from _json_rows(file, findings)
     else:
-        yield from _printed_rows(given, findings)
+        yield from _printed_rows(file, findings)
 
 
-def _json_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
-    for place, value in read_values(given):
+def _json_rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
+    for file_spot, value in read_spots([file], findings):
         if not isinstance(value, list):
-            findings.at(given.file, place).fatal("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
+            file_spot.fatal("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
             continue
         for number, row in enumerate(value):
-            spot = findings.at(given.file, place).inside(number)
+            spot = file_spot.inside(number)
             if _is_row(row):
                 yield spot, _spelt(row)
             else:
@@ -102,13 +101,13 @@ def _is_row(row: Any) -> bool:
     return isinstance(row, Mapping) and set(row) == set(FIELDS) and all(isinstance(text, str) for text in row.values())
 
 
-def _printed_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
+def _printed_rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
     resource: dict[str, str] | None = None
-    lines = read_text(given).splitlines()
+    lines = read_text(file).splitlines()
     if not any(RESOURCE.fullmatch(line.strip()) for line in lines):
-        raise FilesRefused([f"{given.file}: has no line `Current ACLs for resource …`: give what kafka-acls.sh prints"])
+        raise FilesRefused([f"{file.file}: has no line `Current ACLs for resource …`: give what kafka-acls.sh prints"])
     for number, line in enumerate(lines, 1):
-        spot, text = findings.at(given.file, f"line {number}"), line.strip()
+        spot, text = findings.at(file.file, f"line {number}"), line.strip()
         if not text:
             continue
         if head := RESOURCE.fullmatch(text):
@@ -124,8 +123,8 @@ def _printed_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
 
 
 def _resource(text: str) -> dict[str, str] | None:
-    found = NEW_RESOURCE.fullmatch(text) or OLD_RESOURCE.fullmatch(text)
-    return None if found is None else {name: value or "LITERAL" for name, value in found.groupdict().items()}
+    match = NEW_RESOURCE.fullmatch(text) or OLD_RESOURCE.fullmatch(text)
+    return None if match is None else {name: value or "LITERAL" for name, value in match.groupdict().items()}
 
 
 def _spelt(row: Mapping[str, str]) -> dict[str, str]:
@@ -175,17 +174,17 @@ def _deny(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
 
 def _widened(row: dict[str, str]) -> dict[str, str]:
     """The fields of a deny that lockkeeper does not take, with values that deny more."""
-    found: dict[str, str] = {}
+    wider: dict[str, str] = {}
     if operation_of(row["operation"]) is None:
-        found["operation"] = ALL
+        wider["operation"] = ALL
     if not _is_user(row) or principal_fault(row["principal"]) or fault(row["principal"]):
-        found["principal"] = ANYONE
+        wider["principal"] = ANYONE
     if fault(row["host"]) or not row["host"]:
-        found["host"] = WILDCARD
+        wider["host"] = WILDCARD
     if fault(row["name"]) or (row["pattern_type"] == "PREFIXED" and len(row["name"]) > MAX_PREFIX):
         prefix = _prefix_without_fault(row["name"])
-        found |= {"pattern_type": "PREFIXED", "name": prefix} if prefix else {"pattern_type": "LITERAL", "name": "*"}
-    return found
+        wider |= {"pattern_type": "PREFIXED", "name": prefix} if prefix else {"pattern_type": "LITERAL", "name": "*"}
+    return wider
 
 
 def _is_user(row: dict[str, str]) -> bool:
@@ -199,6 +198,4 @@ def _prefix_without_fault(name: str) -> str:
 
 
 def _refusal(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(
-        error.removeprefix("entries[0].") for error in refusal(document(SYSTEM, ACLS, "a", {"entries": [row]}))
-    )
+    return refusal_of_item(SYSTEM, ACLS, "entries", row)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from policy.core.model import ALLOW, DENY
-from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
 from policy.systems.lenses6.importer.members import Memberships, memberships
 from policy.systems.lenses6.importer.records import ExportedObject, read_records
 
@@ -22,9 +22,9 @@ DENIED = "; every principal with the role is denied everything with --partial"
 KEPT = ("display_name", "description")  # fields that say nothing about access, and that our documents have too
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
-    records = [record for one in given for record in read_records(one, findings)]
+    records = list(read_records(files, findings))
     roles, groups = dict[str, Document](), dict[str, Document]()
     for record in records:
         if record.kind == "role":
@@ -49,10 +49,10 @@ def _deny_all(name: str) -> Document:
     return document("lenses6", "Role", name, DENY_ALL)
 
 
-def _take(into: dict[str, Document], record: ExportedObject, made: Document, instead: Document | None) -> None:
+def _take(into: dict[str, Document], record: ExportedObject, new: Document, instead: Document | None) -> None:
     """Add a document; of two different ones with a name none is safe, but what may stand instead."""
-    before = into.setdefault(record.name, made)
-    if before == made:
+    before = into.setdefault(record.name, new)
+    if before == new:
         return
     why, fix = f"there is another {record.kind} {record.name!r}, which differs", "give the newest export alone"
     if instead is None:
@@ -76,11 +76,12 @@ def _role(record: ExportedObject) -> Document:
     fit = [_statement(each, spot.inside("policy").inside(number)) for number, each in enumerate(policy)]
     if None in fit:
         return _deny_all(record.name)
-    made = document("lenses6", "Role", record.name, {**_kept(record), "statements": [one for one in fit if one]})
-    if errors := refusal(made):
+    spec = {**_kept(record), "statements": [statement for statement in fit if statement]}
+    role = document("lenses6", "Role", record.name, spec)
+    if errors := refusal(role):
         spot.error(f"lockkeeper refuses it: {'; '.join(errors)}{DENIED}", "correct or split the role")
         return _deny_all(record.name)
-    return made
+    return role
 
 
 def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
@@ -89,10 +90,9 @@ def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
     for field in ("action", "resource"):
         if isinstance(statement.get(field), str):
             statement[field] = [statement[field]]
-    errors = refusal(document("lenses6", "Role", "statement", {"statements": [statement or value]}))
-    if not errors:
+    why = "; ".join(refusal_of_item("lenses6", "Role", "statements", statement or value))
+    if not why:
         return statement
-    why = "; ".join(error.removeprefix("statements[0]").lstrip(".: ") for error in errors)
     if statement.get("effect") == ALLOW:
         spot.warning(f"the statement is left out: {why}", "correct it, if somebody is to be allowed this")
         return {}

@@ -27,20 +27,20 @@ def memberships(records: Sequence[ExportedObject]) -> Memberships:
     result = Memberships()
     _read_groups(result, groups, _principals(people))
     listed = {group.name for group in groups if group.value.get("members") is not None}
-    known = {group.name for group in groups}
+    group_names = {group.name for group in groups}
     for person in people:
         _tell_what_is_left_out(person)
-        _join(result, person, known, listed)
+        _join(result, person, group_names, listed)
     _compare(result, people)
     return result
 
 
 def _principals(people: Iterable[ExportedObject]) -> dict[str, set[str]]:
     """What a bare name may be."""
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for person in people:
-        found.setdefault(person.name, set()).add(person.principal)
-    return found
+        by_name.setdefault(person.name, set()).add(person.principal)
+    return by_name
 
 
 def _read_groups(result: Memberships, groups: Iterable[ExportedObject], principals: Mapping[str, set[str]]) -> None:
@@ -70,11 +70,11 @@ def _tell_what_is_left_out(person: ExportedObject) -> None:
         person.spot.note(f"is left out, as it says nothing about groups: {', '.join(person.unknown)}", "nothing")
 
 
-def _join(result: Memberships, person: ExportedObject, known: set[str], listed: set[str]) -> None:
+def _join(result: Memberships, person: ExportedObject, group_names: set[str], listed: set[str]) -> None:
     """Put someone into the groups that he names, unless the group's own list says otherwise."""
     for group in person.names("groups"):
         members, spot = result.members.get(group, set()), person.spot.inside("groups")
-        if group not in known:
+        if group not in group_names:
             why = f"is in the group {group!r}, which this run does not have and which may deny something"
         elif group in listed and person.principal not in members:
             why = f"is in the group {group!r}, whose own list of members does not have {person.principal}"

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.importers.frame import Findings, ImportInput, Spot
-from policy.importers.inputs import read_values
+from policy.importers.inputs import read_spots
 
 Kind = Literal["role", "group", "user", "sa"]
 
@@ -60,17 +60,17 @@ class ExportedObject(msgspec.Struct):
         if not isinstance(value, list):
             spot.fatal(f"is not a list but {type(value).__name__}", "correct it")
             return []
-        found = [_member(item) for item in value]
-        for number, name in enumerate(found):
+        names = [_member(item) for item in value]
+        for number, name in enumerate(names):
             if not name:
                 spot.inside(number).fatal("is not a name, nor a record with one", "correct it")
-        return list(dict.fromkeys(filter(None, found)))
+        return list(dict.fromkeys(filter(None, names)))
 
 
-def read_records(given: ImportInput, findings: Findings) -> Iterator[ExportedObject]:
-    """Every record of a file; what is none may be a role that denies. Raises FilesRefused."""
-    for place, value in read_values(given):
-        yield from _records(value, findings.at(given.file, place), None)
+def read_records(files: Iterable[ImportInput], findings: Findings) -> Iterator[ExportedObject]:
+    """Every record of the files; what is none may be a role that denies. Raises FilesRefused."""
+    for spot, value in read_spots(files, findings):
+        yield from _records(value, spot, None)
 
 
 def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObject]:
@@ -106,8 +106,8 @@ def _kind(value: Mapping[str, Any]) -> Kind | None:
     if isinstance(lrn, str) and lrn.startswith("iam:"):
         return LRN.get(lrn.split(":")[1])
     kinds: Iterable[Kind] = (kind for kind, fields in DISTINCTIVE if not fields.isdisjoint(value))
-    found = list(kinds)
-    return found[0] if len(found) == 1 else None
+    fitting = list(kinds)
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _member(item: Any) -> str:
