@@ -26,13 +26,13 @@ class SubsumptionIndex:
         key = (grant.effect, grant.permission, grant.object)
         if key not in self._held:
             self._held[key] = {}
-            self._objects_of(grant.effect, grant.permission).add(grant.object, (grant.object, self._held[key]))
+            self._objects_of(grant.effect, grant.permission).put(grant.object, (grant.object, self._held[key]))
         self._held[key].setdefault(grant.principal, set()).add(grant.window)
 
     def _objects_of(self, effect: Effect, permission: Pattern) -> PatternIndex[tuple[Pattern, Held]]:
         if (effect, permission) not in self._objects:
             self._objects[effect, permission] = PatternIndex()
-            self._permissions.setdefault(effect, PatternIndex()).add(permission, permission)
+            self._permissions.setdefault(effect, PatternIndex()).put(permission, permission)
         return self._objects[effect, permission]
 
     def covering(self, grant: Grant) -> Iterator[Held]:

@@ -6,7 +6,8 @@ from typing import Any
 
 from policy.core.document import Key
 from policy.store.compiler import Compiler
-from policy.store.documents import DocumentHistory, DocumentStore
+from policy.store.documents import DocumentStore
+from policy.store.history import DocumentHistory
 from policy.store.snapshot import Snapshot
 
 Replacements = dict[Key, DocumentHistory | None]
