@@ -1,9 +1,19 @@
 """The grants of a policy set in one index: found by effective principals, permission and resource.
 
-No subject has an index of its own. All resource patterns are in one trie, and at each of them are its grants by
-principal, each with the number of its permission pattern. What a request matches is found in three steps: the numbers
-of the patterns that match its permission; the few resource patterns that match the resource's name; and at each of
-these the grants of the effective principals that have one of the numbers.
+No subject has an index of its own, so its first decision costs no more than later ones. All resource patterns are in
+one trie, and at each of them is a table of its grants by principal. An example of the search: may user:dana, a member
+of role:ops, do kafka:ReadTopicData on the topic orders, with these grants?
+
+    1  role:ops   allow  kafka:Read*  on  topic orders        3  user:dana  deny  kafka:*  on  topic ord*
+    2  role:ops   allow  kafka:List*  on  topic orders        4  role:dev   allow  *        on  everything
+
+1. Permission patterns are numbered, and are in a trie of their own: kafka:ReadTopicData matches those of 1, 3 and 4. It
+   is asked once for a request, however many resources that has.
+2. The trie of resources leads the name of orders to three tables: of `orders`, `ord*` and everything. A table is looked
+   up by the principals that both have, of which the fewer are gone through: those of 1 and 2, and of 3; role:dev is not
+   among the subject's.
+3. Of the entries of these principals the grants remain whose number is one of step 1: 1 and 3.
+4. Those in force at the moment are kept. Where there is a deny among them the denies decide, else the allows: 3.
 """
 
 import itertools
@@ -16,7 +26,7 @@ from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
 from policy.matching.index import PatternIndex, TrieState
 
-LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are found by their numbers
+LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are looked up by their numbers
 
 Item = TypeVar("Item", bound=Hashable)
 

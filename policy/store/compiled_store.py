@@ -155,6 +155,7 @@ class CompiledStore:
                 facts[key.kind, key.name] = []
         _gather(facts, (after.compiled for _, after in changed.values()))
         sayers, refusals = self._sayers[system], self._refusals[system]
+        # Nearly every thing has one document, which is among those that changed. Only for others all are gone through.
         elsewhere = {thing: list[Fact]() for thing, said in facts.items() if sayers[thing] > bool(said)}
         if elsewhere:
             of_system = (key for key in self.store.histories if key.system == system)

@@ -8,7 +8,9 @@ from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 
 MOST_CHANGES = 100  # that are remembered
-WHOLE = 4  # where more than one of so many documents has changed, the change is taken from the empty snapshot
+# Where more than one of so many documents has changed, the change is taken from the empty snapshot: to take away what
+# each of them said costs a hash of every grant. Where all 100,000 statements change it is 0.9 s instead of 2.8 s.
+WHOLE = 4
 
 
 class Compiler:

@@ -50,7 +50,7 @@ class DocumentStore:
     def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
         """Add a version; ``at`` (ms) and ``order`` (offset) are the log's. Returns why it was refused, or None."""
         try:
-            key = _meant(value)
+            key = _meant_key(value)
             kind = self._kind(key)
         except DocumentRefused as refused:
             return self._put_aside(value, tuple(refused.errors), _moment(value, at), order)
@@ -127,14 +127,12 @@ class DocumentStore:
 
         Systems that ``retention_floors`` does not name keep everything.
         """
-        named = [self._own(key) for key in self._superseding if key.system in retention_floors]
-        dropped = {
-            document_history.key: document_history.forget_before(retention_floors[document_history.key.system])
-            for document_history in named
-        }
-        for document_history in named:
-            if document_history.nothing_left(retention_floors[document_history.key.system]):
-                dropped[document_history.key] += self.histories.pop(document_history.key).versions
+        dropped: dict[Key, list[Version]] = {}
+        for key in [key for key in self._superseding if key.system in retention_floors]:
+            document_history, floor = self._own(key), retention_floors[key.system]
+            dropped[key] = document_history.forget_before(floor)
+            if document_history.nothing_left(floor):
+                dropped[key] += self.histories.pop(key).versions
         dropped = {key: versions for key, versions in dropped.items() if versions}
         self.note(dropped)
         return dropped
@@ -229,7 +227,7 @@ def _name(value: object) -> str:
     return "/".join(str(value.get(field, "?")) for field in ("system", "kind", "name"))
 
 
-def _meant(value: object) -> Key:
+def _meant_key(value: object) -> Key:
     """The key of a document, also of one that is refused for its name, a number: a good version may stand there."""
     if isinstance(value, Mapping) and type(value.get("name")) in (int, float):
         return identify({**value, "name": str(value["name"])})

@@ -88,13 +88,13 @@ class PolicySet:
         other.grants = _changed(self.grants, change.no_grants, change.grants, _principal)
         other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
         for member in {membership.member for membership in change.memberships}:
-            other.memberships[member].sort(key=_route_order)
+            other.memberships[member].sort(key=_route_order)  # a list of this change's own: others are not sorted anew
         if change.no_grants or change.grants:
             other.index = self.index.with_changes(change.no_grants, change.grants)
         other._windows = self._windows.copy()
         other._windows.subtract(_bounded(change.no_grants, change.no_memberships))
         other._windows.update(_bounded(change.grants, change.memberships))
-        other._windows = +other._windows
+        other._windows = +other._windows  # without those of which none is left: their edges are none any more
         if change.facts:
             other._policy_facts = self._policy_facts.copy()
             for thing, version in change.facts.items():

@@ -21,8 +21,11 @@ MANY_OBJECTS = 50_000
 class Snapshot:
     """Compiled policies and facts. ``version``: ``sha256:…`` over the policies, equal for equal documents.
 
-    Threads may share it and take no lock for a decision. What it keeps of what it worked out is complete before it can
-    be found, and may be emptied at any time; at worst two threads work out the same.
+    It is made in one way alone: by a change of another one, the first by a change of the empty one. So what the job
+    compiles, what workers apply and what tools build from files are the same by construction.
+
+    Threads may share it and take no lock for a decision. What it caches is complete before it can be looked up, and may
+    be emptied at any time; at worst two threads work out the same.
 
     ``history_held``: how many superseded versions of documents it holds for decisions that look back.
     """
@@ -89,7 +92,7 @@ def compile_documents(documents: Iterable[object]) -> Snapshot:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """All that is made here stays, and holds no cycles: to search it for some again and again takes a quarter.
+    """All objects created here stay, and have no cycles: to search them for some again and again takes a quarter.
 
     Many new objects are not searched as new afterwards either: unfrozen objects count as old ones. Few are, as all that
     a process has frozen is walked to count it.
