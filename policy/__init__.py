@@ -36,10 +36,12 @@ from policy.core.unique_names import decode_json, unique_members
 from policy.evaluation.authorize import answer, decide
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
-from policy.store.documents import DocumentHistory, DocumentStore, Rejected, Version
+from policy.store.documents import DocumentStore
 from policy.store.drafts import drafted, with_drafts
+from policy.store.history import DocumentHistory, Rejected, Version
 from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
-from policy.store.snapshot import PolicySet, Snapshot, compile_documents
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot, compile_documents
 from policy.systems import all_systems
 from policy.systems.kit.privileged import SEVERITIES, worst
 from policy.systems.kit.system import Kind, ListsActions

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.analysis.edits import Edit
 from policy.core.document import Key
-from policy.core.facts import Lookup
+from policy.core.fact_table import Lookup
 from policy.core.model import Fact
 from policy.store.overlay import FactChange
 from policy.systems.kit.fact_changes import fact_changes
@@ -60,12 +60,12 @@ class FactDocuments:
 
     def _affected(self, after: FactChange) -> Affected:
         key, before = after.key, self._said.pop(after.key, None)
-        if after.facts or after.broken:
+        if after.facts or after.refused:
             self._said[key] = after
         states = [state for state in (before, after) if state is not None]
         lookups: set[Lookup] = {("name", key.kind, key.name)}
         lookups.update(lookup for state in states for fact in state.facts for lookup in _lookups(fact))
-        if any(state.broken for state in states):
+        if any(state.refused for state in states):
             lookups.add(("refused", key.kind))
         principals = frozenset[str]().union(*(state.affected_principals for state in states))
         return Affected(key.system, principals, frozenset(lookups))

@@ -8,7 +8,7 @@ import msgspec
 from policy.analysis.versions import PolicySetVersion, Written, placeless
 from policy.core.grouping import grouped
 from policy.core.model import CompiledDocument, Effect, Fact, Grant, Membership
-from policy.store.documents import DocumentHistory
+from policy.store.history import DocumentHistory
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.fact_changes import FactChange, fact_changes

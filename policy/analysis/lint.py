@@ -14,15 +14,15 @@ import msgspec
 from policy.analysis.impact import subsumes
 from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
-from policy.core.facts import Facts
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
-from policy.store.documents import DocumentHistory, DocumentStore
-from policy.store.publishable import encode_document
-from policy.store.snapshot import fact_table
+from policy.store.documents import DocumentStore
+from policy.store.history import DocumentHistory
+from policy.store.publishable import encode_document, engine_findings
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -70,7 +70,7 @@ def lint_documents(store: DocumentStore) -> list[Finding]:
     for system in sorted({key.system for key in store.histories}):
         histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
         findings += _Policies(histories).findings()
-        findings += _of_engine(system, histories.values())
+    findings += _of_engines(store)
     return sorted(findings, key=_order)
 
 
@@ -94,11 +94,11 @@ def _closed(store: DocumentStore) -> Iterator[Finding]:
         yield Finding(document, None, "error", "answers-error", message)
 
 
-def _of_engine(system: str, histories: Iterable[DocumentHistory]) -> Iterator[Finding]:
-    """What the engine of a system finds over all of its documents."""
-    engine = engine_of(all_systems().get(system))
-    for finding in engine.findings(Facts(fact_table(histories))) if engine is not None else ():
-        yield Finding(finding.document, finding.statement, "warning", finding.code, finding.message)
+def _of_engines(store: DocumentStore) -> Iterator[Finding]:
+    """What the engines of systems find over all of their documents."""
+    if any(engine_of(all_systems().get(key.system)) is not None for key in store.histories):
+        for finding in engine_findings(Snapshot(store)):
+            yield Finding(finding.document, finding.statement, "warning", finding.code, finding.message)
 
 
 class _Policies:
@@ -174,17 +174,21 @@ class _Alike(msgspec.Struct, frozen=True):
     statement_ids: list[StatementId]
 
 
-_Index = PatternIndex[_Alike]
+_Index = PatternIndex[list[_Alike]]
 
 
 def _indexed(grants: Iterable[Grant]) -> _Index:
     alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[StatementId, Grant]] = {}
     for grant in grants:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
-    index: _Index = PatternIndex()
+    by_object: dict[Pattern, list[_Alike]] = {}
     for by_statement in alike.values():
         statement_ids = sorted(by_statement, key=_place)
-        index.add(by_statement[statement_ids[0]].object, _Alike(by_statement[statement_ids[0]], statement_ids))
+        first = by_statement[statement_ids[0]]
+        by_object.setdefault(first.object, []).append(_Alike(first, statement_ids))
+    index: _Index = PatternIndex()
+    for pattern, values in by_object.items():
+        index.put(pattern, values)
     return index
 
 
@@ -208,8 +212,8 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
-    candidates = (other for index in indexes for other in index.find(example(grant.object)))
-    return (other for other in candidates if _subsumes_always(other.grant, grant))
+    others = (other for index in indexes for alike in index.find(example(grant.object)) for other in alike)
+    return (other for other in others if _subsumes_always(other.grant, grant))
 
 
 def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:

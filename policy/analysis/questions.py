@@ -23,7 +23,8 @@ import msgspec
 from policy.analysis.affected import Affected
 from policy.analysis.named_in_documents import leaves
 from policy.core.decision import Decision, Outcome
-from policy.core.facts import BOUND, Lookup, Reads
+from policy.core.fact_table import Lookup
+from policy.core.facts import BOUND, Reads
 from policy.core.model import PermissionCheck, StatementId
 from policy.core.request import Request
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve

@@ -1,6 +1,7 @@
 """Shadowed allows: those that take effect when a deny is removed."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -37,13 +38,16 @@ class ShadowIndex:
     ) -> None:
         self._version, self._memberships, self._take = version, memberships, take
         permissions = set(denied)
-        self._allows: PatternIndex[Grant] = PatternIndex()
+        self._allows: PatternIndex[list[Grant]] = PatternIndex()
         wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
         for principal in version.principals():
             take(1)
             for grant in version.grants(principal):
                 if grant.effect == ALLOW and wanted(grant.permission):
-                    self._allows.add(grant.object, grant)
+                    if (allows := self._allows.get(grant.object)) is not None:
+                        allows.append(grant)
+                    else:
+                        self._allows.put(grant.object, [grant])
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 
     def find(
@@ -82,7 +86,7 @@ class ShadowIndex:
         key = (deny.permission, deny.object)
         if key not in self._met:
             met = self._met[key] = dict[str, list[Grant]]()
-            for allow in self._allows.meeting(deny.object):
+            for allow in itertools.chain.from_iterable(self._allows.meeting(deny.object)):
                 if overlaps(allow.permission, deny.permission):
                     met.setdefault(allow.principal, []).append(allow)
         return self._met[key]

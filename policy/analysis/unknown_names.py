@@ -20,7 +20,7 @@ from policy.analysis.named_in_documents import (
     unknown_subjects,
     unknown_to_engine,
 )
-from policy.core.facts import Facts, FactTable
+from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, PermissionCheck, Unanswerable
 from policy.core.pattern import Exact
 from policy.core.request import CLAIMS, Batch, Request, parse_request, usable_time
@@ -121,7 +121,7 @@ def _terms(request: Request, policy_set: PolicySet | None, trust: frozenset[str]
 def _refusal(system: System, request: Request, trust: frozenset[str]) -> str:
     """The code by which a system refuses a request without documents; empty: it does not."""
     try:
-        authorization_query(system, request, Facts(FactTable(())).at(usable_time(request, trust)), trust)
+        authorization_query(system, request, Facts().at(usable_time(request, trust)), trust)
     except Unanswerable as unanswerable:
         return unanswerable.reason.code
     return ""

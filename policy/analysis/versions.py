@@ -11,7 +11,7 @@ from policy.core.grouping import grouped
 from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
-from policy.matching.subsuming import Held, SubsumptionIndex
+from policy.matching.subsuming import Holders, SubsumptionIndex
 from policy.store.memberships import MembershipIndex, Windows, reachable_windows
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.system import EVERYONE
@@ -101,7 +101,7 @@ class PolicySetVersion:
                 for grant in self.grants(principal):
                     self._index.add(grant)
 
-    def covering(self, part: Grant) -> Iterator[Held]:
+    def covering(self, part: Grant) -> Iterator[Holders]:
         """The filed grants that each cover ``part`` alone, with principal and window."""
         return self._index.covering(part)
 
@@ -145,7 +145,7 @@ class EffectiveGrants:
             self._answers[request] = any(self._in_time(held_by, part.window) for held_by in covering)
         return self._answers[request]
 
-    def _in_time(self, covering: Held, wanted: Window) -> bool:
+    def _in_time(self, covering: Holders, wanted: Window) -> bool:
         """Whether it is held here for as long as ``wanted``."""
         meetings = (
             self._version.meet(window, own)

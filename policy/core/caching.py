@@ -44,8 +44,8 @@ class Budget:
         """Count the bytes of what is about to be held, and make room for it."""
         if self._held + weight > self.most:
             for cache in self._caches.valuerefs():
-                if (held := cache()) is not None:
-                    held.clear()
+                if (alive := cache()) is not None:
+                    alive.clear()
             self._held = 0
         self._held += weight
 

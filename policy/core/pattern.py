@@ -99,9 +99,11 @@ def _pieces(glob: Glob) -> tuple[_Piece, ...]:
 
 
 def _compiled(glob: Glob) -> tuple[_Piece, ...]:
-    one = "." if glob.single else re.escape("?")
+    any_one = "." if glob.single else re.escape("?")
     return tuple(
-        _Piece(re.compile("".join(one if mark == "?" else re.escape(mark) for mark in piece), re.DOTALL), len(piece))
+        _Piece(
+            re.compile("".join(any_one if mark == "?" else re.escape(mark) for mark in piece), re.DOTALL), len(piece)
+        )
         for piece in glob.text.split("*")
     )
 
@@ -115,14 +117,14 @@ def _match_glob(glob: Glob, text: str) -> bool:
     if not middle:
         return first.pattern.fullmatch(text) is not None
     last = middle.pop()
-    place, end = first.size, len(text) - last.size
-    if place > end or not first.pattern.match(text) or not last.pattern.match(text, end):
+    start, end = first.size, len(text) - last.size
+    if start > end or not first.pattern.match(text) or not last.pattern.match(text, end):
         return False
     for piece in middle:
-        found = piece.pattern.search(text, place, end)
-        if found is None:
+        match = piece.pattern.search(text, start, end)
+        if match is None:
             return False
-        place = found.end()
+        start = match.end()
     return True
 
 
@@ -167,16 +169,16 @@ def _marks(part: Part) -> list[_Marks]:
         return [tuple(part.text)]
     if isinstance(part, Prefix):
         return [tuple(part.text), ()]
-    one = "?" if part.single else None
-    return [tuple(None if mark == one else mark for mark in piece) for piece in part.text.split("*")]
+    any_one = "?" if part.single else None
+    return [tuple(None if mark == any_one else mark for mark in piece) for piece in part.text.split("*")]
 
 
-def _alike(left: _Marks, right: _Marks, place: int = 0, within: bool = False) -> bool:
-    """Whether both can stand for the same characters, ``left`` from a place in ``right`` on, as far as both go.
+def _alike(left: _Marks, right: _Marks, start: int = 0, within: bool = False) -> bool:
+    """Whether both can stand for the same characters, ``left`` from ``start`` in ``right`` on, as far as both go.
 
     ``within``: whether ``left`` stands for all that ``right`` does.
     """
-    others = (right[at] for at in range(place, len(right)))
+    others = (right[at] for at in range(start, len(right)))
     return all(
         mark == other or (mark is None and other != _RUN) or (other is None and not within)
         for mark, other in zip(left, others, strict=False)
@@ -193,29 +195,29 @@ def _fits(pieces: list[_Marks], fixed: _Marks, within: bool = False) -> bool:
     if not middle:
         return len(first) == len(fixed) and _alike(first, fixed, within=within)
     last = middle.pop()
-    place, end = len(first), len(fixed) - len(last)
-    if place > end or not _alike(first, fixed, within=within) or not _alike(last, fixed, end, within):
+    start, end = len(first), len(fixed) - len(last)
+    if start > end or not _alike(first, fixed, within=within) or not _alike(last, fixed, end, within):
         return False
     for piece in middle:
-        if len(piece) > end - place:
+        if len(piece) > end - start:
             return False
         if len(piece) > LONGEST:
             return not within
-        found = _find(piece, fixed, place, end, within)
-        if found is None:
+        piece_end = _find(piece, fixed, start, end, within)
+        if piece_end is None:
             return False
-        place = found
+        start = piece_end
     return True
 
 
-def _find(piece: _Marks, fixed: _Marks, place: int, end: int, within: bool) -> int | None:
-    """Where ``piece`` ends at the first place from ``place`` on at which it fits; None: nowhere up to ``end``.
+def _find(piece: _Marks, fixed: _Marks, start: int, end: int, within: bool) -> int | None:
+    """Where ``piece`` ends where it first fits from ``start`` on; None: nowhere up to ``end``.
 
     By the shift-and algorithm, for all places at once: bit n of ``fitting`` says that the piece's first n + 1 marks fit
     up to here. One place after the other would take the product of both lengths.
     """
     if not piece:
-        return place
+        return start
     at_mark: dict[_Mark, int] = {}
     for number, mark in enumerate(piece):
         at_mark[mark] = at_mark.get(mark, 0) | 1 << number
@@ -223,7 +225,7 @@ def _find(piece: _Marks, fixed: _Marks, place: int, end: int, within: bool) -> i
     fits_at: dict[_Mark, int] = {mark: bits | any_one for mark, bits in at_mark.items()}
     fits_at.update({None: any_one if within else every, _RUN: 0})
     fitting, whole = 0, 1 << len(piece) - 1
-    for at in range(place, end):
+    for at in range(start, end):
         fitting = (fitting << 1 | 1) & fits_at.get(fixed[at], any_one)
         if fitting & whole:
             return at + 1

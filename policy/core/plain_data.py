@@ -154,9 +154,11 @@ def read_yaml(text: str) -> list[Part]:
             raise Unreadable(_explain(error)) from None
         raise Unreadable(_explain(error), mark.line + 1, mark.column + 1) from None
     except yaml.reader.ReaderError as error:
-        found = yaml.reader.Reader.NON_PRINTABLE.search(text)
-        line = text.count("\n", 0, found.start()) + 1 if found is not None else None
-        message = f"not YAML: unacceptable character U+{ord(found[0]):04X}" if found is not None else str(error)
+        unprintable = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        line = text.count("\n", 0, unprintable.start()) + 1 if unprintable is not None else None
+        message = (
+            f"not YAML: unacceptable character U+{ord(unprintable[0]):04X}" if unprintable is not None else str(error)
+        )
         raise Unreadable(f"{message}; remove it, or the file if it is not text", line) from None
     except yaml.YAMLError as error:
         raise Unreadable(f"not YAML: {error}") from None

@@ -15,8 +15,7 @@ SHORTEST = 3  # characters of a word that may be misspelt
 WORD, DIGITS = re.compile(r"[^\W_]+"), re.compile(r"\d+")
 CATALOGUES = 100  # of which the characters are counted once
 
-_Found = Cache[tuple[str, tuple[str, ...], int], tuple[str, ...]]
-_FOUND: _Found = Cache()
+_CLOSE: Cache[tuple[str, tuple[str, ...], int], tuple[str, ...]] = Cache()
 
 
 def nearest(name: str, known: Iterable[str], prefix: str = "", most: int = 3, separator: str = " or ") -> str:
@@ -41,25 +40,25 @@ def misspelt(name: str, known: Iterable[str]) -> str:
 
 def _is_misspelt(name: str, other: str) -> bool:
     words, others = WORD.findall(name), WORD.findall(other)
-    pairs = [(one, two) for one, two in zip(words, others, strict=False) if one != two]
+    pairs = [(word, wanted) for word, wanted in zip(words, others, strict=False) if word != wanted]
     if len(words) != len(others) or len(pairs) > 1:
         return False
     if not pairs:
         return name != other  # but for what stands between the words
-    one, two = (DIGITS.sub("", word) for word in pairs[0])
-    if one == two or min(len(one), len(two)) < SHORTEST:
+    word, wanted = (DIGITS.sub("", text) for text in pairs[0])
+    if word == wanted or min(len(word), len(wanted)) < SHORTEST:
         return False
-    return difflib.SequenceMatcher(None, one.casefold(), two.casefold()).ratio() >= CUTOFF
+    return difflib.SequenceMatcher(None, word.casefold(), wanted.casefold()).ratio() >= CUTOFF
 
 
 def _close_matches(name: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
     if len(name) * CUTOFF > max(map(len, known), default=0) * (2 - CUTOFF):
         return ()  # the ratio would be less, and names of any length are not kept
-    found = _FOUND.get((name, known, most))
-    if found is None:
-        found = tuple(_compare(name, known, most))
-        _FOUND.hold((name, known, most), found, 4 * len(name))
-    return found
+    close = _CLOSE.get((name, known, most))
+    if close is None:
+        close = tuple(_compare(name, known, most))
+        _CLOSE.hold((name, known, most), close, 4 * len(name))
+    return close
 
 
 def _compare(name: str, known: tuple[str, ...], most: int) -> list[str]:
@@ -71,7 +70,7 @@ def _compare(name: str, known: tuple[str, ...], most: int) -> list[str]:
     )
     close: list[tuple[float, str]] = []
     matcher = difflib.SequenceMatcher(b=name)
-    for bound, text in heapq.nlargest(COMPARED, (one for one in bounds if one[0] >= CUTOFF)):
+    for bound, text in heapq.nlargest(COMPARED, (bounded for bounded in bounds if bounded[0] >= CUTOFF)):
         if len(close) == most and bound < close[-1][0]:
             break
         matcher.set_seq1(text)

@@ -74,8 +74,8 @@ def to_ms(value: object) -> int:
     if isinstance(value, str):
         return _checked((_parse(value) - EPOCH) // MILLISECOND)
     if value in LIKE_SECONDS:
-        readings = f"{to_text(value)} in milliseconds, {to_text(value * 1000)} in seconds"
-        raise ValueError(f"{value} may be {readings}: write milliseconds ({value * 1000}?) or RFC 3339")
+        moments = f"{to_text(value)} in milliseconds, {to_text(value * 1000)} in seconds"
+        raise ValueError(f"{value} may be {moments}: write milliseconds ({value * 1000}?) or RFC 3339")
     return _checked(value)
 
 

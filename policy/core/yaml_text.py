@@ -60,12 +60,12 @@ def is_exact(value: Any, text: str) -> bool:
     return len(parts) == 1 and _same(parts[0].value, value)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Equal, and of one type: to Python, True is 1 and 1 is 1.0."""
-    if type(one) is not type(other):
+    if type(value) is not type(other):
         return False
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(_same(one[name], other[name]) for name in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return bool(one == other)
+    if isinstance(value, dict):
+        return list(value) == list(other) and all(_same(value[name], other[name]) for name in value)
+    if isinstance(value, list):
+        return len(value) == len(other) and all(map(_same, value, other))
+    return bool(value == other)

@@ -1,7 +1,7 @@
 """Decisions: a request evaluated over a snapshot, and why; the cache of answers for evaluators."""
 
 from policy.core.caching import BUDGET, HELD_BYTES, Cache, weight_of
-from policy.core.facts import Lookup
+from policy.core.fact_table import Lookup
 from policy.evaluation.answers import (
     ANSWERS_KEPT,
     FIRST,

@@ -15,7 +15,8 @@ import msgspec
 
 from policy.core.caching import BUDGET, ENTRY_BYTES, Cache
 from policy.core.decision import Decision
-from policy.core.facts import BOUND, Lookup, Reads
+from policy.core.fact_table import Lookup
+from policy.core.facts import BOUND, Reads
 from policy.core.model import PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import Request, Resource, usable_time

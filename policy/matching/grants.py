@@ -1,24 +1,33 @@
 """The grants of a policy set in one index: found by effective principals, permission and resource.
 
-No subject has an index of its own. All resource patterns are in one trie, and at each of them are its grants by
-principal, each with the number of its permission pattern. What a request matches is found in three steps: the numbers
-of the patterns that match its permission; the few resource patterns that match the resource's name; and at each of
-these the grants of the effective principals that have one of the numbers.
+No subject has an index of its own, so its first decision costs no more than later ones. All resource patterns are in
+one trie, and at each of them is a table of its grants by principal. An example of the search: may user:dana, a member
+of role:ops, do kafka:ReadTopicData on the topic orders, with these grants?
+
+    1  role:ops   allow  kafka:Read*  on  topic orders        3  user:dana  deny  kafka:*  on  topic ord*
+    2  role:ops   allow  kafka:List*  on  topic orders        4  role:dev   allow  *        on  everything
+
+1. Permission patterns are numbered, and are in a trie of their own: kafka:ReadTopicData matches those of 1, 3 and 4. It
+   is asked once for a request, however many resources that has.
+2. The trie of resources leads the name of orders to three tables: of `orders`, `ord*` and everything. A table is looked
+   up by the principals that both have, of which the fewer are gone through: those of 1 and 2, and of 3; role:dev is not
+   among the subject's.
+3. Of the entries of these principals the grants remain whose number is one of step 1: 1 and 3.
+4. Those in force at the moment are kept. Where there is a deny among them the denies decide, else the allows: 3.
 """
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
+from typing import Any, TypeVar
 
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
 from policy.matching.index import PatternIndex, TrieState
 
-LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are found by their numbers
+LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are looked up by their numbers
 
-Thing = TypeVar("Thing")
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -32,6 +41,9 @@ Entry = tuple[Any, ...] | dict[int, list[Grant]]
 
 A tuple has number and grant by turns: there is an entry for every few grants, and pairs would take more than these.
 """
+
+Numbered = list[Any]
+"""The number of a permission pattern and a grant with it by turns, as in an entry."""
 
 Table = dict[str, Entry] | tuple[str, Entry]
 """The grants on one resource pattern, by principal; most patterns have but one."""
@@ -86,90 +98,55 @@ class EffectivePermissions:
 
 
 class Grants:
-    """The index of these grants by principal. Threads may share it: nothing is filed once it is made."""
+    """The index of grants. Threads may share it: it does not change, `with_changes` makes another one."""
 
-    def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+    def __init__(self) -> None:
         self._uses: list[int] = []  # by the number of a permission pattern, how many grants have it
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
-        self._file(grants)
-
-    def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
-        permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
-        tables: list[dict[str, list[tuple[int, Grant]]]] = []
-        uses = self._uses
-        for principal, held in grants.items():
-            for grant in held:
-                permission = permissions.by_id.get(id(grant.permission))
-                if permission is None:
-                    permission = permissions.of(grant.permission)
-                if permission == len(uses):
-                    uses.append(1)
-                else:
-                    uses[permission] += 1
-                resource = resources.by_id.get(id(grant.object))
-                if resource is None:
-                    resource = resources.of(grant.object)
-                if resource == len(tables):
-                    tables.append({principal: [(permission, grant)]})
-                elif principal in tables[resource]:
-                    tables[resource][principal].append((permission, grant))
-                else:
-                    tables[resource][principal] = [(permission, grant)]
-        for number, pattern in enumerate(permissions.things):
-            self._permissions.add(pattern, number)
-        for pattern, table in zip(resources.things, tables, strict=True):
-            self._resources.add(pattern, _table({principal: _entry(pairs) for principal, pairs in table.items()}))
 
     def with_changes(self, removed: Sequence[Grant], added: Sequence[Grant]) -> "Grants":
         """The index of the grants of this one without those ``removed`` and with those ``added``.
 
-        It shares with this one, which does not change, all that is alike.
+        It shares with this one all that is alike.
         """
-        other = Grants({})
-        numbers = self._numbers(dict.fromkeys(grant.permission for grant in (*removed, *added)))
-        other._uses = uses = [*self._uses, *[0] * (max(numbers.values(), default=-1) + 1 - len(self._uses))]
-        for some, more in ((removed, -1), (added, 1)):
-            for grant in some:
-                uses[numbers[grant.permission]] += more
-        other._permissions = self._permissions.with_only(
-            {pattern: number if uses[number] else None for pattern, number in numbers.items()}
-        )
-        other._resources = self._resources.with_only(self._tables(numbers, removed, added))
+        other = Grants()
+        other._uses = list(self._uses)
+        other._permissions, other._resources = self._permissions.copy(), self._resources.copy()
+        less, more = other._by_resource(removed, -1), other._by_resource(added, 1)
+        for pattern in {**less, **more}:
+            other._resources.change(pattern, _table_change(less.get(pattern, {}), more.get(pattern, {})))
+        for permission in {grant.permission for grant in removed}:
+            number = other._permissions.get(permission)
+            if number is not None and not other._uses[number]:
+                other._permissions.change(permission, lambda _: None)
         return other
 
-    def _numbers(self, permissions: Iterable[Pattern]) -> dict[Pattern, int]:
-        """The numbers of permission patterns; those that are not known get the next ones."""
+    def _by_resource(self, grants: Iterable[Grant], uses: int) -> dict[Pattern, dict[str, Numbered]]:
+        """Grants with the numbers of their permissions, by resource pattern and principal; each counts ``uses``."""
         numbers: dict[Pattern, int] = {}
-        following = len(self._uses)
-        for pattern in permissions:
-            number = self._permissions.only(pattern)
+        by_pattern: dict[Pattern, dict[str, Numbered]] = {}
+        for grant in grants:
+            number = numbers.get(grant.permission)
             if number is None:
-                number, following = following, following + 1
-            numbers[pattern] = number
-        return numbers
+                number = numbers[grant.permission] = self._number(grant.permission)
+            self._uses[number] += uses
+            table = by_pattern.setdefault(grant.object, {})
+            numbered = table.get(grant.principal)
+            if numbered is None:
+                table[grant.principal] = [number, grant]
+            else:
+                numbered += (number, grant)
+        return by_pattern
 
-    def _tables(
-        self, numbers: Mapping[Pattern, int], removed: Sequence[Grant], added: Sequence[Grant]
-    ) -> dict[Pattern, Table | None]:
-        """The tables that change, by resource pattern; None: without grants."""
-        changed: dict[Pattern, dict[str, tuple[list[Grant], list[Grant]]]] = {}
-        for some, which in ((removed, 0), (added, 1)):
-            for grant in some:
-                changed.setdefault(grant.object, {}).setdefault(grant.principal, ([], []))[which].append(grant)
-        tables: dict[Pattern, Table | None] = {}
-        for pattern, principals in changed.items():
-            table = _entries(self._resources.only(pattern))
-            for principal, (less, more) in principals.items():
-                gone = [(numbers[grant.permission], grant) for grant in less]
-                come = [(numbers[grant.permission], grant) for grant in more]
-                pairs = [*without(_pairs(table.get(principal, ())), gone), *come]
-                if pairs:
-                    table[principal] = _entry(pairs)
-                else:
-                    table.pop(principal, None)
-            tables[pattern] = _table(table) if table else None
-        return tables
+    def _number(self, permission: Pattern) -> int:
+        """The number of a permission pattern; a new one gets the next."""
+        number = self._permissions.get(permission)
+        if number is None:
+            number = len(self._uses)
+            self._uses.append(0)
+            self._permissions.put(permission, number)
+        return number
 
     def tables(self, resource: Name) -> Sequence[Table]:
         """The tables of the resource patterns that match a resource's name."""
@@ -185,66 +162,64 @@ class Grants:
 
     def state(self, resource: Name) -> TrieState[Table]:
         """The state of the trie to which a resource's name leads."""
-        return self._resources.place(resource)
+        return self._resources.state(resource)
 
     def effective(self, principals: Mapping[str, object], permission: Name, at: int | None) -> EffectivePermissions:
         """What principals may do together by a permission at a moment (ms; None: not known)."""
-        return EffectivePermissions(self, principals.keys(), self._permissions.place(permission).distinct, at)
+        return EffectivePermissions(self, principals.keys(), self._permissions.state(permission).distinct, at)
 
 
-def _table(entries: dict[str, Entry]) -> Table:
-    return next(iter(entries.items())) if len(entries) == 1 else entries
+def _table_change(
+    removed: Mapping[str, Numbered], added: Mapping[str, Numbered]
+) -> Callable[[Table | None], Table | None]:
+    """How a table changes by the grants of principals that went and came; None: there are none on its pattern."""
+
+    def change(table: Table | None) -> Table | None:
+        entries = {} if table is None else dict([table]) if isinstance(table, tuple) else dict(table)
+        for principal, numbered in removed.items():
+            left = without(_pairs(entries[principal]), list(_pairs(numbered)))
+            entries[principal] = _entry([*itertools.chain.from_iterable(left)])
+        for principal, numbered in added.items():
+            before = entries.get(principal)
+            present = itertools.chain.from_iterable(_pairs(before)) if before else ()
+            entries[principal] = _entry([*present, *numbered])
+        for principal in removed:
+            if not entries[principal]:
+                del entries[principal]
+        return next(iter(entries.items())) if len(entries) == 1 else entries or None
+
+    return change
 
 
-def _entries(table: Table | None) -> dict[str, Entry]:
-    """Those of a table, as a dictionary that may be changed; None: there is no table."""
-    if table is None:
-        return {}
-    return dict([table]) if isinstance(table, tuple) else dict(table)
+def _entry(numbered: Numbered) -> Entry:
+    if len(numbered) <= 2 * LISTED:
+        return tuple(numbered)
+    by_number: dict[int, list[Grant]] = {}
+    for number, grant in _pairs(numbered):
+        by_number.setdefault(number, []).append(grant)
+    return by_number
 
 
-def _entry(pairs: Sequence[tuple[int, Grant]]) -> Entry:
-    if len(pairs) <= LISTED:
-        return tuple(itertools.chain.from_iterable(pairs))
-    numbered: dict[int, list[Grant]] = {}
-    for number, grant in pairs:
-        numbered.setdefault(number, []).append(grant)
-    return numbered
+def _pairs(numbered: Entry | Numbered) -> Iterable[tuple[int, Grant]]:
+    if isinstance(numbered, dict):
+        return ((number, grant) for number, grants in numbered.items() for grant in grants)
+    turns = iter(numbered)
+    return zip(turns, turns, strict=True)
 
 
-def _pairs(entry: Entry) -> Iterable[tuple[int, Grant]]:
-    if isinstance(entry, dict):
-        return ((number, grant) for number, grants in entry.items() for grant in grants)
-    parts = iter(entry)
-    return zip(parts, parts, strict=True)
+def without(
+    items: Iterable[Item], removed: Sequence[Item], may_go: Callable[[Item], bool] = lambda _: True
+) -> list[Item]:
+    """The items without those removed; of equal ones as many go as are named.
 
-
-def without(items: Iterable[Item], less: Sequence[Item]) -> list[Item]:
-    """The items without some of them; of equal ones as many go as are named."""
-    if not less:
+    ``may_go``: a quick test of an item that none fails which is to go, as comparing grants takes a hash of each.
+    """
+    if not removed:
         return list(items)
-    gone = Counter(less)
-    kept: list[Item] = []
+    counts, left = Counter(removed), list[Item]()
     for item in items:
-        if gone.get(item):
-            gone[item] -= 1
+        if may_go(item) and counts.get(item):
+            counts[item] -= 1
         else:
-            kept.append(item)
-    return kept
-
-
-class _Numbered(Generic[Thing]):
-    """Distinct things in the order in which they came. Most come again as the same object: its hash is not needed."""
-
-    def __init__(self) -> None:
-        self.things: list[Thing] = []
-        self._by_value: dict[Thing, int] = {}
-        self.by_id: dict[int, int] = {}
-
-    def of(self, thing: Thing) -> int:
-        """The number of a thing, which is to live as long as this."""
-        number = self._by_value.setdefault(thing, len(self.things))
-        if number == len(self.things):
-            self.things.append(thing)
-        self.by_id[id(thing)] = number
-        return number
+            left.append(item)
+    return left

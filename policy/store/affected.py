@@ -87,12 +87,12 @@ def _inside(part: Any, named: bool, principals: tuple[str, ...]) -> Iterator[tup
 
 def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]]:
     """Every text that may name a principal, and whether it does so without a prefix too."""
-    spec, known = document.get("spec"), {*kind.principals, *kind.beside}
+    spec, own_fields = document.get("spec"), {*kind.principals, *kind.beside}
     for field, part in (spec if isinstance(spec, Mapping) else {"spec": spec}).items():
         bare = field not in kind.beside
-        yield from ((text, bare) for text in texts_within([field, part]) if text not in known)
+        yield from ((text, bare) for text in texts_within([field, part]) if text not in own_fields)
     beside = {field: part for field, part in document.items() if field not in ENVELOPE and field != "spec"}
-    yield from ((text, True) for text in texts_within(beside) if text not in known)
+    yield from ((text, True) for text in texts_within(beside) if text not in own_fields)
 
 
 def _principals_of(system: System, text: str, bare: bool) -> Iterator[str]:

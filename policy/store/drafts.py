@@ -6,7 +6,8 @@ from typing import Any
 
 from policy.core.document import Key
 from policy.store.compiler import Compiler
-from policy.store.documents import DocumentHistory, DocumentStore
+from policy.store.documents import DocumentStore
+from policy.store.history import DocumentHistory
 from policy.store.snapshot import Snapshot
 
 Replacements = dict[Key, DocumentHistory | None]
@@ -48,13 +49,13 @@ def _replacements(live: DocumentStore, drafts: Mapping[Key, Any], prune: bool) -
     drafted, systems = DocumentStore(systems=live.systems), {key.system for key in drafts}
     for document in drafts.values():
         drafted.put(document)
-    found: Replacements = {}
+    replacements: Replacements = {}
     if prune:
-        found |= dict.fromkeys(key for key in live.histories if key.system in systems and key not in drafts)
+        replacements |= dict.fromkeys(key for key in live.histories if key.system in systems and key not in drafts)
     for key, history in drafted.histories.items():
         if key not in live.histories or not _are_alike(live.histories[key], history):
-            found[key] = history
-    return found
+            replacements[key] = history
+    return replacements
 
 
 def _are_alike(live: DocumentHistory, draft: DocumentHistory) -> bool:

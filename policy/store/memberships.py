@@ -21,10 +21,11 @@ def reachable_principals(
     via: dict[str, Membership | None] = dict.fromkeys(start)
     todo = list(via)
     for member in todo:  # grows meanwhile: breadth first
-        for way in memberships.get(member, ()):
-            if way.principal not in via and (way.window is ALWAYS or applies(way.window)):
-                via[way.principal] = way
-                todo.append(way.principal)
+        for membership in memberships.get(member, ()):
+            principal, window = membership.principal, membership.window
+            if principal not in via and (window is ALWAYS or applies(window)):
+                via[principal] = membership
+                todo.append(principal)
     return via
 
 
@@ -35,15 +36,16 @@ def reachable_windows(
 
     Not the same loop as `reachable_principals`, which decisions wait for: with windows it takes four times as long.
     """
-    found: dict[str, Windows] = dict.fromkeys(start, (ALWAYS,))
-    todo = [(member, ALWAYS) for member in found]
+    windows: dict[str, Windows] = dict.fromkeys(start, (ALWAYS,))
+    todo = [(member, ALWAYS) for member in windows]
     for member, window in todo:
-        for way in memberships_of(member):
-            both, known = window.meet(way.window), found.get(way.principal, ())
-            if both is not None and not any(other.covers(both) for other in known):
-                found[way.principal] = (*known, both)
-                todo.append((way.principal, both))
-    return found
+        for membership in memberships_of(member):
+            both, others = window.meet(membership.window), windows.get(membership.principal, ())
+            # What a window covers that is there leads nowhere new: so cycles of memberships end.
+            if both is not None and not any(other.covers(both) for other in others):
+                windows[membership.principal] = (*others, both)
+                todo.append((membership.principal, both))
+    return windows
 
 
 class MembershipIndex:
@@ -51,15 +53,15 @@ class MembershipIndex:
 
     def __init__(self, memberships: Iterable[Membership]) -> None:
         self._members: dict[str, list[str]] = {}
-        for way in memberships:
-            self._members.setdefault(way.principal, []).append(way.member)
+        for membership in memberships:
+            self._members.setdefault(membership.principal, []).append(membership.member)
 
     def members(self, principals: Iterable[str]) -> set[str]:
         """The principals, and all that may be one of them, at any depth."""
-        found = set(principals)
-        todo = list(found)
+        members = set(principals)
+        todo = list(members)
         while todo:
-            new = {member for member in self._members.get(todo.pop(), ()) if member not in found}
-            found |= new
+            new = {member for member in self._members.get(todo.pop(), ()) if member not in members}
+            members |= new
             todo += new
-        return found
+        return members

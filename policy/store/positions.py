@@ -123,8 +123,8 @@ def _mark(node: yaml.Node, steps: Sequence[Step]) -> Mark | None:
 def _child(node: yaml.Node, step: Step) -> tuple[yaml.Node | None, yaml.Node | None]:
     """What a step begins with, and what it leads to."""
     if isinstance(node, yaml.MappingNode):
-        found = ((key, value) for key, value in node.value if key.value == step)
-        return next(found, (None, None))
+        fields = ((key, value) for key, value in node.value if key.value == step)
+        return next(fields, (None, None))
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
     return None, None

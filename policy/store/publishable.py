@@ -41,9 +41,9 @@ def warnings_of(documents: Sequence[Located]) -> list[str]:
         store.put(document.value, at=0, order=order)
         places[str(identify(document.value))] = document
     snapshot = Snapshot(store)
-    found: list[tuple[str, int | None, str]] = [(key, None, text) for key, text in snapshot.warnings]
-    found += [(one.document, one.statement, one.message) for one in engine_findings(snapshot)]
-    return [f"{positions.find(places[key], text, number)}: {key}: {text}" for key, number, text in found]
+    findings: list[tuple[str, int | None, str]] = [(key, None, text) for key, text in snapshot.warnings]
+    findings += [(finding.document, finding.statement, finding.message) for finding in engine_findings(snapshot)]
+    return [f"{positions.find(places[key], text, number)}: {key}: {text}" for key, number, text in findings]
 
 
 def engine_findings(snapshot: Snapshot) -> Iterator[EngineFinding]:

@@ -15,7 +15,8 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.model import StatementId
 from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
-from policy.store.documents import DocumentStore, Rejected
+from policy.store.documents import DocumentStore
+from policy.store.history import Rejected
 from policy.store.publishable import engine_findings
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import (

@@ -14,7 +14,7 @@ import policy.core.pattern
 import policy.core.plain_data
 import policy.core.request
 import policy.matching.grants
-import policy.matching.index
+import policy.matching.trie
 import policy.systems.cedar.parser_process
 import policy.systems.cedar.policies
 import policy.systems.cedar.text
@@ -68,7 +68,7 @@ def _case_ignored(patch: Patch) -> None:
         for globs in self.globs.values():
             found += (node for glob, node in globs.items() if policy.core.pattern.match_part(glob, text))
 
-    patch.setattr(policy.matching.index._Wild, "descend", descend)
+    patch.setattr(policy.matching.trie.Wildcards, "descend", descend)
 
 
 def _glob_off_by_one(patch: Patch) -> None:

@@ -1,8 +1,8 @@
-"""A snapshot that is made out of the one before is the one that is compiled from all documents."""
+"""A snapshot says what its documents say one by one, whatever changes made it of the empty one."""
 
+import hashlib
 import pickle
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import policy
 from policy.core.document import Key
-from policy.core.pattern import Exact, Part
+from policy.core.fact_table import FactTable
+from policy.evaluation import reference
 from policy.matching import grants
 from policy.matching.grants import Grants
 from policy.store import compiler as compiling
@@ -25,6 +26,7 @@ from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from tests.examples import examples
 from tests.policy.test_answers import MOMENTS, UNHURRIED
+from tests.policy.test_patterns import filed_in
 from tests.policy.test_properties import WRITTEN, dated, documents_of, requests_of
 
 SPEC = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
@@ -96,6 +98,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
     base: bytes = pickle.dumps(compiler.snapshot.without_findings())
     remote, changes = pickle.loads(base), list[SnapshotChange]()
     older = [(compiler.snapshot, contents_of(Snapshot(store)))]
+    assert said_by(compiler.snapshot) == said_one_by_one(store)
     requests = [data.draw(requests_of(system)) for _ in range(3)]
     for order, (what, given_) in enumerate([*data.draw(edits_of(system)), *data.draw(edits_of(others))], 10):
         event(what)
@@ -106,8 +109,8 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         assert change is not None
         changes.append(pickle.loads(pickle.dumps(change)))
         expected = Snapshot(store)
+        assert said_by(compiler.snapshot) == said_by(expected) == said_one_by_one(store)
         _check(compiler.snapshot, expected, requests)
-        assert (compiler.snapshot.rejected, compiler.snapshot.warnings) == (expected.rejected, expected.warnings)
         assert compiler.newest == max(
             (document_history.newest.at for document_history in store.histories.values()), default=0
         )
@@ -162,6 +165,50 @@ def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]
             asked |= {} if at is None else {"time": at}
             given_, wanted = (policy.decide(one, asked) for one in snapshots)
             assert given_ == wanted
+            assert given_.outcome == reference.decide(snapshots[0], asked)
+
+
+def said_by(snapshot: Snapshot) -> Any:
+    """All that the documents say, without an order on which nothing depends."""
+    systems = {
+        name: (
+            {principal: Counter(grants) for principal, grants in policy_set.grants.items()},
+            {member: Counter(memberships) for member, memberships in policy_set.memberships.items()},
+            {
+                (kind, name): policy_set.facts.versions(kind, name)
+                for kind in policy_set.facts.kinds()
+                for name in policy_set.facts.names(kind)
+            },
+            policy_set.refused_documents(),
+        )
+        for name, policy_set in snapshot.policy_sets.items()
+    }
+    return systems, snapshot.version, snapshot.history_held, snapshot.rejected, snapshot.warnings
+
+
+def said_one_by_one(store: DocumentStore) -> Any:
+    """The same, by going through the documents."""
+    systems = {name: (dict[str, Any](), dict[str, Any](), dict[Any, Any](), dict[str, Any]()) for name in store.systems}
+    for key, history in store.histories.items():
+        (grants, memberships, facts, refused), compiled = systems[key.system], history.compiled()
+        for grant in compiled.grants:
+            grants.setdefault(grant.principal, Counter())[grant] += 1
+        for membership in compiled.memberships:
+            memberships.setdefault(membership.member, Counter())[membership] += 1
+        for fact in compiled.facts:
+            before = () if fact.timeless else facts.get((fact.kind, fact.name), ())
+            facts[fact.kind, fact.name] = (*before, fact)
+        for refusal in history.refusals():
+            refused[str(key)] = refused.get(str(key), frozenset()) | refusal.affected_principals
+    for rejected, names in store.nameless.items():
+        for name in names:
+            systems[name][3]["/".join([*rejected.key.split("/", 2), "?", "?"][:3])] = frozenset({"*"})
+    histories = store.histories.values()
+    lines = [*sorted(line for history in histories for line in history.version_lines())]
+    lines += sorted(f"{rejected.key} {rejected.errors}" for rejected in store.nameless)
+    version = "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+    warnings = sorted((str(key), text) for key, of in store.histories.items() for text in of.compiled().warnings)
+    return systems, version, sum(of.superseded for of in histories), store.rejected(), tuple(warnings)
 
 
 def contents_of(snapshot: Snapshot) -> Any:
@@ -181,41 +228,45 @@ def _policy_set(policy_set: PolicySet) -> Any:
         policy_set.edges,
         policy_set.broken,
         broken,
-        vars(policy_set._policy_facts),
+        _facts(policy_set._policy_facts),
         _index(policy_set.index),
     )
 
 
+def _facts(table: FactTable) -> Any:
+    """The table by what is known of each thing, and how it is looked up; nothing of before is kept."""
+    things = {(kind, name): of for kind, names in table._kinds.items() for name, of in names.items()}
+    assert not any(of.older for of in things.values())
+    assert len(table) == sum(bool(of.newest.facts) for of in things.values())
+    assert set(table._refused) == {thing for thing, of in things.items() if of.newest.refusals}
+    assert set(table._dated) == {thing for thing, of in things.items() if not of.newest.lasts}
+    keys = {(kind, *key): key for (kind, _), of in things.items() for key in of.newest.keys}
+    assert set(table._names._sets) == keys.keys()
+    for kind, *key in keys:
+        assert table.named(kind, *key) == {
+            name for (other, name), of in things.items() if other == kind and tuple(key) in of.newest.keys
+        }
+    return {thing: (of.newest.facts, of.newest.refusals) for thing, of in things.items()}
+
+
 def _index(index: Grants) -> Any:
     """The index by the grants that it finds, and how: the numbers of its permission patterns are its own."""
-    permissions = {number: parts for parts, (number,) in _filed(index._permissions._root)}
-    tables = {parts: grants._entries(table) for parts, (table,) in _filed(index._resources._root)}
-    assert len(tables) == index._resources._filed
+    permissions = {number: pattern for pattern, number in filed_in(index._permissions)}
+    tables = {
+        pattern: dict([table] if isinstance(table, tuple) else table) for pattern, table in filed_in(index._resources)
+    }
+    assert len(tables) == index._resources._size
     assert all(table and all(table.values()) for table in tables.values()), "what is empty is removed"
     pairs = [pair for table in tables.values() for entry in table.values() for pair in grants._pairs(entry)]
     assert Counter(number for number, _ in pairs) == Counter(dict(enumerate(index._uses)))
     assert permissions.keys() == {number for number, _ in pairs}
     return {
-        parts: {
+        pattern: {
             principal: (type(entry), Counter((permissions[number], grant) for number, grant in grants._pairs(entry)))
             for principal, entry in table.items()
         }
-        for parts, table in tables.items()
+        for pattern, table in tables.items()
     }
-
-
-def _filed(node: Any, parts: tuple[Part, ...] = ()) -> Iterator[tuple[tuple[tuple[Part, ...], bool], list[Any]]]:
-    assert not parts or not node.is_empty
-    for is_open, values in ((True, node.open), (False, node.closed)):
-        if values is not None:
-            yield (parts, is_open), values
-    for text, child in node.exact.items():
-        yield from _filed(child, (*parts, Exact(text)))
-    if node.wild is not None:
-        heads = [*node.wild.prefixes, *node.wild.globs]
-        assert node.wild.lengths == Counter(map(len, heads))
-        for part, child in node.wild.children():
-            yield from _filed(child, (*parts, part))
 
 
 def test_what_contradicts_counts_as_it_does_in_all_documents() -> None:

@@ -2,16 +2,19 @@
 
 import pytest
 
-from policy.core.facts import Facts, FactTable
+from policy.core.fact_table import FactTable, FactVersion
+from policy.core.facts import Facts
 from policy.core.model import Fact, Unanswerable
-from policy.core.times import Window
+from policy.core.times import ALWAYS, Window
 
 KEY = ("Entity", "dataset:d")
 
 
 def _table(body: str | None = None, refused: bool = False) -> FactTable:
-    facts = [Fact(*KEY, body, (("parent", "p"),))] if body else []
-    return FactTable(facts, {KEY: "cdap/Entity/dataset:d"} if refused else None)
+    table = FactTable()
+    facts = (Fact(*KEY, body, (("parent", "p"),)),) if body else ()
+    table.put(KEY, FactVersion(facts=facts, refusals=((ALWAYS, "cdap/Entity/dataset:d"),) if refused else ()))
+    return table
 
 
 def test_the_upper_layer_wins() -> None:
@@ -39,7 +42,7 @@ def test_a_refusal_below_does_not_hide_a_good_document_above() -> None:
 
 def test_a_removed_fact_is_found_by_no_key() -> None:
     table = _table("body")
-    table.remove(*KEY)
+    table.put(KEY, FactVersion())
     assert table.find("Entity", "parent", "p") == frozenset()
     assert table.get(*KEY) is None
 
@@ -48,9 +51,11 @@ def _versions(*, refused: Window | None = None) -> Facts:
     """In force until 10 with one body and parent, from then with others."""
     old = Fact(*KEY, "old", (("parent", "p"),), window=Window(None, 10))
     new = Fact(*KEY, "new", (("parent", "q"),), window=Window(10, None))
-    table = FactTable([old, new] if refused is None else [new])
-    if refused is not None:
-        table.refuse(*KEY, "cdap/Entity/dataset:d", refused)
+    table = FactTable()
+    if refused is None:
+        table.put(KEY, FactVersion(facts=(old, new)))
+    else:
+        table.put(KEY, FactVersion(facts=(new,), refusals=((refused, "cdap/Entity/dataset:d"),)))
     return Facts(table, _table("lower"))
 
 
@@ -82,5 +87,7 @@ def test_what_is_refused_for_a_time_is_an_error_for_that_time() -> None:
 
 
 def test_an_event_does_not_count_before_it_happened() -> None:
-    facts = Facts(FactTable([Fact("Session", "dana", 5, not_before=5)]))
+    table = FactTable()
+    table.put(("Session", "dana"), FactVersion(facts=(Fact("Session", "dana", 5, not_before=5),)))
+    facts = Facts(table)
     assert [facts.at(moment).get("Session", "dana") for moment in (4, 5, None)] == [None, 5, 5]

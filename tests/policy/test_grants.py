@@ -1,19 +1,21 @@
 """The one index of all grants finds what every grant says by itself, for any subject and its groups."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import policy.matching.grants
 import policy.matching.index
 from policy import compile_documents
 from policy.core.caching import BUDGET
 from policy.core.model import ALLOW, DENY, Grant, StatementId, Unanswerable
 from policy.core.pattern import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
 from policy.core.times import ALWAYS, Window
-from policy.matching.grants import Grants, precedence
+from policy.matching.grants import Grants, precedence, without
 from tests.bench import workload
 from tests.work import work
 
@@ -34,11 +36,8 @@ GRANTS = st.builds(
 )
 
 
-def _by_principal(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
-    found: dict[str, list[Grant]] = {}
-    for grant in grants:
-        found.setdefault(grant.principal, []).append(grant)
-    return found
+def _index(*grants: Grant) -> Grants:
+    return Grants().with_changes([], grants)
 
 
 def _one_by_one(grants: Sequence[Grant], principals: Sequence[str], names: tuple[Name, Name], at: int) -> list[Grant]:
@@ -54,23 +53,43 @@ def _one_by_one(grants: Sequence[Grant], principals: Sequence[str], names: tuple
     return [grant for grant in matching if grant.effect == DENY] or matching
 
 
-@given(
-    st.lists(GRANTS, max_size=10),
-    st.lists(
-        st.tuples(st.sets(st.sampled_from(PRINCIPALS)), NAMES, NAMES, st.sampled_from([5, 12, 17, 30])), max_size=6
-    ),
+ASKED = st.lists(
+    st.tuples(st.sets(st.sampled_from(PRINCIPALS)), NAMES, NAMES, st.sampled_from([5, 12, 17, 30])), max_size=6
 )
+
+
+@given(st.lists(GRANTS, max_size=10), ASKED)
 def test_what_is_found_is_what_each_grant_says_by_itself(
     grants: list[Grant], asked: list[tuple[set[str], Name, Name, int]]
 ) -> None:
     """By the resource's name and by the state of the trie; again, as states are made at the first time."""
-    index = Grants(_by_principal(grants))
+    _check(_index(*grants), grants, asked)
+
+
+@given(st.lists(st.lists(GRANTS, max_size=8), max_size=5), ASKED, st.data())
+def test_after_each_change_it_is_what_the_grants_say_that_are_left(
+    rounds: list[list[Grant]], asked: list[tuple[set[str], Name, Name, int]], data: st.DataObject
+) -> None:
+    """An index does not change with those that are made of it."""
+    grants, index, earlier = list[Grant](), Grants(), list[tuple[Grants, list[Grant]]]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy.matching.grants, "LISTED", 2)
+        for added in rounds:
+            removed = [grant for grant in grants if data.draw(st.booleans())]
+            grants = [*without(grants, removed), *added]
+            index = index.with_changes(removed, added)
+            earlier.append((index, grants))
+        for index, grants in earlier:
+            _check(index, grants, asked)
+
+
+def _check(index: Grants, grants: list[Grant], asked: list[tuple[set[str], Name, Name, int]]) -> None:
     for principals, permission, resource, at in (*asked, *asked):
         effective = index.effective(dict.fromkeys(sorted(principals)), permission, at)
         found = effective.on(resource)
         assert effective.at(index.state(resource)) == found
         expected = _one_by_one(grants, sorted(principals), (permission, resource), at)
-        assert sorted(map(id, found)) == sorted(map(id, expected))
+        assert Counter(found) == Counter(expected)
         assert [precedence(grant) for grant in found] == sorted(precedence(grant) for grant in expected)
 
 
@@ -79,7 +98,7 @@ def _grant(principal: str, resource: Pattern = EVERYTHING, effect: str = ALLOW, 
 
 
 def test_what_matches_for_a_time_only_cannot_be_answered_without_a_time() -> None:
-    index = Grants({"a": [_grant("a", window=Window(10, 20))], "b": [_grant("b", Pattern((Exact("x"),)))]})
+    index = _index(_grant("a", window=Window(10, 20)), _grant("b", Pattern((Exact("x"),))))
     with pytest.raises(Unanswerable):
         index.effective({"a": None, "b": None}, ("p",), None).on(("x",))
     assert index.effective({"b": None}, ("p",), None).on(("x",))
@@ -91,7 +110,7 @@ def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> No
     requests = list(workload.requests(documents, 300))
     before = [policy.decide(compile_documents(documents), request) for request in requests]
     monkeypatch.setattr(BUDGET, "most", 3000)
-    monkeypatch.setattr(policy.matching.index, "HELD", 3)
+    monkeypatch.setattr(policy.matching.index, "STATES_KEPT", 3)
     snapshot = compile_documents(documents)
     assert [policy.decide(snapshot, request) for request in (*requests, *requests)] == [*before, *before]
 
@@ -101,17 +120,13 @@ def _prefixes(count: int) -> Iterable[Pattern]:
 
 
 SHAPES = {
-    "many principals with a lone *": lambda size: {f"role:{n}": [_grant(f"role:{n}")] for n in range(size)},
-    "one role with many resources": lambda size: {"role:0": [_grant("role:0", each) for each in _prefixes(size)]},
-    "many roles, a resource each": lambda size: {
-        f"role:{n}": [_grant(f"role:{n}", each)] for n, each in enumerate(_prefixes(size))
-    },
-    "many permissions on one resource": lambda size: {
-        "role:0": [
-            Grant("role:0", ALLOW, Pattern((Exact(f"p{n}"), ANY)), EVERYTHING, StatementId("lenses6/Role/x", n))
-            for n in range(size)
-        ]
-    },
+    "many principals with a lone *": lambda size: [_grant(f"role:{n}") for n in range(size)],
+    "one role with many resources": lambda size: [_grant("role:0", each) for each in _prefixes(size)],
+    "many roles, a resource each": lambda size: [_grant(f"role:{n}", each) for n, each in enumerate(_prefixes(size))],
+    "many permissions on one resource": lambda size: [
+        Grant("role:0", ALLOW, Pattern((Exact(f"p{n}"), ANY)), EVERYTHING, StatementId("lenses6/Role/x", n))
+        for n in range(size)
+    ],
 }
 
 
@@ -120,7 +135,7 @@ def test_a_decision_costs_the_same_whatever_the_number_of_grants(shape: str) -> 
     """The first one of a subject, too: no subject has an index of its own."""
     steps = []
     for size in (100, 10_000):
-        index = Grants(SHAPES[shape](size))
+        index = _index(*SHAPES[shape](size))
         index.effective({"user:z": None}, ("p1", "x"), 0).on(
             ("kafka", "other")
         )  # the trie's first states are made once
@@ -134,13 +149,9 @@ def test_a_decision_costs_the_same_whatever_the_number_of_grants(shape: str) -> 
 
 
 def test_the_first_of_several_denies_decides_then_the_first_allow() -> None:
-    index = Grants(
-        {
-            "r": [
-                Grant("r", effect, EVERYTHING, EVERYTHING, StatementId("lenses6/Role/x", n))
-                for n, effect in enumerate((ALLOW, DENY, DENY, ALLOW))
-            ]
-        }
+    statements = enumerate((ALLOW, DENY, DENY, ALLOW))
+    index = _index(
+        *(Grant("r", effect, EVERYTHING, EVERYTHING, StatementId("lenses6/Role/x", n)) for n, effect in statements)
     )
     found = index.effective({"r": None}, ("p",), 0).on(("x",))
     assert [grant.statement_id.statement for grant in found] == [1, 2]

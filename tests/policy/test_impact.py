@@ -6,10 +6,10 @@ import pytest
 
 import policy
 from policy.analysis.impact import Reach, Who, what_can, who_can
-from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, StatementId
+from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
+from policy.store.delta import PolicySetChange
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.system import EVERYONE
 from tests.policy.test_lint import READ, group, role
@@ -112,6 +112,6 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     everything = (EVERYTHING, EVERYTHING, StatementId("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])
-    snapshot.policy_sets["lenses6"] = PolicySet([CompiledDocument(grants)], FactTable())
+    snapshot.policy_sets["lenses6"] = PolicySet().with_change(PolicySetChange(grants=grants))
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))

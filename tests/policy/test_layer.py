@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy
+from policy.core import fact_table as table_module
 from policy.core.document import Key
-from policy.core.facts import FactSource
+from policy.core.fact_table import FactTable
 from policy.core.model import Fact, Unanswerable
-from policy.core.times import Window
-from policy.store import overlay as layer_module
+from policy.core.times import ALWAYS, Window
 from policy.store.documents import DocumentStore
-from policy.store.overlay import FactChange, FactOverlay, change_of, changes_of
+from policy.store.overlay import FactChange, FactOverlay, change_of, changes_of, layer_of
 from policy.store.snapshot import Snapshot
 
 POLICIES = [
@@ -118,7 +118,7 @@ def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None
     """The two used to come from the same layer at different times."""
     overlay, key = FactOverlay(), Key("streamsets", "Session", "dana")
     before = policy.compile_documents(POLICIES).with_facts(overlay)
-    overlay.apply(FactChange(key, broken=True, affected_principals=frozenset({"user:dana"}), at=5))
+    overlay.apply(FactChange(key, refused=(ALWAYS,), affected_principals=frozenset({"user:dana"}), at=5))
     after = before.with_facts(overlay)
     assert [policy.decide(each, _requests()[0]).outcome for each in (before, after)] == ["allow", "error"]
     assert [each.policy_sets["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
@@ -174,7 +174,8 @@ def test_a_moment_is_judged_by_the_facts_of_that_moment() -> None:
 
 
 def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
-    overlay = _live(_entity("p", 10), FactChange(KEY, at=15), FactChange(KEY, broken=True, at=20), _entity("r", 40))
+    refusal = FactChange(KEY, refused=(ALWAYS,), at=20)
+    overlay = _live(_entity("p", 10), FactChange(KEY, at=15), refusal, _entity("r", 40))
     for moment, refused in {10: None, 15: None, 20: str(KEY), 39: str(KEY), 40: None}.items():
         table = overlay.table("cdap", moment)
         assert table.refusal("Entity", KEY.name) == refused
@@ -193,7 +194,7 @@ def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() 
     assert _login(overlay.table("streamsets")) == 35
 
 
-def _login(table: FactSource) -> int | None:
+def _login(table: FactTable) -> int | None:
     session = table.get("Session", "dana")
     return None if session is None else session.body.login_at
 
@@ -210,6 +211,17 @@ def test_versions_of_a_document_count_one_after_the_other() -> None:
         assert fact.body == parent
         assert {other for other in "pq" if table.find(*PARENT, other, at)} == {parent}
     assert table.versions("Entity", KEY.name) == tuple(facts)
+
+
+def test_a_document_from_a_file_that_is_refused_for_a_time_is_an_error_for_that_time() -> None:
+    """Its earlier version may have been anything: it must not count as if there was no document."""
+    facts, place = DocumentStore(facts_only=True), {"system": KEY.system, "kind": KEY.kind, "name": KEY.name}
+    assert facts.put({**place, "spec": {"wrong": 1}}) is not None
+    assert facts.put({**place, "spec": {"parent": "namespace:n"}, "effective_at": 1000}) is None
+    table = layer_of(facts).table("cdap")
+    assert [table.refusal(KEY.kind, KEY.name, at) for at in (999, 1000)] == [str(KEY), None]
+    assert [table.get(KEY.kind, KEY.name, at) is None for at in (999, 1000)] == [True, False]
+    assert (table.refusals(KEY.kind, 999), table.refusals(KEY.kind, 1000), table.edges()) == ([KEY.name], [], {1000})
 
 
 @pytest.mark.parametrize("name", [KEY.name, "dataset:n.another"])
@@ -261,7 +273,7 @@ def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
 
 
 def test_superseded_versions_are_held_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 3)
+    monkeypatch.setattr(table_module, "SUPERSEDED_KEPT", 3)
     overlay = _live(*(_entity(f"p{n}", n * 10, name=f"d{n % 2}") for n in range(1, 9)), FactChange(KEY, at=85))
     for moment, known in {25: False, 35: False, 45: True, 75: True, 80: True}.items():
         if known:
@@ -272,7 +284,7 @@ def test_superseded_versions_are_held_up_to_a_number(monkeypatch: pytest.MonkeyP
 
 
 def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 1)
+    monkeypatch.setattr(table_module, "SUPERSEDED_KEPT", 1)
     overlay = _live(_entity("p", 10), FactChange(KEY, at=20), _entity("x", 30, name="e"), _entity("y", 40, name="e"))
     assert overlay.table("cdap", 35).get("Entity", KEY.name) is None
     with pytest.raises(Unanswerable):
@@ -337,7 +349,7 @@ def test_of_versions_that_are_not_held_any_more_nothing_is_guessed(held: int, mo
         facts.put(document, recorded, order)
     changes = list(changes_of(key, facts.histories[key], 6))
     whole = _live(*changes)
-    monkeypatch.setattr(layer_module, "VERSIONS_HELD", held)
+    monkeypatch.setattr(table_module, "VERSIONS_KEPT", held)
     some = _live(*changes)
     for at in range(5, 70):
         try:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import policy
-from policy.core.facts import FactTable
-from policy.core.model import CompiledDocument, Membership, StatementId
+from policy.core.model import Membership, StatementId
 from policy.evaluation.explain import route
+from policy.store.delta import PolicySetChange
 from policy.store.snapshot import PolicySet, Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
@@ -66,5 +66,5 @@ def test_the_shortest_way_is_reported_and_of_two_the_first_by_name() -> None:
     ends = [way.split(" > ") for way in ways]
     memberships = [Membership(member, principal, StatementId(f"{member}/{principal}")) for member, principal in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
-        policy_set = PolicySet([CompiledDocument(memberships=(one,)) for one in order], FactTable())
+        policy_set = PolicySet().with_change(PolicySetChange(memberships=order))
         assert route(policy_set.effective_principals(("user",), 0).via, "held") == "user → c → held"

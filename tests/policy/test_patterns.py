@@ -1,6 +1,9 @@
 """The algebra of patterns, each law held to what brute force over small names finds."""
 
 import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -98,23 +101,58 @@ def test_every_pattern_covers_and_overlaps_itself(pattern: Pattern) -> None:
     assert overlaps(pattern, pattern)
 
 
-@given(st.lists(patterns(parts), max_size=12), st.sampled_from(NAMES))
+def filed_in(index: PatternIndex[Any]) -> Iterator[tuple[Pattern, Any]]:
+    """All values with their patterns, read from the tree itself."""
+    todo: list[tuple[tuple[Part, ...], Any]] = [((), index._root)]
+    for parts, node in todo:  # grows meanwhile
+        assert not parts or not node.is_empty
+        values = ((True, node.open), (False, node.closed))
+        yield from ((Pattern(parts, is_open), value) for is_open, value in values if value is not None)
+        todo += (((*parts, Exact(text)), child) for text, child in node.exact.items())
+        if node.wild is not None:
+            assert node.wild.lengths == Counter(map(len, [*node.wild.prefixes, *node.wild.globs]))
+            todo += (((*parts, part), child) for part, child in node.wild.children())
+
+
+@given(st.lists(patterns(parts), max_size=12, unique=True), st.sampled_from(NAMES))
 def test_the_index_finds_what_a_loop_finds(filed: list[Pattern], name: Name) -> None:
     """Nothing is missed, nothing is found twice, whatever else is filed."""
     index: PatternIndex[int] = PatternIndex()
     for number, pattern in enumerate(filed):
-        index.add(pattern, number)
+        index.put(pattern, number)
     assert sorted(index.find(name)) == [number for number, pattern in enumerate(filed) if matches(pattern, name)]
 
 
 @unhurried
-@given(st.lists(patterns(parts), max_size=12), patterns(parts))
+@given(st.lists(patterns(parts), max_size=12, unique=True), patterns(parts))
 def test_the_index_finds_every_pattern_that_overlaps(filed: list[Pattern], asked: Pattern) -> None:
     """As a loop does."""
     index: PatternIndex[int] = PatternIndex()
     for number, pattern in enumerate(filed):
-        index.add(pattern, number)
+        index.put(pattern, number)
     assert sorted(index.meeting(asked)) == [n for n, pattern in enumerate(filed) if overlaps(pattern, asked)]
+
+
+@unhurried
+@given(st.lists(st.lists(st.tuples(patterns(parts), st.none() | st.integers(0, 5)), max_size=6), max_size=5), st.data())
+def test_every_copy_of_an_index_stays_what_it_was(
+    rounds: list[list[tuple[Pattern, int | None]]], data: st.DataObject
+) -> None:
+    """Values come, are replaced and go, in copies of copies: each finds what a loop finds among its own."""
+    filed, index = dict[Pattern, int](), PatternIndex[int]()
+    copies: list[tuple[PatternIndex[int], dict[Pattern, int]]] = []
+    for values in rounds:
+        for pattern, value in values:
+            index.change(pattern, lambda _, value=value: value)
+            filed.pop(pattern, None)
+            filed |= {} if value is None else {pattern: value}
+        copies.append((index, dict(filed)))
+        index = index.copy()
+    for earlier, then in copies:
+        name = data.draw(st.sampled_from(NAMES))
+        assert sorted(earlier.find(name)) == sorted(value for pattern, value in then.items() if matches(pattern, name))
+        assert all(earlier.get(pattern) == then.get(pattern) for pattern in filed)
+        assert dict(filed_in(earlier)) == then, "what is empty is removed"
 
 
 @unhurried
@@ -139,13 +177,17 @@ def test_what_two_patterns_have_in_common_is_never_too_little(left: Pattern, rig
 LONG_NAMES = st.lists(st.sampled_from(TEXTS), max_size=6).map(tuple)
 
 
-@given(st.lists(patterns(parts), max_size=12), st.lists(LONG_NAMES, max_size=12), st.sampled_from([0, 5, 50_000]))
+@given(
+    st.lists(patterns(parts), max_size=12, unique=True),
+    st.lists(LONG_NAMES, max_size=12),
+    st.sampled_from([0, 5, 50_000]),
+)
 def test_what_an_index_remembers_of_names_changes_nothing(filed: list[Pattern], names: list[Name], held: int) -> None:
     """One name after another, also when what is remembered is forgotten all the time, and after an addition."""
-    with mock.patch.object(policy.matching.index, "HELD", held):
+    with mock.patch.object(policy.matching.index, "STATES_KEPT", held):
         index: PatternIndex[int] = PatternIndex()
         for number, pattern in enumerate(filed):
-            index.add(pattern, number)
+            index.put(pattern, number)
             for name in names:
                 found = [other for other, pattern in enumerate(filed[: number + 1]) if matches(pattern, name)]
                 assert sorted(index.find(name)) == found

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.store import persistent
-from policy.store.persistent import Names, PersistentMap
+from policy.core import persistent
+from policy.core.persistent import Names, PersistentMap
 
 WRITES = st.lists(st.tuples(st.integers(0, 40), st.none() | st.integers()), max_size=200)
 

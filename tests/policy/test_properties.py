@@ -18,14 +18,14 @@ from msgspec import structs
 
 import policy
 from policy.analysis.impact import Who, effective_permissions, subsumes, who_can
-from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, PermissionCheck, StatementId, Unanswerable
+from policy.core.model import ALLOW, DENY, Grant, PermissionCheck, StatementId, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.core.times import ALWAYS
 from policy.evaluation import reference
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
+from policy.store.delta import PolicySetChange
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
@@ -259,7 +259,7 @@ def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapsho
     """The snapshot with these grants in place of the system's."""
     policy_set = snapshot.policy_sets[system]
     memberships = tuple(way for ways in policy_set.memberships.values() for way in ways)
-    other = PolicySet([CompiledDocument(tuple(grants), memberships)], FactTable())
+    other = PolicySet().with_change(PolicySetChange(grants=grants, memberships=memberships))
     other.facts, other.broken = policy_set.facts, policy_set.broken
     changed = copy.copy(snapshot)
     changed.policy_sets = {**snapshot.policy_sets, system: other}

@@ -13,12 +13,12 @@ from policy.analysis.diff import compare
 from policy.analysis.impact import Who, who_can
 from policy.analysis.lint import lint
 from policy.core.decision import Decision
-from policy.core.facts import FactTable
-from policy.core.model import CompiledDocument, Membership, StatementId, Unanswerable
+from policy.core.model import Membership, StatementId, Unanswerable
 from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation import reference
 from policy.evaluation.explain import route
+from policy.store.delta import PolicySetChange
 from policy.store.snapshot import PolicySet, Snapshot
 
 TIMELESS = CLAIMS - {"time"}
@@ -187,7 +187,7 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
         Membership("a", "c", statement_id),
         Membership("c", "b", statement_id),
     ]
-    policy_set = PolicySet([CompiledDocument(memberships=(ways[number],)) for number in order], FactTable())
+    policy_set = PolicySet().with_change(PolicySetChange(memberships=[ways[number] for number in order]))
     effective_principals = policy_set.effective_principals(("a",), None)
     assert (sorted(effective_principals.via), route(effective_principals.via, "b")) == (
         ["*", "a", "b", "c"],
@@ -195,7 +195,7 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
     )
     assert route(policy_set.effective_principals(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
-        PolicySet([CompiledDocument(memberships=tuple(ways[:2]))], FactTable()).effective_principals(("a",), None)
+        PolicySet().with_change(PolicySetChange(memberships=ways[:2])).effective_principals(("a",), None)
 
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:

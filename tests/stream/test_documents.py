@@ -136,7 +136,7 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     for record in (_record(ROLE, 0), _record(b"{", 1)):
         after.take(record)
     assert after.statements() == before.statements() == ROLE["spec"]["statements"]
-    assert after.store.version() == before.store.version()
+    assert Snapshot(after.store).version == Snapshot(before.store).version
     assert after.changes() == []
 
 

@@ -1,6 +1,7 @@
 """Patterns and names: what matches, and what of the algebra of patterns must hold of it."""
 
 import functools
+import itertools
 from random import Random
 from typing import Any
 
@@ -42,10 +43,10 @@ class Patterns:
     def run(self, given: Any) -> Execution:
         """Raises Violation."""
         patterns, name = [_built(data) for data in given["patterns"]], tuple(given["name"])
-        index: PatternIndex[int] = PatternIndex()
+        index: PatternIndex[list[int]] = PatternIndex()
         for number, pattern in enumerate(patterns):
-            index.add(pattern, number)
-        found, again = sorted(index.find(name)), sorted(index.find(name))
+            index.put(pattern, [*(index.get(pattern) or ()), number])
+        found, again = (sorted(itertools.chain.from_iterable(index.find(name))) for _ in range(2))
         wanted = [number for number, pattern in enumerate(patterns) if _naive(pattern, name)]
         if found != wanted or again != wanted:
             raise Violation(f"match: the index finds {found}, then {again}, of {wanted}")

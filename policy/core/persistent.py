@@ -110,10 +110,10 @@ class Names:
     SMALL = 64
 
     def __init__(self, names: Iterable[tuple[tuple[str, str, str], str]] = ()) -> None:
-        found: dict[tuple[str, str, str], dict[str, None]] = {}
+        sets: dict[tuple[str, str, str], dict[str, None]] = {}
         for key, name in names:
-            found.setdefault(key, {})[name] = None
-        self._sets = PersistentMap({key: self._set_of(held) for key, held in found.items()})
+            sets.setdefault(key, {})[name] = None
+        self._sets = PersistentMap({key: self._set_of(of_key) for key, of_key in sets.items()})
         self._owned: set[tuple[str, str, str]] = set()  # the large sets that no copy shares
 
     def find(self, key: tuple[str, str, str]) -> frozenset[str]:
@@ -122,22 +122,22 @@ class Names:
 
     def add(self, key: tuple[str, str, str], name: str) -> None:
         """Put a name under a key."""
-        found = self._sets.get(key, frozenset())
-        if isinstance(found, frozenset):
-            self._sets[key] = self._set_of(dict.fromkeys((*found, name)))
+        present = self._sets.get(key, frozenset())
+        if isinstance(present, frozenset):
+            self._sets[key] = self._set_of(dict.fromkeys((*present, name)))
         else:
-            self._writable(key, found)[name] = None
+            self._writable(key, present)[name] = None
 
     def discard(self, key: tuple[str, str, str], name: str) -> None:
         """Take a name away from under a key; one that is not there is no error."""
-        found = self._sets.get(key, frozenset())
-        if isinstance(found, frozenset):
-            less: frozenset[str] | PersistentMap[str, None] = found - {name}
+        present = self._sets.get(key, frozenset())
+        if isinstance(present, frozenset):
+            left: frozenset[str] | PersistentMap[str, None] = present - {name}
         else:
-            less = self._writable(key, found)
-            less.discard(name)
-        if len(less):
-            self._sets[key] = less
+            left = self._writable(key, present)
+            left.discard(name)
+        if len(left):
+            self._sets[key] = left
         else:
             self._sets.discard(key)
 
@@ -150,9 +150,9 @@ class Names:
     def _set_of(self, names: dict[str, None]) -> frozenset[str] | PersistentMap[str, None]:
         return frozenset(names) if len(names) <= self.SMALL else PersistentMap(names)
 
-    def _writable(self, key: tuple[str, str, str], found: PersistentMap[str, None]) -> PersistentMap[str, None]:
+    def _writable(self, key: tuple[str, str, str], names: PersistentMap[str, None]) -> PersistentMap[str, None]:
         if key not in self._owned:
-            found = found.copy()
-            self._sets[key] = found
+            names = names.copy()
+            self._sets[key] = names
             self._owned.add(key)
-        return found
+        return names
