@@ -65,11 +65,11 @@ from streaming.snapshots.broadcasts import (
     Broadcasts,
     FactBroadcasts,
     Facts,
-    PastSnapshots,
     PublishedSnapshot,
 )
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
+from streaming.snapshots.rebuilt import PastSnapshots
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()

@@ -48,8 +48,8 @@ def authorship_of(headers: Any) -> Authorship:
     """What the headers of a record claim, as Kafka's client gives them; of each at most `MOST` characters."""
     if not headers:
         return NO_CLAIMS
-    found = {name: value for name, value in headers if name in (CHANGE, AUTHOR, COMMIT, REASON)}
-    return Authorship(*(_decoded(found.get(name)) for name in (CHANGE, AUTHOR, COMMIT, REASON)))
+    values = {name: value for name, value in headers if name in (CHANGE, AUTHOR, COMMIT, REASON)}
+    return Authorship(*(_decoded(values.get(name)) for name in (CHANGE, AUTHOR, COMMIT, REASON)))
 
 
 def _decoded(value: Any) -> str:

@@ -184,8 +184,8 @@ def first_offsets(
 
 def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int) -> dict[Partition, int]:
     """The first offset of each partition with a timestamp at or after a moment (ms); its end when there is none."""
-    found = _offsets(admin, ends, lambda: OffsetSpec.for_timestamp(moment), IsolationLevel.READ_COMMITTED)
-    return {partition: min(at, ends[partition]) if at >= 0 else ends[partition] for partition, at in found.items()}
+    offsets = _offsets(admin, ends, lambda: OffsetSpec.for_timestamp(moment), IsolationLevel.READ_COMMITTED)
+    return {partition: min(at, ends[partition]) if at >= 0 else ends[partition] for partition, at in offsets.items()}
 
 
 def _offsets(

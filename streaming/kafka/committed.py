@@ -86,10 +86,10 @@ class _Merge:
     def __iter__(self) -> Iterator[Message]:
         while self._fill():
             _, partition = heapq.heappop(self._oldest)
-            held = self._held[partition]
-            yield held.popleft()
-            if held:
-                heapq.heappush(self._oldest, (held[0].timestamp()[1], partition))
+            messages = self._held[partition]
+            yield messages.popleft()
+            if messages:
+                heapq.heappush(self._oldest, (messages[0].timestamp()[1], partition))
             elif partition in self._paused:
                 self._consumer.resume([TopicPartition(*partition)])
                 self._paused.discard(partition)
@@ -168,8 +168,8 @@ def newest_requests(settings: Settings, count: int) -> list[tuple[int, bytes]]:
 
     Raises as `records_between`.
     """
-    found = committed_records(settings, settings.topics.requests, count)
-    ordered = sorted(found, key=lambda message: (message.timestamp()[1], message.topic(), message.offset()))
+    messages = committed_records(settings, settings.topics.requests, count)
+    ordered = sorted(messages, key=lambda message: (message.timestamp()[1], message.topic(), message.offset()))
     return [(message.timestamp()[1], message.value() or b"") for message in ordered[-count:]]
 
 

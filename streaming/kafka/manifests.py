@@ -197,7 +197,7 @@ def partition_ids(job: str) -> str:
 
 
 def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:
-    return [(AclResource("topic", topic), some) for topic in topics for some in operations]
+    return [(AclResource("topic", topic), allowed) for topic in topics for allowed in operations]
 
 
 def _groups(prefix: str) -> AclResource:
@@ -210,10 +210,10 @@ def _transactions(name: str) -> AclResource:
 
 def _together(rights: Iterable[Right]) -> dict[AclResource, list[str]]:
     """All operations on a resource in one place, in a stable order."""
-    found: dict[AclResource, set[str]] = {}
+    operations_of: dict[AclResource, set[str]] = {}
     for resource, operations in rights:
-        found.setdefault(resource, set()).update(operations)
-    least = {resource: sorted(_least(operations)) for resource, operations in sorted(found.items())}
+        operations_of.setdefault(resource, set()).update(operations)
+    least = {resource: sorted(_least(operations)) for resource, operations in sorted(operations_of.items())}
     return {
         resource: operations for resource, operations in least.items() if not _is_within(resource, operations, least)
     }

@@ -160,8 +160,8 @@ def principal_of(kafka: Mapping[str, Any]) -> str:
 
 def principal_of_java(source: Mapping[str, str], kafka: Mapping[str, Any]) -> str:
     """The same for the settings of Java's clients, `kafka.` before each; where they say nothing, as `kafka` does."""
-    if found := JAAS_USER.search(source.get("kafka.sasl.jaas.config", "")):
-        return f"User:{next(filter(None, found.groups()), '')}"
+    if login := JAAS_USER.search(source.get("kafka.sasl.jaas.config", "")):
+        return f"User:{next(filter(None, login.groups()), '')}"
     if certificate := source.get("kafka.ssl.keystore.location"):
         return f"the principal of the certificate {certificate}"
     return principal_of(kafka)

@@ -165,17 +165,17 @@ class _Attempts:
         """Raise _AlreadyPublished where an attempt before was committed; those who may not read publish twice."""
         if self._is_first:
             return
-        found: dict[str, dict[str, int]] = {}
+        published: dict[str, dict[str, int]] = {}
         try:
             ends = last_stable_offsets(admin_client(self._settings), self._partitions)
             for message in records_between(self._settings, self._starts, ends):
                 if authorship_of(message.headers()).change == self._change:
-                    found.setdefault(message.topic() or "", {})["0"] = message.offset() or 0
+                    published.setdefault(message.topic() or "", {})["0"] = message.offset() or 0
         except KafkaException as error:
             if not is_not_authorized(error.args[0], "topic") and not is_not_authorized(error.args[0], "group"):
                 raise
-        if found:
-            raise _AlreadyPublished(found)
+        if published:
+            raise _AlreadyPublished(published)
 
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:

@@ -45,12 +45,12 @@ class TopicLog(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.id}:{self.start}" if self.start else self.id
 
-    def replaced_by(self, found: "TopicLog") -> bool:
+    def replaced_by(self, current: "TopicLog") -> bool:
         """Whether records of this log are gone: it is another topic, or records at its beginning were deleted.
 
         Compaction does not move the log start offset.
         """
-        return found.id != self.id or found.start > self.start
+        return current.id != self.id or current.start > self.start
 
 
 def parse_log(text: str) -> TopicLog:
@@ -77,17 +77,20 @@ def document_topics(names: TopicNames) -> tuple[str, ...]:
 
 def check_logs(
     settings: Settings,
-    known: Mapping[str, TopicLog],
-    found: Mapping[str, TopicLog],
+    read_before: Mapping[str, TopicLog],
+    logs: Mapping[str, TopicLog],
     error: type[JobStopped],
     accepted: Collection[str] = (),
 ) -> None:
     """Raise `error`, with what fixes it, when records of a known log are gone and the log found is not accepted."""
-    changed = {topic: log for topic, log in found.items() if topic in known and known[topic].replaced_by(log)}
+    changed = {
+        topic: log for topic, log in logs.items() if topic in read_before and read_before[topic].replaced_by(log)
+    }
     refused = {topic: log for topic, log in changed.items() if str(log) not in accepted}
     if refused:
         what = (
-            f"{_what_happened(topic, known[topic], log)}. {_fix(settings, topic)}" for topic, log in refused.items()
+            f"{_what_happened(topic, read_before[topic], log)}. {_fix(settings, topic)}"
+            for topic, log in refused.items()
         )
         raise error("\n".join([*what, _start(settings, refused)]))
 
@@ -98,12 +101,12 @@ def _start(settings: Settings, refused: Mapping[str, TopicLog]) -> str:
     return f"Then start the job with {ACCEPT}='{ids}'" if new else "Then start the job again"
 
 
-def _what_happened(topic: str, known: TopicLog, found: TopicLog) -> str:
-    if found.id != known.id:
-        return f"topic {topic} was deleted and re-created: its topic id was {known.id} and is {found.id}"
+def _what_happened(topic: str, before: TopicLog, now: TopicLog) -> str:
+    if now.id != before.id:
+        return f"topic {topic} was deleted and re-created: its topic id was {before.id} and is {now.id}"
     return (
-        f"the records of topic {topic} below offset {found.start} were deleted, by kafka-delete-records.sh or by a "
-        f"cleanup.policy other than compact; its log start offset was {known.start}"
+        f"the records of topic {topic} below offset {now.start} were deleted, by kafka-delete-records.sh or by a "
+        f"cleanup.policy other than compact; its log start offset was {before.start}"
     )
 
 
@@ -195,14 +198,14 @@ class TopicReader:
         return any(end < self.positions[partition] for partition, end in ends.items())
 
     def _check(self, ids: Mapping[str, str], starts: Mapping[Partition, int] | None = None) -> None:
-        found = {
+        logs = {
             topic: TopicLog(ids[topic], (starts or {}).get((topic, 0), log.start)) for topic, log in self._logs.items()
         }
-        check_logs(self._settings, self._logs, found, TopicChanged)
+        check_logs(self._settings, self._logs, logs, TopicChanged)
 
     def _up_to(self, ends: Mapping[Partition, int], deadline: float) -> Iterator[Message]:
-        held, self._ahead = self._ahead, []
-        yield from self._before(ends, held)
+        fetched, self._ahead = self._ahead, []
+        yield from self._before(ends, fetched)
         while self._lacks(ends):
             yield from self._before(ends, self._fetch())
             if self._lacks(ends) and time.monotonic() > deadline:

@@ -77,8 +77,9 @@ class Problem(msgspec.Struct, frozen=True):
 def explained_problems(problems: Iterable[Problem], refused: bool) -> list[str]:
     """A line for each problem, with all topics that have it: of those that refuse the topic, or of the others."""
     topics: dict[Problem, list[str]] = {}
-    for problem in (one for one in problems if one.refused is refused):
-        topics.setdefault(msgspec.structs.replace(problem, topic=""), []).append(problem.topic)
+    for problem in problems:
+        if problem.refused is refused:
+            topics.setdefault(msgspec.structs.replace(problem, topic=""), []).append(problem.topic)
     return [problem.of(names) for problem, names in topics.items()]
 
 
@@ -100,8 +101,8 @@ def create_topics(
     if not missing:
         return []
     wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
-    made = admin.create_topics(wanted, operation_timeout=SECONDS)
-    created = [topic for topic, future in made.items() if _created(future)]
+    futures = admin.create_topics(wanted, operation_timeout=SECONDS)
+    created = [topic for topic, future in futures.items() if _created(future)]
     # The controller answers before the brokers lead the partitions: clients must find them ready.
     _wait(lambda: _are_ready(admin, created), "the new topics are not ready")
     return created
@@ -162,7 +163,9 @@ def check_topics(
             replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
             problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
     others = {spec.name for spec in specs if used_by is None and not spec.is_of_job}
-    return [msgspec.structs.replace(one, refused=False) if one.topic in others else one for one in problems]
+    return [
+        msgspec.structs.replace(problem, refused=False) if problem.topic in others else problem for problem in problems
+    ]
 
 
 def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
@@ -201,10 +204,10 @@ def problems_of(
         yield Problem(spec.name, f"it has {partitions} partitions instead of 1", spec.single, fix)
     rules = [(rule, True) for rule in spec.rules] + [(rule, False) for rule in durability_rules(replicas)]
     for rule, refused in rules:
-        found = settings.get(rule.setting)
-        if not rule.holds(found):
+        value = settings.get(rule.setting)
+        if not rule.holds(value):
             wanted = f"{rule.value} or more" if rule.at_least else rule.value
-            wrong = f"{rule.setting} is {found} instead of {wanted}"
+            wrong = f"{rule.setting} is {value} instead of {wanted}"
             yield Problem(spec.name, wrong, rule.why, _fix(spec.name, rule), rule.setting, rule.value, refused)
 
 
@@ -235,5 +238,5 @@ def _change(topic: str, values: Mapping[str, str]) -> ConfigResource:
 
 
 def _are_set(admin: AdminClient, changes: Mapping[str, Mapping[str, str]]) -> bool:
-    found = settings_of(admin, list(changes))
-    return all(found[topic].items() >= values.items() for topic, values in changes.items())
+    settings = settings_of(admin, list(changes))
+    return all(settings[topic].items() >= values.items() for topic, values in changes.items())

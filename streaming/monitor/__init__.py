@@ -183,10 +183,10 @@ def run_of(key: Key, run: Run) -> Fact:
 
 def ran(run: Run, event: JobEvent) -> Run:
     """A job's run after an event."""
-    known = max(run.known, event.known)
+    known_at = max(run.known, event.known)
     if event.started:
-        return Run(max(run.started, event.time), run.stopped, known)
-    return Run(run.started, max(run.stopped, event.time), known)
+        return Run(max(run.started, event.time), run.stopped, known_at)
+    return Run(run.started, max(run.stopped, event.time), known_at)
 
 
 def _fact(key: Key, kind: str, spec: dict[str, Any] | None, since: int) -> Fact:

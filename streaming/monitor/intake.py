@@ -141,14 +141,14 @@ def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
     time, answers = to_ms(decision.time), decision.answers
     echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
     asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
-    given, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
+    outcomes, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
     # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (number, _, _) in zip(accesses, asked, strict=True) if given[number] == "allow"}
+    allowed = {access for access, (number, _, _) in zip(accesses, asked, strict=True) if outcomes[number] == "allow"}
     for access, (number, answer, request) in zip(accesses, asked, strict=True):
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
-        yield key, DecisionEvent(access, given[number] == "allow", time, time, denials)
+        yield key, DecisionEvent(access, outcomes[number] == "allow", time, time, denials)
         for occurred in _occurrences(id_, answer, request, time, at):
             yield key, occurred
     if decision.answered is not None:
@@ -170,14 +170,14 @@ def _of_answer(
     """What is wrong with an answer. It is about the server that gave it."""
     # An error protects: a server gives it where it cannot decide.
     contradicted = answered.verified and not answered.agrees and answered.outcome != "error"
-    found = (
+    faults = (
         (AlertKind.ANSWER_CONTRADICTED, contradicted),
         (AlertKind.ANSWER_STALE, answered.stale),
         (AlertKind.ANSWER_MISDATED, answered.misdated),
     )
     about = _what(asked[0][2]) if asked else "a request"
     what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
-    for kind, holds in found:
+    for kind, holds in faults:
         if holds:
             yield Key(SERVER, decision.system, answered.by), CountedEvent(kind, time, at, decision.id, what)
 
@@ -206,17 +206,17 @@ def merge_decided(inputs: list[Input], window: int) -> list[Input]:
         if not isinstance(input_, DecisionEvent):
             others.append(input_)
             continue
-        known = merged.get((input_.access, input_.allowed))
-        if known is not None and (input_.first - known.last > window or known.first - input_.last > window):
-            others.append(known)
-            known = None
-        merged[input_.access, input_.allowed] = input_ if known is None else _one(known, input_)
+        earlier = merged.get((input_.access, input_.allowed))
+        if earlier is not None and (input_.first - earlier.last > window or earlier.first - input_.last > window):
+            others.append(earlier)
+            earlier = None
+        merged[input_.access, input_.allowed] = input_ if earlier is None else _one(earlier, input_)
     return [*merged.values(), *others]
 
 
-def _one(known: DecisionEvent, other: DecisionEvent) -> DecisionEvent:
-    first, last = min(known.first, other.first), max(known.last, other.last)
-    return DecisionEvent(known.access, known.allowed, first, last, known.ids + other.ids)
+def _one(earlier: DecisionEvent, later: DecisionEvent) -> DecisionEvent:
+    first, last = min(earlier.first, later.first), max(earlier.last, later.last)
+    return DecisionEvent(earlier.access, earlier.allowed, first, last, earlier.ids + later.ids)
 
 
 def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:
@@ -293,7 +293,7 @@ class Alignment:
 
     def _timestamps(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int] | None = None) -> list[int]:
         """Those (ms) of committed records from `starts` up to `ends`; without ends, of each partition's first."""
-        found: list[int] = []
+        timestamps: list[int] = []
         waiting = set(starts)
         deadline = time.monotonic() + SECONDS
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
@@ -311,12 +311,13 @@ class Alignment:
                 continue
             at, end = int(message.offset() or 0), math.inf if ends is None else ends[partition]
             if error is None and at < end:
-                found.append(message.timestamp()[1])
+                timestamps.append(message.timestamp()[1])
+            # The end may come first: behind the newest record only markers and aborted records are left.
             if error is not None or ends is None or at + 1 >= end:
                 waiting.discard(partition)
                 self._consumer.incremental_unassign([TopicPartition(*partition)])
         self._consumer.unassign()
-        return found
+        return timestamps
 
     def _replace_consumer(self) -> None:
         """One of librdkafka's may stand still for good, see `TopicReader`."""

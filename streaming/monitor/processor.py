@@ -100,8 +100,8 @@ class Processor(StatefulProcessor):
         yield from results
 
     def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
-        held = bucket.states.get(about)
-        state = State() if held is None else _decode_state(held[1])
+        encoded = bucket.states.get(about)
+        state = State() if encoded is None else _decode_state(encoded[1])
         rows = [_row(result) for result in self._monitor.take(parse_key(about), state, inputs, now, until)]
         if state.empty:
             bucket.states.pop(about, None)
@@ -110,13 +110,15 @@ class Processor(StatefulProcessor):
         return rows
 
     def _load(self) -> Bucket:
-        found = self._cell.get()
-        return Bucket() if found is None else _decode_bucket(bytes(found[0]))
+        row = self._cell.get()
+        return Bucket() if row is None else _decode_bucket(bytes(row[0]))
 
     def _keep(self, bucket: Bucket) -> None:
         if not bucket.states:
             self._cell.clear()
             return
+        # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark
+        # finds no timer from before the last watermark.
         due = bucket.next
         if due >= 0 and not 0 <= bucket.timer <= due:
             if bucket.timer >= 0:

@@ -213,21 +213,23 @@ class MonitorQuery:
         times = self._times(batch, ends)
         send_times(self._spark, times)
         with self._watch.watchdog.during("evaluate the monitor's batch, with its state store", batch=batch):
-            found = results.toArrow().to_pylist()  # in any case: the state moves on with it
+            rows = results.toArrow().to_pylist()  # in any case: the state moves on with it
         self._check_topics()
         self._on_step("monitor-evaluated", batch)
+        # Spark notes a batch as done after this function: one that was killed between the transaction and that note
+        # runs again, from the state of the batch before it.
         if self._is_committed(ends, batch):
             log.info("a batch ran again for its state alone; its output is committed", batch=batch)
-        elif found or self._tracker.lacks(ends):
+        elif rows or self._tracker.lacks(ends):
             read_until = None if math.isinf(times.until) else int(times.until)
-            self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch, read_until)
+            self._publish(list(map(self._result, rows)), ends, self._checkpoint.query_id(), batch, read_until)
         self._watch.monitor_committed()
         self._on_step("monitor-committed", batch)
 
     def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
         """A batch that runs again for its state alone must hold back what it held back before."""
-        found, last = self._alignment.times(ends), self._tracker.last
-        times = found._replace(least=max(found.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
+        aligned, last = self._alignment.times(ends), self._tracker.last
+        times = aligned._replace(least=max(aligned.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
         if batch == last.batch and self._is_committed(ends, batch):
             return times._replace(until=math.inf if last.read_until is None else last.read_until)
         return times

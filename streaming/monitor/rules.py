@@ -99,15 +99,15 @@ class Watch(msgspec.Struct, array_like=True):
         if self.episode is not None:
             self.episode.add(occurrence)
             return
-        self.recent = sorted([*self.recent, occurrence], key=lambda known: (known.time, known.id))
+        self.recent = sorted([*self.recent, occurrence], key=lambda recent: (recent.time, recent.id))
         dense = self._dense(rule)
         if dense:
             self.episode = begin(kind, key, dense)
-            self.recent = [known for known in self.recent if known not in dense]
+            self.recent = [recent for recent in self.recent if recent not in dense]
 
     def _is_known(self, occurrence: Occurrence) -> bool:
         return any(occurrence.id in past.ids for past in self.past) or any(
-            occurrence.id == known.id for known in self.recent
+            occurrence.id == recent.id for recent in self.recent
         )
 
     def _end(self) -> None:
@@ -119,9 +119,9 @@ class Watch(msgspec.Struct, array_like=True):
         """The first occurrences, one more than are allowed, that lie within one window; empty: there are none."""
         least, window = rule.more_than + 1, int(rule.within_seconds * 1000)
         for start in range(len(self.recent) - least + 1):
-            found = self.recent[start : start + least]
-            if found[-1].time - found[0].time <= window:
-                return found
+            occurrences = self.recent[start : start + least]
+            if occurrences[-1].time - occurrences[0].time <= window:
+                return occurrences
         return []
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
@@ -136,14 +136,14 @@ class Watch(msgspec.Struct, array_like=True):
             self.episode.alerted(rule)
             yield self.episode
         self.past = [past for past in self.past if _gone_at(past, rules) > now]
-        self.recent = [known for known in self.recent if _forgotten_at(known, rules, rule) > now]
+        self.recent = [recent for recent in self.recent if _forgotten_at(recent, rules, rule) > now]
 
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
         if self.episode is not None:
             yield _ends_at(self.episode, rules)
         yield from (_gone_at(past, rules) for past in self.past)
-        yield from (_forgotten_at(known, rules, rule) for known in self.recent)
+        yield from (_forgotten_at(recent, rules, rule) for recent in self.recent)
 
     @property
     def empty(self) -> bool:
@@ -202,13 +202,13 @@ class AccessDecisions(msgspec.Struct, array_like=True):
 
 def merged(spans: list[Span], new: Span, gap: int) -> list[Span]:
     """The spans with another one, those no further apart than `gap` (ms) made one; sorted."""
-    found: list[Span] = []
+    united: list[Span] = []
     for first, last in sorted([*spans, new]):
-        if found and first - found[-1][1] <= gap:
-            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        if united and first - united[-1][1] <= gap:
+            united[-1] = (united[-1][0], max(last, united[-1][1]))
         else:
-            found.append((first, last))
-    return found
+            united.append((first, last))
+    return united
 
 
 def within(spans: list[Span], moment: int, before: int, after: int) -> bool:
@@ -225,15 +225,15 @@ class Accesses(msgspec.Struct, array_like=True):
 
     def __post_init__(self) -> None:
         """After an upgrade: what an older version stored under other access ids matches nothing, so it is forgotten."""
-        known = (*self.decided, *(happened.access for happened in self.waiting.values()))
-        if any(len(access) != ACCESS_BYTES for access in itertools.islice(known, 1)):
-            self.forgotten = max(self.forgotten, *(known.newest for known in self.decided.values()), -1)
+        stored = (*self.decided, *(happened.access for happened in self.waiting.values()))
+        if any(len(access) != ACCESS_BYTES for access in itertools.islice(stored, 1)):
+            self.forgotten = max(self.forgotten, *(decisions.newest for decisions in self.decided.values()), -1)
             self.decided, self.waiting = {}, {}
 
     def note(self, decided: DecisionEvent, rules: Rules) -> None:
         """Remember a decision."""
-        known = self.decided.setdefault(decided.access, AccessDecisions())
-        known.note(decided, int(rules.window_seconds * 1000))
+        decisions = self.decided.setdefault(decided.access, AccessDecisions())
+        decisions.note(decided, int(rules.window_seconds * 1000))
 
     def await_allow(self, happened: AccessEvent, rules: Rules) -> None:
         """Wait for an access's allow, unless it is no longer known whether there was one; the same event waits once."""
@@ -242,17 +242,17 @@ class Accesses(msgspec.Struct, array_like=True):
 
     def allowed(self, happened: AccessEvent, rules: Rules) -> bool:
         """Whether an access had an allow, or may have had one that is forgotten."""
-        known = self.decided.get(happened.access)
-        if known is not None and within(known.allowed, happened.time, *_reach(rules)):
+        decisions = self.decided.get(happened.access)
+        if decisions is not None and within(decisions.allowed, happened.time, *_reach(rules)):
             return True
         return happened.time - rules.window_seconds * 1000 <= self.forgotten
 
     def denied(self, happened: AccessEvent, rules: Rules) -> str | None:
         """The decision that denied an access, or None: the one that it names, else the newest."""
-        known = self.decided.get(happened.access)
-        if known is None or not within(known.denied, happened.time, *_reach(rules)):
+        decisions = self.decided.get(happened.access)
+        if decisions is None or not within(decisions.denied, happened.time, *_reach(rules)):
             return None
-        return happened.decision if happened.decision in known.denials else known.denial
+        return happened.decision if happened.decision in decisions.denials else decisions.denial
 
     def settle(self, now: int, rules: Rules) -> Iterator[AccessEvent]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
@@ -271,15 +271,15 @@ class Accesses(msgspec.Struct, array_like=True):
 
     def tidy(self, now: int, most: int, rules: Rules) -> None:
         """Forget what no access can need any more, and the oldest beyond `most`."""
-        for access, known in list(self.decided.items()):
-            known.forget_before(now - rules.kept_ms)
-            if not known.allowed and not known.denied:
+        for access, decisions in list(self.decided.items()):
+            decisions.forget_before(now - rules.kept_ms)
+            if not decisions.allowed and not decisions.denied:
                 del self.decided[access]
         if self.forgotten + rules.kept_ms < now:
             self.forgotten = -1
         excess = len(self.decided) - most
         if excess > 0:
-            for access in sorted(self.decided, key=lambda one: self.decided[one].newest)[:excess]:
+            for access in sorted(self.decided, key=lambda access: self.decided[access].newest)[:excess]:
                 self.forgotten = max(self.forgotten, self.decided.pop(access).newest)
 
     def timers(self, rules: Rules) -> Iterator[int]:
@@ -288,7 +288,7 @@ class Accesses(msgspec.Struct, array_like=True):
         if self.forgotten >= 0:
             yield self.forgotten + rules.kept_ms + 1
         if self.decided:
-            yield min(known.newest for known in self.decided.values()) + rules.kept_ms + 1
+            yield min(decisions.newest for decisions in self.decided.values()) + rules.kept_ms + 1
 
 
 def _reach(rules: Rules) -> tuple[int, int]:

@@ -328,8 +328,8 @@ class CountedHistogram(Collector):
     def add(self, values: "np.ndarray[Any, Any]", counts: Sequence[int]) -> None:
         """Count each of `values` as often as `counts` says."""
         weights = np.asarray(counts, dtype=np.int64)
-        places = np.searchsorted(self._bounds, values, side="left")  # a value on a bound is within its bucket
-        added = np.bincount(places, weights, minlength=len(self._counts)).astype(np.int64)
+        buckets = np.searchsorted(self._bounds, values, side="left")  # a value on a bound is within its bucket
+        added = np.bincount(buckets, weights, minlength=len(self._counts)).astype(np.int64)
         with self._lock:
             self._counts += added
             self._sum += float(values @ weights)

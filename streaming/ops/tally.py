@@ -72,16 +72,16 @@ def tally(topic: str, now: int, counts: Counts, times: "npt.NDArray[np.int64]", 
     import numpy as np  # which only the job has
 
     ages, aged = np.unique(now - times, return_counts=True)
-    listed = ((known.split(), count) for known, count in counts.items() if known != DEAD)
+    listed = ((key.split(), count) for key, count in counts.items() if key != DEAD)
     outcomes = [(system, outcome, count) for (system, outcome), count in listed]
     return Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers))
 
 
 def _traces(headers: Iterable[Any]) -> list[str]:
     """The trace parents among the first records, a few of them."""
-    some = (header for record in itertools.islice(headers, LOOKED_AT) for header in record or ())
-    found = (header["value"] for header in some if header["key"] == TRACEPARENT and header["value"])
-    return [value.decode("ascii", "replace")[:64] for value in itertools.islice(found, TRACES)]
+    headers_ = (header for record in itertools.islice(headers, LOOKED_AT) for header in record or ())
+    values = (header["value"] for header in headers_ if header["key"] == TRACEPARENT and header["value"])
+    return [value.decode("ascii", "replace")[:64] for value in itertools.islice(values, TRACES)]
 
 
 class Compiled(msgspec.Struct, frozen=True):

@@ -166,18 +166,18 @@ class Watchdog:
         return [steps[-1] for steps in list(self._steps.values()) if steps]
 
     def _described(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        description: dict[str, Any] = {}
 
         def describe() -> None:
             with contextlib.suppress(Exception):  # such as of a Java that has ended
-                found.update(self._describe())
-            found.setdefault("spark", "")
+                description.update(self._describe())
+            description.setdefault("spark", "")
 
         if self._describing is None or not self._describing.is_alive():
             self._describing = threading.Thread(target=describe, name="watchdog-describe", daemon=True)
             self._describing.start()
             self._describing.join(DESCRIBE_SECONDS)
-        return {**machine(), **(found or {"spark": f"does not answer within {DESCRIBE_SECONDS:g} s"})}
+        return {**machine(), **(description or {"spark": f"does not answer within {DESCRIBE_SECONDS:g} s"})}
 
 
 def _repeat(look: Callable[[], None], over: threading.Event) -> None:
@@ -200,10 +200,10 @@ def place_of(frame: FrameType | None) -> str:
 
 def machine() -> dict[str, Any]:
     """How busy the machine is: its load, and which of CPU, memory and disks processes wait for (%, Linux's PSI)."""
-    found: dict[str, Any] = {"load": round(os.getloadavg()[0], 1)}
+    state: dict[str, Any] = {"load": round(os.getloadavg()[0], 1)}
     for resource in ("cpu", "memory", "io"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # an older kernel, or another system
-            some = (PRESSURE / resource).read_text().split("avg10=", 1)[1].split()[0]
-            if float(some) >= PRESSED_PERCENT:
-                found[f"waits_for_{resource}_percent"] = float(some)
-    return found
+            average = (PRESSURE / resource).read_text().split("avg10=", 1)[1].split()[0]
+            if float(average) >= PRESSED_PERCENT:
+                state[f"waits_for_{resource}_percent"] = float(average)
+    return state

@@ -22,11 +22,11 @@ def checkpoints_of(settings: Settings) -> tuple[str, str]:
     return settings.checkpoint, monitor_settings(settings).checkpoint
 
 
-def local_path(place: str) -> Path | None:
+def local_path(location: str) -> Path | None:
     """The folder of a checkpoint; None for one on another file system. As Hadoop reads it: `%20` is no blank."""
-    scheme, colon, rest = place.partition(":")
+    scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
-        return Path(place)
+        return Path(location)
     if scheme != "file":
         return None
     return Path("/" + rest.removeprefix("//").lstrip("/"))
@@ -36,8 +36,8 @@ def local_path(place: str) -> Path | None:
 def checkpoints_locked(settings: Settings) -> Iterator[None]:
     """Lock the checkpoints on local disks that a job uses while it runs; see `locked`."""
     with contextlib.ExitStack() as stack:
-        for place in (settings.checkpoint,) if settings.monitor.mode == "separate" else checkpoints_of(settings):
-            stack.enter_context(locked(place))
+        for location in (settings.checkpoint,) if settings.monitor.mode == "separate" else checkpoints_of(settings):
+            stack.enter_context(locked(location))
         yield
 
 
@@ -94,9 +94,9 @@ def archive(folders: list[Path]) -> dict[Path, Path]:
         return {folder: folder.rename(archived_name(str(folder))) for folder in there}
 
 
-def archived_name(place: str) -> str:
+def archived_name(location: str) -> str:
     """Where a checkpoint is moved to now."""
-    return f"{place.rstrip('/')}.archived-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    return f"{location.rstrip('/')}.archived-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
 
 
 @contextlib.contextmanager

@@ -69,9 +69,9 @@ def _driver(arguments: list[str], environment: Mapping[str, str]) -> list[str]:
 def _executor(environment: Mapping[str, str]) -> list[str]:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     jars = _path([Path(environment.get("SPARK_CONF_DIR", "/opt/spark/conf")), pyspark_folder() / "jars" / "*"])
-    given = [part for option, name in OPTIONS_OF.items() for part in (option, environment[name])]
+    arguments = [part for option, name in OPTIONS_OF.items() for part in (option, environment[name])]
     options = [*_java_options(environment), f"-Xms{memory}", f"-Xmx{memory}"]
-    return [str(find_java()), *options, "-cp", f"{jars}{os.pathsep}{_path(classpath('spark'))}", BACKEND, *given]
+    return [str(find_java()), *options, "-cp", f"{jars}{os.pathsep}{_path(classpath('spark'))}", BACKEND, *arguments]
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:

@@ -53,7 +53,7 @@ def without_archives(path: list[str]) -> list[str]:
 
     Spark puts them in front, and Python keeps nothing of what it compiles from an archive: it did so with each start.
     """
-    others = [place for place in path if not place.endswith(".zip")]
+    others = [entry for entry in path if not entry.endswith(".zip")]
     return others if PathFinder.find_spec("pyspark", others) and PathFinder.find_spec("py4j", others) else path
 
 

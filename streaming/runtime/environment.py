@@ -85,8 +85,8 @@ def _fingerprint(files: dict[str, Path]) -> str:
     """By names, sizes and times of change, as `make` does: to read all of it takes longer than Spark to start."""
     digest = hashlib.sha256(f"{COMPRESSION}".encode())
     for name, path in files.items():
-        found = path.stat()
-        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+        status = path.stat()
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -132,8 +132,8 @@ def _lock(path: Path, how: int) -> int:
 
 def _files() -> Iterator[tuple[str, Path]]:
     """What is to be imported, by its name in the archive."""
-    for found in _distributions():
-        yield from _files_of(found)
+    for installed in _distributions():
+        yield from _files_of(installed)
     systems = {entry.module.partition(".")[0] for entry in entry_points(group=SYSTEMS)}
     for package in (*PACKAGES, *sorted(systems)):  # of an editable installation the distribution lists none
         yield from _files_below(package)
@@ -143,7 +143,7 @@ def _distributions() -> Iterable[Distribution]:
     """lockkeeper, the systems that others have written, and all that these require, as far as it is installed."""
     systems = [entry.dist.name for entry in entry_points(group=SYSTEMS) if entry.dist is not None]
     waiting = [(DISTRIBUTION, EXTRAS), *((name, frozenset[str]()) for name in systems)]
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         name, extras = waiting.pop()
@@ -151,16 +151,16 @@ def _distributions() -> Iterable[Distribution]:
             continue
         seen.add((name, extras))
         try:
-            found[name] = distribution(name)
+            distributions[name] = distribution(name)
         except PackageNotFoundError:  # of another platform, or of an extra that is not installed
             continue
-        waiting += _required(found[name], extras)
-    return found.values()
+        waiting += _required(distributions[name], extras)
+    return distributions.values()
 
 
-def _required(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def _required(package: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
     """The names, normalized, and extras of what a distribution requires with these extras."""
-    for requirement in found.requires or ():
+    for requirement in package.requires or ():
         conditions = set(EXTRA.findall(requirement))
         match = REQUIREMENT.match(requirement)
         if match is not None and (not conditions or conditions & extras):
@@ -168,14 +168,14 @@ def _required(found: Distribution, extras: frozenset[str]) -> Iterator[tuple[str
             yield re.sub(r"[-_.]+", "-", match[1]).lower(), frozenset(filter(None, wanted))
 
 
-def _files_of(found: Distribution) -> Iterator[tuple[str, Path]]:
-    if found.files is None:
+def _files_of(package: Distribution) -> Iterator[tuple[str, Path]]:
+    if package.files is None:
         raise SparkStartError(
-            f"the Python environment of the executors cannot be packed: {found.name} does not list its files (no "
+            f"the Python environment of the executors cannot be packed: {package.name} does not list its files (no "
             "RECORD). Install it with pip into a virtual environment, or pack the environment yourself and set "
             "spark.archives"
         )
-    for file in found.files:
+    for file in package.files:
         name = file.as_posix()
         path = Path(str(file.locate()))
         if not name.startswith("..") and not NOT_IMPORTED.match(name) and path.is_file():

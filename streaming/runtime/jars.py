@@ -169,10 +169,10 @@ def _user_settings() -> Path | None:
 
 def _ivy_jar() -> Path:
     folder = pyspark_folder() / "jars"
-    found = sorted(folder.glob("ivy-*.jar"))
-    if not found:
+    jars = sorted(folder.glob("ivy-*.jar"))
+    if not jars:
         raise JarError(f"no ivy-*.jar in {folder}: this PySpark is incomplete; install it again")
-    return found[-1]
+    return jars[-1]
 
 
 _PROPERTY = "javax.net.ssl.trustStore"
@@ -195,7 +195,9 @@ def trust_options(java: Path, folder: Path) -> list[str]:
 
 def encode_truststore(certificates: Sequence[bytes]) -> bytes:
     """Return a trust store of the type PKCS12 which holds certificates, given in DER. It needs no password."""
-    trusted = [pkcs12.PKCS12Certificate(found, str(number).encode()) for number, found in _readable(certificates)]
+    trusted = [
+        pkcs12.PKCS12Certificate(certificate, str(number).encode()) for number, certificate in _readable(certificates)
+    ]
     return pkcs12.serialize_java_truststore(trusted, NoEncryption())
 
 

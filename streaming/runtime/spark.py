@@ -131,8 +131,8 @@ def constructor(gateway: Any, source: Path) -> Any:
     compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(source.read_text(encoding="utf-8"))
-    [found] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
-    return found
+    [declared] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
+    return declared
 
 
 def new_instance(gateway: Any, source: Path, *arguments: Any) -> Any:

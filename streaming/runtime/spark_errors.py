@@ -44,19 +44,19 @@ def without_stack(text: str) -> str:
 
 def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
-    found = query._jsq.exception()
-    messages = list(causes(found.get())) if found.isDefined() else ["Spark gives no reason"]
+    exception = query._jsq.exception()
+    messages = list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
     return disk_full(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
 
 
 def disk_full(messages: Iterable[str], settings: Settings) -> str | None:
     """What to say when one of these messages is that a disk is full; None: none of them is."""
-    found = [text for text in messages if any(words in text for words in DISK_FULL)]
-    if not found:
+    matching = [text for text in messages if any(words in text for words in DISK_FULL)]
+    if not matching:
         return None
-    places = _full(settings)
+    locations = _full(settings)
     return (
-        f"the disk of {' and '.join(places)} is full: {found[-1]}. Free space there, or move it to another disk "
+        f"the disk of {' and '.join(locations)} is full: {matching[-1]}. Free space there, or move it to another disk "
         "(by the settings `checkpoint` and `monitor.checkpoint`, or the variable TMPDIR for Spark's temporary files), "
         f"and start the job again. {NOTHING_LOST}"
     )
@@ -64,16 +64,16 @@ def disk_full(messages: Iterable[str], settings: Settings) -> str | None:
 
 def _full(settings: Settings) -> list[str]:
     """The folders that the job writes to, if possible those whose disk is full."""
-    places = [*checkpoints_of(settings), str(job_folder())]
-    return [place for place in places if _is_full(place)] or places[:1]
+    locations = [*checkpoints_of(settings), str(job_folder())]
+    return [location for location in locations if _is_full(location)] or locations[:1]
 
 
-def _is_full(place: str) -> bool:
-    folder = local_path(place)
+def _is_full(location: str) -> bool:
+    folder = local_path(location)
     with contextlib.suppress(OSError):
         if folder is not None:
-            found = os.statvfs(folder)
-            return found.f_bavail * found.f_frsize < FULL_BELOW
+            status = os.statvfs(folder)
+            return status.f_bavail * status.f_frsize < FULL_BELOW
     return False
 
 

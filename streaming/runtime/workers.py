@@ -166,8 +166,8 @@ def check_alike(described: Iterable[dict[str, Any]]) -> None:
 
 def _differences(here: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:
     for name, wanted in here["versions"].items():
-        if (found := there["versions"].get(name)) != wanted:
-            yield f"{name} is {found or 'not installed'}, here {wanted or 'not installed'}"
+        if (version := there["versions"].get(name)) != wanted:
+            yield f"{name} is {version or 'not installed'}, here {wanted or 'not installed'}"
     if lacking := sorted(set(here["systems"]) - set(there["systems"])):
         yield f"it lacks the systems {', '.join(lacking)}"
     if here["code"] != there["code"] and here["versions"] == there["versions"]:

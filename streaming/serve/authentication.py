@@ -71,13 +71,17 @@ class Authentication:
         """The caller. Raises Unauthorized, and KeysUnavailable while that cannot be determined."""
         if self._callers is None:
             return self._local(scope)
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) > 1:
+        authorizations = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(authorizations) > 1:
             raise Unauthorized("there are several Authorization headers", "invalid_request", 400)
-        found = await self._by_token(_bearer(given[0]), self._callers) if given else self._by_certificate(scope)
-        if found is None:
+        caller = (
+            await self._by_token(_bearer(authorizations[0]), self._callers)
+            if authorizations
+            else self._by_certificate(scope)
+        )
+        if caller is None:
             raise Unauthorized("credentials are needed: a bearer token or a client certificate of a known caller")
-        return found
+        return caller
 
     def _local(self, scope: Scope) -> Caller:
         """Programs of this machine ask it; a web page that had its name resolved to this machine must not."""
@@ -87,17 +91,17 @@ class Authentication:
         return self._anyone
 
     async def _by_token(self, token: bytes, callers: Callers) -> Caller:
-        found = callers.by_token(token)
-        if found is None and self._tokens is not None:
+        caller = callers.by_token(token)
+        if caller is None and self._tokens is not None:
             try:
-                found = callers.by_subject(await self._tokens.subject(token))
+                caller = callers.by_subject(await self._tokens.subject(token))
             except InvalidToken as invalid:
                 raise Unauthorized(str(invalid), "invalid_token") from None
-            if found is None:
+            if caller is None:
                 raise Unauthorized("the token is of no known caller", "invalid_token")
-        if found is None:
+        if caller is None:
             raise Unauthorized("the token is not known", "invalid_token")
-        return found
+        return caller
 
     def _by_certificate(self, scope: Scope) -> Caller | None:
         peer: Peer | None = scope.get(PEER)
@@ -120,7 +124,7 @@ class Authentication:
 def _bearer(value: bytes) -> bytes:
     if len(value) > TOKEN_BYTES:
         raise Unauthorized(f"the Authorization header is too long; at most {TOKEN_BYTES} bytes", "invalid_token")
-    found = BEARER.fullmatch(value)
-    if found is None:
+    match = BEARER.fullmatch(value)
+    if match is None:
         raise Unauthorized("the Authorization header must be: Bearer TOKEN", "invalid_token")
-    return found[1]
+    return match[1]

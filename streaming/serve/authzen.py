@@ -94,7 +94,7 @@ def _asked(
 ) -> EvaluationRequest:
     """Fields that the API does not know are left out: they must not change a decision."""
     request = {name: value[name] for name in PARTS if name in value}
-    contexts = [found for found in (value, *items) if isinstance(found, dict) and "context" in found]
+    contexts = [part for part in (value, *items) if isinstance(part, dict) and "context" in part]
     for part in contexts:
         if not isinstance(part["context"], dict):
             raise BadRequest("context: must be an object")
@@ -132,13 +132,13 @@ def _system(path: str, rules: Rules, contexts: list[dict[str, Any]]) -> str:
         raise BadRequest("context.system: must be the name of a system")
     if len(set(named)) > 1:
         raise BadRequest(f"context.system: one request has one system, not {', '.join(sorted(set(named)))}")
-    found = named[0] if named else rules.default_system
-    if not found:
+    system = named[0] if named else rules.default_system
+    if not system:
         raise BadRequest(
             f"the system is not known: ask at /SYSTEM{EVALUATION}, with SYSTEM one of {', '.join(rules.systems)}, or "
             "name it in context.system"
         )
-    return found
+    return system
 
 
 def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:

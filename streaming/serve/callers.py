@@ -59,11 +59,11 @@ class Callers:
 
     def by_token(self, token: bytes) -> Caller | None:
         """The caller with this token. Compares with all, in constant time."""
-        digest, found = sha256(token).digest(), None
-        for known, caller in self._hashes:
-            if hmac.compare_digest(known, digest):
-                found = caller
-        return found
+        digest, matching = sha256(token).digest(), None
+        for token_hash, caller in self._hashes:
+            if hmac.compare_digest(token_hash, digest):
+                matching = caller
+        return matching
 
     def by_subject(self, subject: str) -> Caller | None:
         """The caller that a verified JWT names."""
@@ -71,8 +71,8 @@ class Callers:
 
     def by_certificate(self, names: Iterable[str]) -> Caller | None:
         """The caller that a verified certificate names; None also where its names are those of several."""
-        found = {id(caller): caller for name in names if (caller := self._certificates.get(name)) is not None}
-        return next(iter(found.values())) if len(found) == 1 else None
+        callers = {id(caller): caller for name in names if (caller := self._certificates.get(name)) is not None}
+        return next(iter(callers.values())) if len(callers) == 1 else None
 
 
 def load_callers(settings: Settings) -> Callers:

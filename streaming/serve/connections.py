@@ -137,13 +137,19 @@ class Connections:
         if now - self._relieved < RELIEF_SECONDS:
             return
         self._relieved = now
-        waiting = [one for one in self.open if self._waited(one, now) > PRESSED_SECONDS]
+        waiting = [connection for connection in self.open if self._waited(connection, now) > PRESSED_SECONDS]
         if sending:
-            waiting = [one for one in waiting if one.phase == REQUEST]
-        counts = Counter(one.caller or one.address for one in self.open)
-        waiting.sort(key=lambda one: (one.phase == IDLE, -counts[one.caller or one.address], one.since))
-        for one in waiting[: self.most // 10 + 1]:
-            one.end("evicted")
+            waiting = [connection for connection in waiting if connection.phase == REQUEST]
+        counts = Counter(connection.caller or connection.address for connection in self.open)
+        waiting.sort(
+            key=lambda connection: (
+                connection.phase == IDLE,
+                -counts[connection.caller or connection.address],
+                connection.since,
+            )
+        )
+        for connection in waiting[: self.most // 10 + 1]:
+            connection.end("evicted")
 
     def _waited(self, connection: Connection, now: float) -> float:
         """For how long the server has waited for the client, s."""
@@ -164,29 +170,29 @@ class Connections:
         """End what is over its time, and what buffers too much."""
         now = self.clock()
         limits = {HANDSHAKE: HANDSHAKE_SECONDS, REQUEST: self._seconds, IDLE: IDLE_SECONDS}
-        for one in list(self.open):
-            if not one.unread:
-                one.unread_since = None
-            elif one.unread_since is None:
-                one.unread_since = now
-            if one.unread_since is not None and now - one.unread_since > self._seconds:
-                one.end("unread")
-            elif now - one.since > limits.get(one.phase, float("inf")):
-                one.end(f"{one.phase}-timeout")
-        for one in list(self.closing):
-            if now - one.since > (self._seconds if one.unread else CLOSING_SECONDS):
-                one.abort()
+        for connection in list(self.open):
+            if not connection.unread:
+                connection.unread_since = None
+            elif connection.unread_since is None:
+                connection.unread_since = now
+            if connection.unread_since is not None and now - connection.unread_since > self._seconds:
+                connection.end("unread")
+            elif now - connection.since > limits.get(connection.phase, float("inf")):
+                connection.end(f"{connection.phase}-timeout")
+        for connection in list(self.closing):
+            if now - connection.since > (self._seconds if connection.unread else CLOSING_SECONDS):
+                connection.abort()
         self._bound_buffers([*self.open, *self.closing])
 
     def _bound_buffers(self, connections: Iterable[Connection]) -> None:
-        buffered = {one: size for one in connections if (size := one.pending + one.unread)}
+        buffered = {connection: size for connection in connections if (size := connection.pending + connection.unread)}
         total = sum(buffered.values())
-        for one in sorted(buffered, key=lambda one: -buffered[one]):
+        for connection in sorted(buffered, key=lambda connection: -buffered[connection]):
             if total <= BUFFERED_BYTES:
                 break
-            total -= buffered[one]
+            total -= buffered[connection]
             self.on_closed("buffered")
-            one.abort()
+            connection.abort()
 
 
 def room_for(most: int) -> int:

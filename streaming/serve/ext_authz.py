@@ -77,9 +77,9 @@ class Routes:
             id_ = values[0].decode()
         except UnicodeDecodeError:
             raise Denied("the request names no subject") from None
-        route, found = self._find(method, path)
-        resource = {"type": route.resource.type, "id": _filled(route.resource.id, found)}
-        properties = {name: _filled(text, found) for name, text in route.resource.properties.items()}
+        route, parameters = self._find(method, path)
+        resource = {"type": route.resource.type, "id": _filled(route.resource.id, parameters)}
+        properties = {name: _filled(text, parameters) for name, text in route.resource.properties.items()}
         return {
             "subject": {"type": self._subject.type, "id": self._subject.prefix + id_},
             "action": {"name": route.action},
@@ -88,8 +88,8 @@ class Routes:
 
     def _find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         for pattern, route in self._routes:
-            if method in route.methods and (found := pattern.fullmatch(path)):
-                return route, dict(zip(PLACEHOLDER.findall(route.path), found.groups(), strict=True))
+            if method in route.methods and (match := pattern.fullmatch(path)):
+                return route, dict(zip(PLACEHOLDER.findall(route.path), match.groups(), strict=True))
         raise Denied("no route fits the request")
 
 
@@ -98,8 +98,8 @@ def _pattern(template: str) -> str:
     return SEGMENT.join(map(re.escape, literals))
 
 
-def _filled(text: str, found: dict[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda match: found[match[1]], text)
+def _filled(text: str, parameters: dict[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda match: parameters[match[1]], text)
 
 
 def load_routes(settings: Settings) -> Routes | None:

@@ -33,7 +33,7 @@ class Changes:
 
 def _stamp(file: str) -> Stamp:
     try:
-        found = os.stat(file)
+        status = os.stat(file)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

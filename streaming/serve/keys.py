@@ -137,21 +137,21 @@ def read_keys(source: str) -> list[Key]:
     """The public signing keys of a JWK Set; others are left out. Raises OSError or ValueError: it is none."""
     text = fetch_url(source) if is_url(source) else Path(source).read_bytes()
     try:
-        given = msgspec.json.decode(text)
+        jwk_set = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
-    keys = given.get("keys") if isinstance(given, dict) else None
+    keys = jwk_set.get("keys") if isinstance(jwk_set, dict) else None
     if not isinstance(keys, list) or len(keys) > MAX_KEYS:
         raise ValueError(f"not a JWK Set: must be an object with `keys`, at most {MAX_KEYS}")
-    found = [key for one in keys if (key := _import(one)) is not None]
-    if len(found) < len(keys):
+    usable = [key for jwk in keys if (key := _import(jwk)) is not None]
+    if len(usable) < len(keys):
         log.info(
             "keys of the issuer were left out: none for signatures, malformed, or too short",
-            count=len(keys) - len(found),
+            count=len(keys) - len(usable),
         )
-    if not found:
+    if not usable:
         raise ValueError("the JWK Set has no public key for signatures (RSA of 2048 bits or more, EC or OKP)")
-    return found
+    return usable
 
 
 class _Use(msgspec.Struct, frozen=True):
@@ -164,14 +164,14 @@ class _Use(msgspec.Struct, frozen=True):
     key_ops: tuple[str, ...] = ("verify",)
 
 
-def _import(given: Any) -> Key | None:
+def _import(jwk: Any) -> Key | None:
     """The key, None where it cannot verify signatures or is malformed: the others of the set still count."""
     try:
-        intent = msgspec.convert(given, _Use)
+        intent = msgspec.convert(jwk, _Use)
         if intent.use != "sig" or "verify" not in intent.key_ops or intent.kty not in TYPES:
             return None
         # Without private members: they are not needed, and checking them takes time that the sender chooses.
-        public = {name: given[name] for name in PUBLIC if name in given}
+        public = {name: jwk[name] for name in PUBLIC if name in jwk}
         if any(len(value) > MAX_MEMBER for value in public.values()):
             return None
         key = TYPES[intent.kty].import_key(public)

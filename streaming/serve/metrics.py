@@ -35,7 +35,7 @@ class ServeHealth(Health):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
-        silent, refusing = self._silent(), max((one.lasting() for one in self._refusals), default=0.0)
+        silent, refusing = self._silent(), max((refusal.lasting() for refusal in self._refusals), default=0.0)
         if silent > SILENT_SECONDS:
             yield f"the HTTP server has not answered for {silent:.0f} s: it is overloaded"
         if refusing:
@@ -111,9 +111,9 @@ class ServeMetrics:
 
     def decided(self, system: str, decision: Decision) -> None:
         """Count an evaluation, or each of several; untrusted callers choose the names of systems."""
-        known = system if (system, "allow") in self._decisions and system in all_systems() else OTHER
-        for one in decision.evaluations or (decision,):
-            self._decisions[known, one.outcome].inc()
+        label = system if (system, "allow") in self._decisions and system in all_systems() else OTHER
+        for evaluation in decision.evaluations or (decision,):
+            self._decisions[label, evaluation.outcome].inc()
 
     def compiled(self, compilation: Compiled) -> None:
         """Note a new snapshot."""

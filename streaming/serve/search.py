@@ -59,8 +59,8 @@ def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -
 
 def _has_actions(system: str) -> bool:
     """Whether a catalogue lists the actions of a system, or the documents of one with an engine name some."""
-    known = all_systems().get(system)
-    return isinstance(known, ListsActions) or hasattr(known, "engine")
+    implementation = all_systems().get(system)
+    return isinstance(implementation, ListsActions) or hasattr(implementation, "engine")
 
 
 def _open(kind: Kind, value: Any) -> dict[str, Any]:
@@ -92,8 +92,8 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
     request = {**search.evaluation.body, "time": now}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
-    found = _SEARCHES[search.kind](request, read, rules)
-    left = [name for name in found.names if name > search.after]
+    matches = _SEARCHES[search.kind](request, read, rules)
+    left = [name for name in matches.names if name > search.after]
     shown = left[: search.limit]
     token = base64.urlsafe_b64encode(shown[-1].encode()).decode() if len(left) > len(shown) else ""
     type_ = request[search.kind].get("type")
@@ -102,8 +102,8 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
     return authzen.encode(
         {
             "results": results,
-            "page": {"next_token": token, "count": len(shown), "total": len(found.names)},
-            "context": {**context, "complete": found.complete},
+            "page": {"next_token": token, "count": len(shown), "total": len(matches.names)},
+            "context": {**context, "complete": matches.complete},
         }
     )
 

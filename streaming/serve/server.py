@@ -147,8 +147,8 @@ class Application:
             self._access_log.add(scope, status, seconds)
         if self._tracing is not None:
             path = _plain_path(scope)
-            known = path in self._posts or path in self._searches or path in self._gets
-            self._tracing.answered(scope, path if known else "", status, seconds)
+            has_route = path in self._posts or path in self._searches or path in self._gets
+            self._tracing.answered(scope, path if has_route else "", status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         try:
@@ -211,8 +211,8 @@ class Application:
         """Envoy's request: 200 for an allow, else 403, whatever the reason."""
         try:
             caller = await self._identified(scope, routes.system)
-            given = routes.request(scope["method"], scope["path"][len(PREFIX) :], scope["headers"])
-            body = authzen.encode(given)
+            question = routes.request(scope["method"], scope["path"][len(PREFIX) :], scope["headers"])
+            body = authzen.encode(question)
             request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
             decision, _ = await self._decide(caller, request)
         except Denied as denied:
@@ -365,8 +365,8 @@ def _check_encoding(headers: list[tuple[bytes, bytes]]) -> None:
 
 def _request_id(scope: Scope) -> bytes:
     """The caller's `X-Request-ID`, which the response repeats, or a new one."""
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
+    header = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
+    return header if ID.fullmatch(header) else uuid.uuid4().hex.encode()
 
 
 class Server:
@@ -478,18 +478,18 @@ class Server:
 def bind(address: str, port: int) -> socket.socket:
     """A socket for `Server`. Raises SettingsError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    found = socket.socket(family)
+    listener = socket.socket(family)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Of each connection: the kernel would hold up to 4 MiB of responses that nobody reads, and 6 MiB of requests
         # that wait (`tcp_wmem`, `tcp_rmem`).
         for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            found.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BUFFER)
-        found.bind((address, port))
+            listener.setsockopt(socket.SOL_SOCKET, buffer, KERNEL_BUFFER)
+        listener.bind((address, port))
     except OSError as error:
-        found.close()
+        listener.close()
         raise SettingsError(
             f"serve: {address} port {port} cannot be listened on: {error.strerror}. Choose another port or address "
             "(LOCKKEEPER_SERVE_PORT, LOCKKEEPER_SERVE_ADDRESS)"
         ) from error
-    return found
+    return listener

@@ -65,9 +65,9 @@ class Tokens:
         if self._kept_under != self._keys.version:
             self._verified.clear()
             self._kept_under = self._keys.version
-        found = self._verified.get(digest)
-        if found is not None and self._clock() < found[0]:
-            return found[1]
+        cached = self._verified.get(digest)
+        if cached is not None and self._clock() < cached[0]:
+            return cached[1]
         claims = await self.claims(token)
         until, subject = claims["exp"] + LEEWAY_SECONDS, str(claims[self._settings.claim])
         if self._kept_under == self._keys.version:

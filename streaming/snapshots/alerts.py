@@ -31,31 +31,17 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 def policy_rejected(topic: str, refused: Refused) -> Result:
     """A document was refused; which, and why."""
-    alert = Alert(
-        id=f"policy-rejected-{refused.topic}-{refused.offset}",
-        kind=AlertKind.POLICY_REJECTED,
-        severity=FIXED_SEVERITIES[AlertKind.POLICY_REJECTED],
-        time=to_text(refused.at),
-        subject=refused.document,
-        message=f"{refused.document} was refused; what was in force before it stays: {'; '.join(refused.errors)}",
-        evidence=[{"topic": refused.topic, "offset": refused.offset, "errors": list(refused.errors)}],
-    )
-    return alert_record(topic, refused.document, alert)
+    message = f"{refused.document} was refused; what was in force before it stays: {'; '.join(refused.errors)}"
+    evidence = [{"topic": refused.topic, "offset": refused.offset, "errors": list(refused.errors)}]
+    return _record_of(topic, AlertKind.POLICY_REJECTED, refused, message, evidence)
 
 
 def policy_stale(topic: str, partition: Partition, offset: int, since: int, why: str) -> Result:
     """A documents' topic could not be read for longer than the bound. `since`: ms."""
     name, number = partition
-    alert = Alert(
-        id=f"policy-stale-{name}-{number}-{offset}",
-        kind=AlertKind.POLICY_STALE,
-        severity=FIXED_SEVERITIES[AlertKind.POLICY_STALE],
-        time=to_text(since),
-        subject=name,
-        message=f"{name}-{number} cannot be read beyond offset {offset} since {to_text(since)}: {why}",
-        evidence=[{"topic": name, "partition": number, "offset": offset}],
-    )
-    return alert_record(topic, name, alert)
+    occasion, evidence = f"{name}-{number}-{offset}", [{"topic": name, "partition": number, "offset": offset}]
+    message = f"{name}-{number} cannot be read beyond offset {offset} since {to_text(since)}: {why}"
+    return _record(topic, AlertKind.POLICY_STALE, occasion, since, name, message, evidence)
 
 
 def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Mapping[int, int], at: int) -> Result:
@@ -64,65 +50,37 @@ def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Map
     `before`, `after`: its topic ids. `offsets`: those below which the deleted one was decided or read, by partition, as
     far as Kafka still has them. `at`: ms.
     """
-    upto = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
-    known = f"up to the offsets {{{upto}}}" if offsets else "up to offsets that Kafka has deleted with it"
-    alert = Alert(
-        id=f"topic-recreated-{name}-{after}",
-        kind=AlertKind.TOPIC_RECREATED,
-        severity=FIXED_SEVERITIES[AlertKind.TOPIC_RECREATED],
-        time=to_text(at),
-        subject=name,
-        message=f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
-        f"is in accepted_topic_ids. The deleted one was read {known}: what came after them is lost",
-        evidence=[
-            {
-                "topic": name,
-                "topic_id_before": before,
-                "topic_id": after,
-                "offsets_before": {str(number): offset for number, offset in sorted(offsets.items())} or None,
-            }
-        ],
+    ends = {str(number): offset for number, offset in sorted(offsets.items())}
+    listed = ", ".join(f"{number}: {offset}" for number, offset in ends.items())
+    upto = f"up to the offsets {{{listed}}}" if ends else "up to offsets that Kafka has deleted with it"
+    message = (
+        f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
+        f"is in accepted_topic_ids. The deleted one was read {upto}: what came after them is lost"
     )
-    return alert_record(topic, name, alert)
+    evidence = [{"topic": name, "topic_id_before": before, "topic_id": after, "offsets_before": ends or None}]
+    return _record(topic, AlertKind.TOPIC_RECREATED, f"{name}-{after}", at, name, message, evidence)
 
 
 def privilege_escalation(
     topic: str, record: PublishedDocument, opened: Sequence[Escalation], published: Mapping[str, PublishedDocument]
 ) -> Result:
     """A change granted a privileged permission, or lifted a deny. ``published``: records of changed documents."""
-    shown = sorted(opened, key=lambda one: (-SEVERITIES.index(one.severity), one))[:SHOWN]
-    causes = sorted({cause for one in opened for cause in one.causes})
-    alert = Alert(
-        id=f"privilege-escalation-{record.topic}-{record.offset}",
-        kind=AlertKind.PRIVILEGE_ESCALATION,
-        severity=worst(one.severity for one in opened),
-        time=to_text(record.at),
-        subject=record.document,
-        message=f"{', '.join(causes[:SHOWN])} changed: {'; '.join(map(_opened, shown))}",
-        evidence=[
-            *(
-                {"document": one, "topic": published[one].topic, "offset": published[one].offset}
-                for one in causes[:SHOWN]
-            ),
-            *map(_evidence, shown),
-            *([{"more": len(opened) - SHOWN}] if len(opened) > SHOWN else []),
-        ],
-    )
-    return alert_record(topic, record.document, alert)
+    shown = sorted(opened, key=lambda escalation: (-SEVERITIES.index(escalation.severity), escalation))[:SHOWN]
+    causes = sorted({cause for escalation in opened for cause in escalation.causes})
+    records = [(cause, published[cause]) for cause in causes[:SHOWN]]
+    evidence = [{"document": cause, "topic": of.topic, "offset": of.offset} for cause, of in records]
+    evidence += map(_evidence, shown)
+    evidence += [{"more": len(opened) - SHOWN}] if len(opened) > SHOWN else []
+    message = f"{', '.join(causes[:SHOWN])} changed: {'; '.join(map(_opened, shown))}"
+    severity = worst(escalation.severity for escalation in opened)
+    return _record_of(topic, AlertKind.PRIVILEGE_ESCALATION, record, message, evidence, severity)
 
 
 def unknown_escalation(topic: str, record: PublishedDocument, why: str) -> Result:
     """What a change opens could not be worked out: the owners of the policies must review it."""
-    alert = Alert(
-        id=f"privilege-escalation-{record.topic}-{record.offset}",
-        kind=AlertKind.PRIVILEGE_ESCALATION,
-        severity="high",
-        time=to_text(record.at),
-        subject=record.document,
-        message=f"what the change of {record.document} opens, and for whom, could not be worked out: {why}",
-        evidence=[{"document": record.document, "topic": record.topic, "offset": record.offset}],
-    )
-    return alert_record(topic, record.document, alert)
+    message = f"what the change of {record.document} opens, and for whom, could not be worked out: {why}"
+    evidence = [{"document": record.document, "topic": record.topic, "offset": record.offset}]
+    return _record_of(topic, AlertKind.PRIVILEGE_ESCALATION, record, message, evidence, "high")
 
 
 def incomplete_escalation(
@@ -131,66 +89,88 @@ def incomplete_escalation(
     documents: Sequence[str],
     complete: bool,
     merged: int,
-    found: Sequence[Escalation],
+    escalations: Sequence[Escalation],
 ) -> Result:
     """What a change opens is not known whole: the analysis was too much work, or changes came too fast for it.
 
-    ``merged``: how many changes were compared together with the first; ``found``: what is known, in alerts of its own.
+    ``merged``: how many changes were compared together with the first; ``escalations``: what is known, in alerts of
+    its own.
     """
-    why = [
-        *([] if complete else ["the analysis would have taken too much work and ended early"]),
-        *(
-            [f"{merged + 1} changes came sooner than they could be analysed, and were compared as one"]
-            if merged
-            else []
-        ),
-    ]
+    why = [] if complete else ["the analysis would have taken too much work and ended early"]
+    why += [f"{merged + 1} changes came sooner than they could be analysed, and were compared as one"] if merged else []
     named = f"{', '.join(documents[:SHOWN])}{f' and {len(documents) - SHOWN} more' if len(documents) > SHOWN else ''}"
-    alert = Alert(
-        id=f"privilege-escalation-{record.topic}-{record.offset}-incomplete",
-        kind=AlertKind.PRIVILEGE_ESCALATION,
-        severity="high",
-        time=to_text(record.at),
-        subject=record.document,
-        message=f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
-        f"Found until then, in alerts of their own: {len(found)}. Look at the rest with `lockkeeper policy diff`",
-        evidence=[
-            {"document": record.document, "topic": record.topic, "offset": record.offset},
-            {"documents": list(documents[:SHOWN]), "documents_count": len(documents)},
-        ],
+    message = (
+        f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
+        f"Found until then, in alerts of their own: {len(escalations)}. Look at the rest with `lockkeeper policy diff`"
     )
-    return alert_record(topic, record.document, alert)
-
-
-def _opened(one: Escalation) -> str:
-    place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
-    return f"{', '.join(one.names)} for {_principals(one)} ({place})"
-
-
-def _principals(one: Escalation) -> str:
-    """The first three, and how many more."""
-    named, more = ", ".join(one.principals[:3]), len(one.principals[3:]) + one.unseen
-    return f"{named} and {more} more" if more and named else named or f"up to {more}"
-
-
-def _evidence(one: Escalation) -> dict[str, Any]:
-    fields = {name: value for name, value in msgspec.to_builtins(one).items() if value}
-    principals = {"holders": one.principals[:SHOWN], "holders_count": len(one.principals) + one.unseen}
-    return {**fields, **principals, "statement": None if one.statement < 0 else one.statement}
+    first = {"document": record.document, "topic": record.topic, "offset": record.offset}
+    evidence = [first, {"documents": list(documents[:SHOWN]), "documents_count": len(documents)}]
+    return _record_of(topic, AlertKind.PRIVILEGE_ESCALATION, record, message, evidence, "high", "-incomplete")
 
 
 def enforcement_disabled(topic: str, record: PublishedDocument, grants: Sequence[str]) -> Result:
     """Enforcement is off: every principal may do everything."""
+    message = f"{record.document} says that nothing is enforced: everybody in it may do everything"
+    evidence = [{"topic": record.topic, "offset": record.offset, "grants": list(grants)}]
+    return _record_of(topic, AlertKind.ENFORCEMENT_DISABLED, record, message, evidence)
+
+
+def _record_of(
+    topic: str,
+    kind: AlertKind,
+    record: PublishedDocument | Refused,
+    message: str,
+    evidence: Sequence[Mapping[str, Any]],
+    severity: str = "",
+    suffix: str = "",
+) -> Result:
+    """An alert about the document of a record."""
+    occasion = f"{record.topic}-{record.offset}{suffix}"
+    return _record(topic, kind, occasion, record.at, record.document, message, evidence, severity)
+
+
+def _record(
+    topic: str,
+    kind: AlertKind,
+    occasion: str,
+    at: int,
+    subject: str,
+    message: str,
+    evidence: Sequence[Mapping[str, Any]],
+    severity: str = "",
+) -> Result:
+    """An alert for a topic. `occasion`: what the id adds to the kind; `at`: ms; `severity`: "" for that of the kind."""
     alert = Alert(
-        id=f"enforcement-disabled-{record.topic}-{record.offset}",
-        kind=AlertKind.ENFORCEMENT_DISABLED,
-        severity=FIXED_SEVERITIES[AlertKind.ENFORCEMENT_DISABLED],
-        time=to_text(record.at),
-        subject=record.document,
-        message=f"{record.document} says that nothing is enforced: everybody in it may do everything",
-        evidence=[{"topic": record.topic, "offset": record.offset, "grants": list(grants)}],
+        id=f"{kind}-{occasion}",
+        kind=kind,
+        severity=severity or FIXED_SEVERITIES[kind],
+        time=to_text(at),
+        subject=subject,
+        message=message,
+        evidence=evidence,
     )
-    return alert_record(topic, record.document, alert)
+    return alert_record(topic, subject, alert)
+
+
+def _opened(escalation: Escalation) -> str:
+    statement = escalation.statement
+    origin = escalation.document if statement < 0 else f"{escalation.document} statement {statement}"
+    return f"{', '.join(escalation.names)} for {_principals(escalation)} ({origin})"
+
+
+def _principals(escalation: Escalation) -> str:
+    """The first three, and how many more."""
+    named, more = ", ".join(escalation.principals[:3]), len(escalation.principals[3:]) + escalation.unseen
+    return f"{named} and {more} more" if more and named else named or f"up to {more}"
+
+
+def _evidence(escalation: Escalation) -> dict[str, Any]:
+    fields = {name: value for name, value in msgspec.to_builtins(escalation).items() if value}
+    principals = {
+        "holders": escalation.principals[:SHOWN],
+        "holders_count": len(escalation.principals) + escalation.unseen,
+    }
+    return {**fields, **principals, "statement": None if escalation.statement < 0 else escalation.statement}
 
 
 class StaleWatch:
@@ -218,6 +198,8 @@ class StaleWatch:
             stable = last_stable_offsets(self._admin, self._partitions, RETRIED_SECONDS)
         except (KafkaException, TimeoutError):
             return []  # reading the policies fails in the same way, waits, and reports it
+        # Kafka aborts a transaction that its producer has left, after `transaction.timeout.ms`. One that hangs
+        # (KAFKA-9144) is there until somebody aborts it with `kafka-transactions.sh` (KIP-664).
         now = time.time()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
         before = self._behind

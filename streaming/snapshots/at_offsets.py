@@ -104,10 +104,10 @@ class DocumentLog:
         by_topic = {topic: system for system, topic in names.policy_topics().items()}
         self._systems: dict[str, str | None] = {**by_topic, names.facts: None}
         self._names, self._max_bytes = names, max_bytes
-        known = retention or {}
-        self._logs = {topic: RecordLog(topic, known.get(topic, Retention()), opened_at) for topic in self._systems}
-        history_lag = known.get(names.history, Retention()).lag_ms
-        self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
+        retentions = retention or {}
+        self._logs = {topic: RecordLog(topic, retentions.get(topic, Retention()), opened_at) for topic in self._systems}
+        history_lag = retentions.get(names.history, Retention()).lag_ms
+        self._history_lasts = all(retentions.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
         self._kept: dict[str, dict[int, KeptVersion]] = {topic: {} for topic in by_topic}
         policies, facts = DocumentStore(systems=names.systems), DocumentStore(facts_only=True, systems=names.systems)
@@ -151,9 +151,9 @@ class DocumentLog:
 
         Deletions are ignored: what a document once was stays true when the job has no need of it any more.
         """
-        found = kept_version(self._names.policy_topics(), key, value, headers, self._names.history)
-        if found is not None and self._logs[found.record.topic].is_of(found.topic_id):
-            self._kept[found.record.topic][found.record.offset] = found
+        version = kept_version(self._names.policy_topics(), key, value, headers, self._names.history)
+        if version is not None and self._logs[version.record.topic].is_of(version.topic_id):
+            self._kept[version.record.topic][version.record.offset] = version
 
     @_locked
     def add(self, record: DocumentRecord) -> None:
@@ -173,7 +173,7 @@ class DocumentLog:
     def _restored(self, log: RecordLog, kept: Mapping[int, KeptVersion]) -> Iterator[DocumentRecord]:
         """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
         there = {record.offset for record in log.records} | kept.keys()
-        for record, successor in ((one.record, one.successor) for one in kept.values()):
+        for record, successor in ((version.record, version.successor) for version in kept.values()):
             if successor >= log.end:
                 continue  # kept after the end that was read, where the log has it still
             yield record
@@ -188,8 +188,7 @@ class DocumentLog:
     @_locked
     def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
         """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
-        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
-        state, topics = self._state(self._policies, offsets, moment), self._names.policy_topics()
+        state, topics = self._policies_state(policy_offsets, moment), self._names.policy_topics()
         in_force = ((key, history.in_force) for key, history in state.store.histories.items())
         return {
             key: self._logs[topics[key.system]].at(version.order)
@@ -216,8 +215,7 @@ class DocumentLog:
         `facts_offset` None: without the facts topic, for systems that have no facts. `moment`: a time (ms) at or after
         which these offsets still were the ends, such as that of the request whose decision names them.
         """
-        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
-        snapshot = self._policies.policies(self._state(self._policies, offsets, moment)).snapshot
+        snapshot = self._policies.policies(self._policies_state(policy_offsets, moment)).snapshot
         if facts_offset is None:
             return snapshot
         state = self._state(self._facts, {self._names.facts: facts_offset}, moment)
@@ -237,8 +235,7 @@ class DocumentLog:
 
         A topic that is not named was not read.
         """
-        if unknown := policy_offsets.keys() - set(self._policies.topics):
-            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
+        self._check_names(policy_offsets)
         for topic, partitions in policy_offsets.items():
             if partitions.keys() != {"0"} or partitions["0"] < NOTHING_READ:
                 raise NoLongerKnown(f"{topic}: has one partition, 0, and offsets from {NOTHING_READ} on")
@@ -254,13 +251,20 @@ class DocumentLog:
     @_locked
     def superseded(self, policy_offsets: Offsets) -> dict[str, int]:
         """By policy topic, when the first record beyond these offsets came (ms); none: there is none yet."""
-        found = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
-        return {topic: at for topic, at in found if at is not None}
+        times = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
+        return {topic: at for topic, at in times if at is not None}
+
+    def _check_names(self, policy_offsets: Offsets) -> None:
+        if unknown := policy_offsets.keys() - set(self._policies.topics):
+            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
+
+    def _policies_state(self, policy_offsets: Offsets, moment: int | None) -> State:
+        self._check_names(policy_offsets)
+        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
+        return self._state(self._policies, offsets, moment)
 
     def _state(self, states: States, offsets: Mapping[str, int], moment: int | None) -> State:
         """The state at these offsets; a topic that is not named was not read."""
-        if unknown := offsets.keys() - set(states.topics):
-            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
         for topic, offset in offsets.items():
             self._logs[topic].check(offset, moment)
         state = states.at(
@@ -342,7 +346,7 @@ def read_retention(settings: Settings) -> dict[str, Retention]:
     admin, names = admin_client(settings), settings.topics
     topics = [*names.policy_topics().values(), names.facts, names.history]
     logs = find_logs(admin, topics)
-    lags = {topic: int(found.get(LAG) or 0) for topic, found in settings_of(admin, topics).items()}
+    lags = {topic: int(values.get(LAG) or 0) for topic, values in settings_of(admin, topics).items()}
     return {topic: Retention(lags[topic], log.start, log.id) for topic, log in logs.items()}
 
 

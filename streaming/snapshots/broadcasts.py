@@ -2,16 +2,13 @@
 
 import pickle
 import secrets
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import structlog
 from pyspark.core.broadcast import Broadcast
 
 from policy import FactChange, FactOverlay, Snapshot, SnapshotChange, together
-from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 
 
 class PublishedSnapshot(msgspec.Struct, frozen=True):
@@ -72,7 +69,9 @@ class _Open:
 
 
 SNAPSHOTS_KEPT = 8  # audit events that come late are evaluated under the policies of their time; older ones are rebuilt
-TAIL_BYTES = 32 << 10  # of changes that travel with each task before they are broadcast
+# Of changes that travel with each task before they are broadcast. PySpark broadcasts a function of more than 1 MiB
+# (`_prepare_for_python_RDD`), anew with each batch.
+TAIL_BYTES = 32 << 10
 SEGMENT_CHANGES = 1_000  # a worker that starts has to take them all together
 SEGMENT_SIZE = 2_000  # or a quarter of the snapshot: so much may be different before a segment ends
 
@@ -108,12 +107,12 @@ class Broadcasts:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """How the snapshots follow one another, oldest first."""
-        return tuple(one.segment for one in self._segments)
+        return tuple(opened.segment for opened in self._segments)
 
     @property
     def changes(self) -> "tuple[Broadcast[tuple[bytes, ...]] | None, ...]":
         """The broadcast of each segment's changes; None: there is none."""
-        return tuple(one.changes for one in self._segments)
+        return tuple(opened.changes for opened in self._segments)
 
     def _publish(self, snapshot: Snapshot, since: int, changes: list[SnapshotChange] | None) -> None:
         newest = self._published[-1] if self._published else None
@@ -133,13 +132,16 @@ class Broadcasts:
         packed = None if change is None else pickle.dumps(change, pickle.HIGHEST_PROTOCOL)
         if change is None or packed is None or not self._segments[-1].has_room(change.size):
             base = self._broadcast(snapshot.without_findings())
-            self._segments.append(_Open(Segment(self._run, number, packed), base, _most(snapshot)))
+            self._segments.append(
+                _Open(Segment(self._run, number, packed), base, max(SEGMENT_SIZE, grants_of(snapshot) // 4))
+            )
         else:
             self._replaced += self._segments[-1].add(packed, change.size, self._broadcast)
         return self._segments[-1].base
 
     def tidy(self) -> None:
-        """After a commit: destroy what is not needed any more; `unpersist` would leave its files behind."""
+        """After a commit: destroy what is not needed any more."""
+        # Of PySpark's, `unpersist` drops the executors' copies alone; `destroy` deletes the driver's file too.
         del self._published[: -self._kept]
         while len(self._segments) > 1 and self._segments[1].segment.first <= self._published[0].number:
             self._replaced += self._segments.pop(0).broadcasts()
@@ -147,12 +149,9 @@ class Broadcasts:
             self._replaced.pop(0).destroy()
 
 
-def _most(snapshot: Snapshot) -> int:
-    """How much may be different in a segment."""
-    return max(
-        SEGMENT_SIZE,
-        sum(sum(map(len, policy_set.grants.values())) for policy_set in snapshot.policy_sets.values()) // 4,
-    )
+def grants_of(snapshot: Snapshot) -> int:
+    """How many grants there are: the size of a snapshot."""
+    return sum(sum(map(len, policy_set.grants.values())) for policy_set in snapshot.policy_sets.values())
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -223,93 +222,3 @@ class FactBroadcasts:
         """After a commit: destroy what no batch can need any more."""
         while self._replaced:
             self._replaced.pop().destroy()
-
-
-log = structlog.get_logger()
-
-AT_ONCE_SECONDS = 10.0  # of work, before there is none left
-SHARE = 0.1  # of the time may be spent on it from then on
-HELD_SECONDS = 600.0
-TIMES_HELD = 4  # so many times as many are held as there are snapshots of the present
-
-
-class WorkBudget:
-    """How long may be spent on rebuilding: `at_once` seconds, then a share of the time. `clock`: seconds."""
-
-    def __init__(self, at_once: float, clock: Callable[[], float]) -> None:
-        self._at_once, self._clock = at_once, clock
-        self._left, self._looked_at = at_once, clock()
-
-    def spend(self, seconds: float) -> None:
-        """Count work that was done."""
-        self._left -= seconds
-
-    def has_time(self) -> bool:
-        """Whether there may be more work now."""
-        now = self._clock()
-        self._left = min(self._left + SHARE * (now - self._looked_at), self._at_once)
-        self._looked_at = now
-        return self._left > 0
-
-
-class PastSnapshots:
-    """Holds rebuilt snapshots. `documents`: what they are rebuilt from; `send`: Spark's function to broadcast one.
-
-    `kept`: how many snapshots of the present are held. `clock`: seconds.
-    """
-
-    def __init__(
-        self,
-        documents: DocumentLog,
-        send: "Callable[[Snapshot], Broadcast[Snapshot]]",
-        kept: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._documents, self._send, self._clock = documents, send, clock
-        self._most = TIMES_HELD * kept
-        self._held: dict[int, tuple[float, PublishedSnapshot]] = {}  # by since; with when it was rebuilt
-        self._lost: set[int] = set()  # since when those were in force that cannot be rebuilt
-        self._gone: list[Broadcast[Snapshot]] = []
-        self._budget = WorkBudget(AT_ONCE_SECONDS, clock)
-
-    def held(self) -> tuple[PublishedSnapshot, ...]:
-        """What is held, oldest first."""
-        return tuple(published for _, (_, published) in sorted(self._held.items()))
-
-    def rebuild(self, moments: Iterable[int]) -> bool:
-        """Rebuild the snapshots in force at these moments (ms), as far as they can be; whether there is any new one."""
-        before = len(self._held)
-        for moment in sorted(set(moments), reverse=True):
-            if len(self._held) >= self._most or not self._budget.has_time():
-                break
-            self._rebuild(moment)
-        return len(self._held) > before
-
-    def _rebuild(self, moment: int) -> None:
-        try:
-            span = self._documents.policies_at(moment)
-            if span.since in self._held or span.since in self._lost:
-                return
-            began = self._clock()
-            self._lost.add(span.since)  # until it is there
-            snapshot = self._documents.snapshot_at(span.offsets, None, moment)
-        except NoLongerKnown as error:
-            log.debug("policies of an audit event's time are no longer known", error=str(error))
-            return
-        self._lost.discard(span.since)
-        # Never the newest: its number is that of no snapshot of the present.
-        published = PublishedSnapshot(-1, span.since, snapshot.version, self._send(snapshot), span.until)
-        self._held[span.since] = (self._clock(), published)
-        self._budget.spend(self._clock() - began)
-        log.info("policies of audit events' time rebuilt", version=snapshot.version, since=span.since)
-
-    def tidy(self) -> None:
-        """After a commit: let go of what was rebuilt a while ago."""
-        while self._gone:
-            self._gone.pop().destroy()
-        for since, (rebuilt_at, published) in list(self._held.items()):
-            if self._clock() - rebuilt_at > HELD_SECONDS:
-                del self._held[since]
-                self._gone.append(published.broadcast)
-        if len(self._lost) > self._most:
-            self._lost.clear()

@@ -152,22 +152,24 @@ class ChangeLog:
 
     def _record(self, change: _Change, before: PolicyState) -> Result:
         documents = [
-            DocumentChange(one.text, one.now, one.offset) for one in change.documents.values() if one.now is not None
+            DocumentChange(document.text, document.now, document.offset)
+            for document in change.documents.values()
+            if document.now is not None
         ]
-        said = change.authorship
-        made = PolicyChange(
+        claims = change.authorship
+        policy_change = PolicyChange(
             id=change.id,
             system=self._systems[change.topic],
             time=to_text(change.at),
-            author=said.author,
-            commit=said.commit,
-            reason=said.reason,
+            author=claims.author,
+            commit=claims.commit,
+            reason=claims.reason,
             before=before,
             after=self._state,
             documents=tuple(documents),
             documents_count=len(documents),
         )
-        return change_record(self._topic, made, self._most_bytes)
+        return change_record(self._topic, policy_change, self._most_bytes)
 
     def pending(self) -> Iterable[Result]:
         """The records that the next transaction must write."""

@@ -77,10 +77,14 @@ class _Change(msgspec.Struct):
 
     def add(self, later: "_Change") -> None:
         """Go on to the state after a later change."""
-        for key, one in later.documents.items():
-            known = self.documents.setdefault(key, one)
-            known.newest, known.after, known.refused_after = one.newest, one.after, one.refused_after
-            known.changes.update(one.changes)
+        for key, document in later.documents.items():
+            earlier = self.documents.setdefault(key, document)
+            earlier.newest, earlier.after, earlier.refused_after = (
+                document.newest,
+                document.after,
+                document.refused_after,
+            )
+            earlier.changes.update(document.changes)
         self.policy_set, self.merged = later.policy_set, self.merged + 1
 
 
@@ -119,21 +123,21 @@ class Changes:
             return
         self._close_before(record, store)
         newest = PublishedDocument(str(key), record.topic, record.offset, record.at)
-        known = self._changed.get(key)
-        if known is None:
+        changed = self._changed.get(key)
+        if changed is None:
             history = store.histories.get(key)
             noted = _Changed(said(history), newest, newest, {change: None}, refused_before=refused(history))
             self._changed[key] = noted
         else:
-            known.newest = newest
-            known.changes[change] = None
+            changed.newest = newest
+            changed.changes[change] = None
 
     def _close_before(self, record: DocumentRecord, store: DocumentStore) -> None:
         """After a restart: compare the changes of before it one by one, though they are read in one go."""
         boundaries = self._boundaries.get(record.topic)
         while boundaries and record.offset >= boundaries[0]:
             boundaries.popleft()
-            if any(one.first.topic == record.topic for one in self._changed.values()):
+            if any(document.first.topic == record.topic for document in self._changed.values()):
                 system = self._systems[record.topic]
                 self._close(system, store, functools.partial(_policy_set_of, system, store.copy()))
 
@@ -148,13 +152,13 @@ class Changes:
 
     def _close(self, system: str, store: DocumentStore, policy_set: Callable[[], PolicySet]) -> None:
         """Have what was noted of a system compared."""
-        documents = {key: one for key, one in self._changed.items() if key.system == system}
-        for key, one in documents.items():
+        documents = {key: document for key, document in self._changed.items() if key.system == system}
+        for key, document in documents.items():
             del self._changed[key]
             history = store.histories.get(key)
-            one.after, one.refused_after = said(history), refused(history)
+            document.after, document.refused_after = said(history), refused(history)
         if documents:
-            first = min((one.first for one in documents.values()), key=lambda record: record.offset)
+            first = min((document.first for document in documents.values()), key=lambda record: record.offset)
             self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
 
     def _found(self, change: _Change) -> list[Result]:
@@ -166,40 +170,44 @@ class Changes:
             documents = list(map(str, change.documents))
             log.exception("what a change opens could not be worked out; please report it", documents=documents)
             why = type(error).__name__  # its text may hold what documents say
-            unknown = [unknown_escalation(self._alerts_topic, one.newest, why) for one in change.documents.values()]
+            unknown = [
+                unknown_escalation(self._alerts_topic, document.newest, why) for document in change.documents.values()
+            ]
             return [*unknown, self._widens(change, Widenings(complete=False))]
 
     def _analyse(self, change: _Change) -> Analysis:
-        since = min(one.first.at for one in change.documents.values())
+        since = min(document.first.at for document in change.documents.values())
         work = Work(MOST_STEPS, self._analysis.give_way)
         return analyse(all_systems()[change.system], change.policy_set(), _edits(change), since, work)
 
-    def _widens(self, change: _Change, found: Widenings) -> Result:
-        ordered = sorted(change.documents.values(), key=lambda one: one.newest.offset)
-        ids = tuple(dict.fromkeys(id_ for one in ordered for id_ in one.changes))
+    def _widens(self, change: _Change, widenings: Widenings) -> Result:
+        ordered = sorted(change.documents.values(), key=lambda document: document.newest.offset)
+        ids = tuple(dict.fromkeys(id_ for document in ordered for id_ in document.changes))
         widens = ChangeWidens(
             id=next(reversed(ordered[-1].changes)),
             system=change.system,
             time=to_text(ordered[-1].newest.at),
             changes=ids,
-            widens=found.found,
-            widens_count=len(found.found),
-            complete=found.complete,
+            widens=widenings.found,
+            widens_count=len(widenings.found),
+            complete=widenings.complete,
         )
         return widens_record(self._changes_topic, widens, self._most_bytes)
 
     def _alerts(self, change: _Change, analysis: Analysis) -> Iterator[Result]:
         """One alert for each record that opened something, the last one where several together did."""
-        published = {one.newest.document: one.newest for one in change.documents.values()}
+        published = {document.newest.document: document.newest for document in change.documents.values()}
         by_record: dict[PublishedDocument, list[Escalation]] = {}
-        for one in analysis.escalations:
-            last = max((published[cause] for cause in one.causes), key=lambda record: record.offset)
-            by_record.setdefault(last, []).append(one)
-        for record, found in sorted(by_record.items(), key=lambda pair: pair[0].offset):
-            off = [one for one in found if one.kind == "enforcement"]
-            others = [one for one in found if one.kind != "enforcement"]
+        for escalation in analysis.escalations:
+            last = max((published[cause] for cause in escalation.causes), key=lambda record: record.offset)
+            by_record.setdefault(last, []).append(escalation)
+        for record, escalations in sorted(by_record.items(), key=lambda pair: pair[0].offset):
+            off = [escalation for escalation in escalations if escalation.kind == "enforcement"]
+            others = [escalation for escalation in escalations if escalation.kind != "enforcement"]
             if off:
-                yield enforcement_disabled(self._alerts_topic, record, [grant for one in off for grant in one.grants])
+                yield enforcement_disabled(
+                    self._alerts_topic, record, [grant for escalation in off for grant in escalation.grants]
+                )
             if others:
                 yield privilege_escalation(self._alerts_topic, record, others, published)
         if not analysis.complete or change.merged:
@@ -231,10 +239,10 @@ class Changes:
         """What the same transaction must commit beside the offsets; to be asked for after `pending`."""
         if not self._is_read:
             return dict(self._before)
-        found: dict[str, tuple[int, ...]] = {}
+        starts: dict[str, tuple[int, ...]] = {}
         for change in self._analysis.unfinished():
-            found[change.topic] = (*found.get(change.topic, ()), change.start)
-        return found
+            starts[change.topic] = (*starts.get(change.topic, ()), change.start)
+        return starts
 
     def published(self) -> None:
         """Note that a transaction with all of `pending` was committed."""
@@ -257,8 +265,8 @@ class Changes:
 
 def _edits(change: _Change) -> list[Edit]:
     return [
-        Edit(str(key), one.before, one.after, one.refused_before, one.refused_after)
-        for key, one in change.documents.items()
+        Edit(str(key), document.before, document.after, document.refused_before, document.refused_after)
+        for key, document in change.documents.items()
     ]
 
 
@@ -285,7 +293,7 @@ class _Analysis:
     def put(self, change: _Change) -> None:
         """Have a change compared, together with the last one waiting where too many of its topic are."""
         with self._lock:
-            waiting = [one for one in self._waiting if one.topic == change.topic]
+            waiting = [earlier for earlier in self._waiting if earlier.topic == change.topic]
             if len(waiting) >= MOST_UNANALYSED:
                 log.warning("policies change faster than the changes are analysed", topic=change.topic)
                 waiting[-1].add(change)

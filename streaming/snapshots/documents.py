@@ -104,8 +104,8 @@ class Loader(msgspec.Struct, frozen=True):
         return (self._no_key(record),)
 
     def _no_key(self, record: DocumentRecord) -> str:
-        form = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
-        return f"the record's key {record.key!r} is not {form}; nothing is in force by it"
+        expected = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
+        return f"the record's key {record.key!r} is not {expected}; nothing is in force by it"
 
 
 def key_of(record_key: bytes, system: str | None) -> Key | None:
@@ -140,9 +140,11 @@ AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
 LOG = b"topic/"  # begins the key of a record that names the log of a topic
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
-DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
+# By the facts topic, also one that was not created by us: Kafka keeps a tombstone for `delete.retention.ms`, a day by
+# default, after the log was cleaned up to it (KIP-534).
+DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
-Place = tuple[Key, int]  # a version of a document: the document, and the version's offset
+VersionId = tuple[Key, int]  # a version of a document: the document, and the version's offset
 
 
 class History:
@@ -160,8 +162,8 @@ class History:
         self.known_logs: dict[str, TopicLog] = {}
         self._versions: dict[Key, dict[int, DocumentRecord]] = {}  # by offset
         self._written: dict[Key, set[int]] = {}  # offsets
-        self._void: set[Place] = set()  # on the history topic, but of a topic that is no more
-        self._successors: dict[Place, int] = {}
+        self._void: set[VersionId] = set()  # on the history topic, but of a topic that is no more
+        self._successors: dict[VersionId, int] = {}
         self._changed: set[Key] = set()  # documents whose versions are others than at the last commit
 
     def note(self, key: Key, record: DocumentRecord) -> None:
@@ -180,26 +182,26 @@ class History:
         if key.startswith(LOG):
             self._read_log(key, value)
             return None
-        place = _place(key)
-        if place is None or place[0].system not in self._names:
+        version = _version_id(key)
+        if version is None or version[0].system not in self._names:
             return None
         kept = kept_version(self._names, key, value, headers, self._topic)
-        self._forget(place)
+        self._forget(version)
         if kept is None:
             return None
         if not self._is_of(kept.record.topic, kept.topic_id, trusted):
-            self._void.add(place)
+            self._void.add(version)
             return None
-        self._written.setdefault(place[0], set()).add(place[1])
-        self._successors[place] = kept.successor
+        self._written.setdefault(version[0], set()).add(version[1])
+        self._successors[version] = kept.successor
         return kept.record
 
-    def _forget(self, place: Place) -> None:
-        key, offset = place
+    def _forget(self, version: VersionId) -> None:
+        key, offset = version
         self._changed.add(key)
         self._written.get(key, set()).discard(offset)
-        self._void.discard(place)
-        self._successors.pop(place, None)
+        self._void.discard(version)
+        self._successors.pop(version, None)
 
     def _is_of(self, topic: str, topic_id: bytes | None, trusted: Container[str]) -> bool:
         return topic in trusted if topic_id is None else topic_id == self._logs[topic].id.encode()
@@ -232,8 +234,8 @@ class History:
         """Let go of versions that the document store no longer holds. `dropped`: the documents that it took some of."""
         self._changed.update(dropped)
         for key in self._changed:
-            held = {version.order for version in _versions_of(store, key)}
-            kept = {offset: record for offset, record in self._versions.pop(key, {}).items() if offset in held}
+            in_store = {version.order for version in _versions_of(store, key)}
+            kept = {offset: record for offset, record in self._versions.pop(key, {}).items() if offset in in_store}
             if kept:
                 self._versions[key] = kept
 
@@ -241,9 +243,9 @@ class History:
         """What to write so that the topic holds what is needed, and nothing else; see `written`."""
         needed = {(key, older): newer for key in self._changed for older, newer in self._needed(store, key)}
         written = {(key, offset) for key in self._changed for offset in self._written.get(key, ())}
-        added = [self._to_keep(place, needed[place]) for place in sorted(needed.keys() - written)]
+        added = [self._to_keep(version, needed[version]) for version in sorted(needed.keys() - written)]
         gone = sorted((written | self._void) - needed.keys())
-        return self._new_logs() + added + [(self._topic, _key(place), None, []) for place in gone]
+        return self._new_logs() + added + [(self._topic, _key(version), None, []) for version in gone]
 
     def written(self, store: DocumentStore) -> None:
         """Note that the transaction with these changes was committed."""
@@ -265,13 +267,13 @@ class History:
         pairs = itertools.pairwise(version.order for version in _versions_of(store, key))
         return ((older, newer) for older, newer in pairs if older in noted)
 
-    def _to_keep(self, place: Place, successor: int) -> Result:
-        key, offset = place
+    def _to_keep(self, version: VersionId, successor: int) -> Result:
+        key, offset = version
         record = self._versions[key][offset]
         value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
         headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
         headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
-        return self._topic, _key(place), value, headers
+        return self._topic, _key(version), value, headers
 
 
 def _versions_of(store: DocumentStore, key: Key) -> list[Version]:
@@ -295,27 +297,27 @@ def kept_version(
     `names`: the policy topic of each system. Raises CannotStart for a record of a newer format. A record whose headers
     are not numbers was written by no release: it must not stop every start.
     """
-    place, fields = _place(key), dict(headers)
-    if place is None or place[0].system not in names:
+    version, fields = _version_id(key), dict(headers)
+    if version is None or version[0].system not in names:
         return None
     try:
-        form, at, successor = (int(fields.get(name, default)) for name, default in ((FORM, 1), (AT, -1), (NEXT, -1)))
+        format_, at, successor = (int(fields.get(name, default)) for name, default in ((FORM, 1), (AT, -1), (NEXT, -1)))
     except (TypeError, ValueError):
         return None
-    check_format(form, f"the record {key!r} of {topic}")
+    check_format(format_, f"the record {key!r} of {topic}")
     if value is None or min(at, successor) < 0 or at > LAST_MS:
         return None
-    document, offset = place
+    document, offset = version
     short = f"{document.kind}/{document.name}".encode()
     record = DocumentRecord(names[document.system], short, value, offset, at)
     return KeptVersion(record, successor, fields.get(TOPIC_ID))
 
 
-def _key(place: Place) -> bytes:
-    return f"{place[0]}/{place[1]}".encode()
+def _key(version: VersionId) -> bytes:
+    return f"{version[0]}/{version[1]}".encode()
 
 
-def _place(key: bytes) -> Place | None:
+def _version_id(key: bytes) -> VersionId | None:
     try:
         path, _, offset = key.decode().rpartition("/")
         return Key(*path.split("/", 2)), int(offset)

@@ -93,30 +93,36 @@ class ChangeHistory(msgspec.Struct):
         """
         if (head := HEAD.fullmatch(text)) is not None and int(head[1] or 0) < len(self.changes):
             return self.changes[-1 - int(head[1] or 0)]
-        if (named := next((one for one in self.changes if one.name and one.name == text), None)) is not None:
+        if (
+            named := next((change for change in self.changes if change.name and change.name == text), None)
+        ) is not None:
             return named
-        found = self._with_id(text)
-        if len(found) != 1:
-            raise NoSuchChange(f"{text}: {self._why_not(found)}. `lockkeeper policy log` lists them")
-        return found[0]
+        changes = self._with_id(text)
+        if len(changes) != 1:
+            raise NoSuchChange(f"{text}: {self._why_not(changes)}. `lockkeeper policy log` lists them")
+        return changes[0]
 
     def _with_id(self, text: str) -> list[LoggedChange]:
-        whole = [one for one in self.changes if one.id == text]
+        whole = [change for change in self.changes if change.id == text]
         if whole and self._is_of_job(text):
             return whole
         return [
-            one for one in self.changes if one.id == text or (len(text) >= SHORTEST_PREFIX and one.id.startswith(text))
+            change
+            for change in self.changes
+            if change.id == text or (len(text) >= SHORTEST_PREFIX and change.id.startswith(text))
         ]
 
     def _is_of_job(self, id_: str) -> bool:
         return is_job_id(id_, self.job_ids)
 
-    def _why_not(self, found: list[LoggedChange]) -> str:
-        if not found:
+    def _why_not(self, changes: list[LoggedChange]) -> str:
+        if not changes:
             return f"no such change{'; retention has taken older changes' if self.is_cut else ''}"
-        listed = "; ".join(f"{one.name} ({one.id}, {one.first.time}, {one.first.author})" for one in found[:LISTED])
-        more = f"; and {len(found) - LISTED} more" if len(found) > LISTED else ""
-        return f"it may be one of {len(found)} changes; name one of them by its first word: {listed}{more}"
+        listed = "; ".join(
+            f"{change.name} ({change.id}, {change.first.time}, {change.first.author})" for change in changes[:LISTED]
+        )
+        more = f"; and {len(changes) - LISTED} more" if len(changes) > LISTED else ""
+        return f"it may be one of {len(changes)} changes; name one of them by its first word: {listed}{more}"
 
     def short(self, change: LoggedChange) -> str:
         """The shortest text, of 12 characters or more, that names a change and no other."""
@@ -135,12 +141,12 @@ class ChangeHistory(msgspec.Struct):
 
     def newest_offset(self, topic: str) -> int:
         """The newest offset of a policy topic that was in force after any of the changes; -1: there is none."""
-        after = (part.after.policy_offsets.get(topic, {}) for one in self.changes for part in one.parts)
+        after = (part.after.policy_offsets.get(topic, {}) for change in self.changes for part in change.parts)
         return max((offset for offsets in after for offset in offsets.values()), default=-1)
 
     def at_version(self, version: str) -> PolicyChange | None:
         """The newest part after which a policy version, or one that begins so, was in force."""
-        parts = (part for one in reversed(self.changes) for part in reversed(one.parts))
+        parts = (part for change in reversed(self.changes) for part in reversed(change.parts))
         return next((part for part in parts if (part.after.policy_version or "").startswith(version)), None)
 
 

@@ -36,7 +36,6 @@ from streaming.snapshots.at_offsets import DocumentLog, Retention, document_reco
 from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.changes import Changes, Unanalysed
 from streaming.snapshots.documents import (
-    CLOCKS_DIFFER_MS,
     DELETIONS_HELD_MS,
     KEPT_BY_TOPIC_MS,
     DocumentRecord,
@@ -140,8 +139,7 @@ class Policies:
         self._compiler = Compiler(self._policies)
         self.snapshot = self._compiler.snapshot
         self._change_log = ChangeLog(settings, published, Snapshot(DocumentStore(systems=settings.systems)).version)
-        held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
-        self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
+        held_after, self._deleted_before = self.documents.facts_known()
         self.overlay, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
         self.changed_lookups, self._changed_lookups = list[tuple[str, Lookup]](), list[tuple[str, Lookup]]()
         self._recent_facts = recent_facts
@@ -159,12 +157,14 @@ class Policies:
     def _alerts_of_recreated(self, replaced: Mapping[Partition, Committed]) -> list[Result]:
         """An alert for each topic that is accepted in place of a deleted one; the history notes the new id with it."""
         before = {
-            topic: known.metadata.topic_id for (topic, _), known in replaced.items() if known.metadata is not None
+            topic: committed.metadata.topic_id
+            for (topic, _), committed in replaced.items()
+            if committed.metadata is not None
         }
         before |= {topic: log.id for topic, log in self._history.known_logs.items()}
         offsets: dict[str, dict[int, int]] = {}
-        for (topic, number), known in replaced.items():
-            offsets.setdefault(topic, {})[number] = known.offset
+        for (topic, number), committed in replaced.items():
+            offsets.setdefault(topic, {})[number] = committed.offset
         now = time.time_ns() // 1_000_000
         return [
             topic_recreated(self._alerts_topic, topic, before[topic], log.id, offsets.get(topic, {}), now)
@@ -210,7 +210,9 @@ class Policies:
             refused = self._load(record, None if is_fact else authorship_of(message.headers()))
             if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
                 self._unpublished.append(refused)
-        self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
+        self.documents.read_to(
+            {partition: end for partition, end in self.positions.items() if partition[0] != self._facts_topic}
+        )
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000, self._is_to_come)
         self._apply_facts()
@@ -294,9 +296,9 @@ class Policies:
         self._on_compiled(measure(time.perf_counter() - began, self._compiler, self._policies))
         self._forget()
         if self.snapshot.version != before:
-            refused, held = len(self.snapshot.rejected), self.snapshot.history_held
+            refused, superseded = len(self.snapshot.rejected), self.snapshot.history_held
             version = self.snapshot.version
-            log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
+            log.info("policies in force", version=version, refused=refused, superseded_versions_held=superseded)
         self._warn_of_refused()
 
     def _warn_of_refused(self) -> None:
@@ -312,7 +314,9 @@ class Policies:
     def _forget(self) -> None:
         """Drop versions that no rule refers to any more: when policies change, and now and then as users log in."""
         policy_sets = self.snapshot.with_facts(self.overlay).policy_sets
-        retention_floors = {name: all_systems()[name].retention_floor(one.facts) for name, one in policy_sets.items()}
+        retention_floors = {
+            name: all_systems()[name].retention_floor(policy_set.facts) for name, policy_set in policy_sets.items()
+        }
         self._history.settle(self._policies, self._policies.forget_before(retention_floors))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:

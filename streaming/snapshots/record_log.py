@@ -35,6 +35,8 @@ class RecordLog:
     def __init__(self, topic: str, retention: Retention, opened_at: int) -> None:
         self.topic, self.start, self._id = topic, retention.start, retention.topic_id
         self.opened_at = opened_at
+        # Compaction leaves segments whose newest record is younger than `min.compaction.lag.ms` (KIP-58): it neither
+        # removes records there nor elsewhere for the sake of these.
         self.cutoff = opened_at - retention.lag_ms + CLOCKS_DIFFER_MS
         self.end = 0
         self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
@@ -94,24 +96,25 @@ class RecordLog:
 
     def check(self, offset: int, moment: int | None) -> None:
         """Raise NoLongerKnown unless what was in force at an offset is still there; `moment`: see `snapshot_at`."""
-        place = f"{self.topic} at offset {offset}"
+        at = f"{self.topic} at offset {offset}"
         if offset >= self.end:
-            raise NoLongerKnown(f"{place}: read up to {self.end} only; was the topic deleted and created again?")
+            raise NoLongerKnown(f"{at}: read up to {self.end} only; was the topic deleted and created again?")
         if self.start > 0:
-            raise NoLongerKnown(f"{place}: the records below offset {self.start} were deleted")
+            raise NoLongerKnown(f"{at}: the records below offset {self.start} were deleted")
         if offset < self.floor:
-            raise NoLongerKnown(f"{place}: kept from offset {self.floor} on")
+            raise NoLongerKnown(f"{at}: kept from offset {self.floor} on")
         if not self._holds_what_follows(offset, moment):
-            raise NoLongerKnown(f"{place}: compaction may have removed what was in force then")
+            raise NoLongerKnown(f"{at}: compaction may have removed what was in force then")
 
     def _holds_what_follows(self, offset: int, moment: int | None) -> bool:
         if offset == self.end - 1 or (self.seen_from is not None and offset >= self.seen_from - 1):
-            return True
+            return True  # all later records were seen
         count = self.count(offset)
         if count and self._times[count - 1] > self.cutoff:
-            return True
+            return True  # all later records are above the cutoff, as this one is
         if count < len(self._offsets) and self._times[count] <= self.cutoff:
-            return False
+            return False  # what it has superseded may be gone
+        # Between adjacent offsets nothing was removed. A gap may be a transaction's marker as well as a removed record.
         adjacent = count < len(self._offsets) and self._offsets[count] == offset + 1
         return adjacent or (moment is not None and moment > self.cutoff)
 

@@ -14,8 +14,9 @@ from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.snapshots.broadcasts import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Facts, PastSnapshots
+from streaming.snapshots.broadcasts import Facts
 from streaming.snapshots.documents import DocumentRecord
+from streaming.snapshots.rebuilt import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, PastSnapshots
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
 
