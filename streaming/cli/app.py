@@ -237,7 +237,7 @@ def reach(
     wait = SECONDS if wait is None else wait
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     topics = {"Read": read, "Write": written, "Describe": described}
-    needed = [one for operation, names in topics.items() for one in topic_permissions(operation, names)]
+    needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
     try:
         admin = admin_client(settings)
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):

@@ -55,15 +55,15 @@ def authorship(
     from streaming.kafka.authorship import Authorship
 
     git_author, git_commit, git_reason = _of_git(path)
-    found = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
+    claimed = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
     for name in ("author", "commit", "reason"):
-        if getattr(settings.policy, f"require_{name}") and not getattr(found, name):
+        if getattr(settings.policy, f"require_{name}") and not getattr(claimed, name):
             raise Failure(
                 f"nothing was published: the setting policy.require_{name} requires --{name} (or LOCKKEEPER_"
                 f"{name.upper()}); git, too, does not say it",
                 MISUSED,
             )
-    return found.with_id()
+    return claimed.with_id()
 
 
 def _of_git(path: Path | None) -> tuple[str, str, str]:

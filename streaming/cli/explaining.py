@@ -110,40 +110,40 @@ def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
     documents = (*names.policy_topics().values(), names.facts, names.history)
     read = (names.decisions, *names.requests, *documents)
     admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
-    if (found := find_by_id(settings, admin, id_)) is None:
+    if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
-        replay = Replays(settings, admin).replay(found)
+        replay = Replays(settings, admin).replay(entry)
         nodes = draw_trees(replay.snapshot, replay.request, replay.trust | {"time"})
         nearest = nearest_of(replay.snapshot, replay.request, replay.trust | {"time"})
     except NoLongerKnown as unknown:
-        _show_stored(found, as_json)
+        _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown
     except MalformedRequest as malformed:
         raise Failure(f"decision {id_} repeats no request that can be evaluated: {malformed}") from malformed
-    _show_replay(found, replay, nodes, nearest, as_json)
+    _show_replay(entry, replay, nodes, nearest, as_json)
     if (page := settings.console.page("decisions", id_)) and not as_json:
         echo(f"in the console: {page}")
     if not replay.equal:
         raise typer.Exit(FAILED)
 
 
-def _show_stored(found: "Found", as_json: bool) -> None:
+def _show_stored(entry: "Found", as_json: bool) -> None:
     if as_json:
-        echo_json({"decision": found.decision, "equal": None, "trees": []})
+        echo_json({"decision": entry.decision, "equal": None, "trees": []})
     else:
-        echo(_title(found))
-        for reason in found.decision["context"].get("reasons", []):
+        echo(_title(entry))
+        for reason in entry.decision["context"].get("reasons", []):
             echo(f"  {reason['message']}")
 
 
-def _title(found: "Found") -> str:
-    decision = found.decision
+def _title(entry: "Found") -> str:
+    decision = entry.decision
     return f"decision {decision['id']} of request {decision['request_id']}, {decision['time']}"
 
 
 def _show_replay(
-    found: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
+    entry: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
 ) -> None:
     import msgspec
 
@@ -151,7 +151,7 @@ def _show_replay(
         trees, differences = msgspec.to_builtins(nodes), list(replay.differences)
         echo_json(
             {
-                "decision": found.decision,
+                "decision": entry.decision,
                 "equal": replay.equal,
                 "differences": differences,
                 "notes": list(replay.notes),
@@ -160,7 +160,7 @@ def _show_replay(
             }
         )
         return
-    echo(_title(found))
+    echo(_title(entry))
     _show(nodes, nearest, as_json)
     for note in replay.notes:
         echo_err(note)

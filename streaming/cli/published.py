@@ -10,12 +10,15 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 
-def with_refusals(settings: "Settings", found: "Iterable[Stored]") -> "list[Stored]":
+def with_refusals(settings: "Settings", documents: "Iterable[Stored]") -> "list[Stored]":
     """The same documents, each with why the job refuses it, or `policy apply` would, in `error`."""
     import msgspec
 
     return [
-        one if one.error is not None else msgspec.structs.replace(one, error=_refusal(settings, one)) for one in found
+        document
+        if document.error is not None
+        else msgspec.structs.replace(document, error=_refusal(settings, document))
+        for document in documents
     ]
 
 

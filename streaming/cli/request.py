@@ -86,10 +86,10 @@ def _refuse_unknown(request: dict[str, Any], allowed: bool) -> None:
 
 
 def _topic(settings: "Settings", topic: str | None) -> str:
-    known: Sequence[str] = settings.topics.requests
-    if topic is not None and topic not in known:
-        raise Failure(f"--topic {topic}: not a request topic; those are {', '.join(known)}", MISUSED)
-    return topic or known[0]
+    topics: Sequence[str] = settings.topics.requests
+    if topic is not None and topic not in topics:
+        raise Failure(f"--topic {topic}: not a request topic; those are {', '.join(topics)}", MISUSED)
+    return topic or topics[0]
 
 
 def _reach(settings: "Settings", where: str) -> None:

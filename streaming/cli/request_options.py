@@ -96,9 +96,9 @@ class Evaluation(Options):
         return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
-def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
+def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
     """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
-    names = list(found)
+    names = list(unknown)
     if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
         raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
     for name in names:
@@ -114,8 +114,8 @@ def short_form(
     context: str | None,
 ) -> dict[str, Any]:
     """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
-    given: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
-    short = {name: value for name, value in given.items() if value}
+    options: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
+    short = {name: value for name, value in options.items() if value}
     if properties:
         short["properties"] = _pairs(properties)
     if context is not None:
@@ -159,14 +159,14 @@ def _object(where: str, text: str) -> dict[str, Any]:
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
     """Raises Failure, also for a name with two values: as in a request, none of them counts."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
-        if found.setdefault(name, value) != value:
-            raise Failure(f"--property {text}: it is {found[name]!r} already; leave one of them out", MISUSED)
-    return found
+        if properties.setdefault(name, value) != value:
+            raise Failure(f"--property {text}: it is {properties[name]!r} already; leave one of them out", MISUSED)
+    return properties
 
 
 def claims_of(trust: str | None) -> frozenset[str]:

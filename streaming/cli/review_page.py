@@ -85,8 +85,8 @@ def _widenings(page: Page) -> Iterator[str]:
 
 
 def _place(page: Page, document: str, statement: int | None) -> str:
-    place = page.places.get((document, statement))
-    return code(str(place)) if place is not None else ""
+    location = page.places.get((document, statement))
+    return code(str(location)) if location is not None else ""
 
 
 def _people(people: "Sequence[Access]") -> Iterator[str]:
@@ -145,8 +145,13 @@ def _counted(entry: "Count") -> str:
 
 def _lint(page: Page) -> Iterator[str]:
     rows = [
-        (finding.level, code(str(place)) if place is not None else "", code(finding.document), code(finding.message))
-        for finding, place in page.findings
+        (
+            finding.level,
+            code(str(location)) if location is not None else "",
+            code(finding.document),
+            code(finding.message),
+        )
+        for finding, location in page.findings
     ]
     yield from _table("Lint", ("", "where", "document", "finding"), rows)
 
@@ -158,7 +163,7 @@ def as_sarif(page: Page) -> dict[str, Any]:
     results = [
         *(_result_of_widening(page, entry, is_allowed) for entry, is_allowed in review.widenings),
         *(_result(page, "narrows", _difference_text(entry), entry.difference.document, None) for entry in narrows),
-        *(_result_of_finding(page, finding, place) for finding, place in page.findings),
+        *(_result_of_finding(page, finding, location) for finding, location in page.findings),
         *_result_of_past(page),
     ]
     return sarif_log("lockkeeper policy review", RULES, results)
@@ -181,13 +186,17 @@ def _result_of_widening(page: Page, entry: "Widening", is_allowed: bool) -> dict
 
 
 def _result(page: Page, rule: str, text: str, document: str, statement: int | None) -> dict[str, Any]:
-    place = page.places.get((document, statement)) or page.places.get((document, None))
-    file, line, column = (page.path, None, None) if place is None else (place.file, place.line, place.column)
+    location = page.places.get((document, statement)) or page.places.get((document, None))
+    file, line, column = (
+        (page.path, None, None) if location is None else (location.file, location.line, location.column)
+    )
     return sarif_result(RULES, rule, text, file, line, column)
 
 
-def _result_of_finding(page: Page, finding: "Finding", place: "Place | None") -> dict[str, Any]:
-    file, line, column = (page.path, None, None) if place is None else (place.file, place.line, place.column)
+def _result_of_finding(page: Page, finding: "Finding", location: "Place | None") -> dict[str, Any]:
+    file, line, column = (
+        (page.path, None, None) if location is None else (location.file, location.line, location.column)
+    )
     text = f"{finding.document}: {finding.message} [{finding.code}]"
     return sarif_result(RULES, f"lint-{finding.level}", text, file, line, column)
 
@@ -215,11 +224,11 @@ def plain(page: Page) -> dict[str, Any]:
         "lint": [
             {
                 **builtins(finding),
-                "place": None if place is None else str(place),
-                "line": None if place is None else place.line,
-                "column": None if place is None else place.column,
+                "place": None if location is None else str(location),
+                "line": None if location is None else location.line,
+                "column": None if location is None else location.column,
             }
-            for finding, place in page.findings
+            for finding, location in page.findings
         ],
         "replayed": None if page.replayed is None else builtins(page.replayed),
     }

@@ -144,12 +144,12 @@ def archive_command(
     """
     from streaming.runtime.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
 
-    places = checkpoints or list(checkpoints_of(settings_of(config)))
-    folders = [folder for folder in map(local_path, places) if folder is not None]
-    if len(folders) < len(places):
-        moves = "; ".join(f"hadoop fs -mv {place} {archived_name(place)}" for place in places)
+    locations = checkpoints or list(checkpoints_of(settings_of(config)))
+    folders = [folder for folder in map(local_path, locations) if folder is not None]
+    if len(folders) < len(locations):
+        moves = "; ".join(f"hadoop fs -mv {location} {archived_name(location)}" for location in locations)
         raise Failure(
-            f"{', '.join(places)}: on another file system than the local disk. Stop the job, and move them with a "
+            f"{', '.join(locations)}: on another file system than the local disk. Stop the job, and move them with a "
             f"client of that file system, such as: {moves}"
         )
     try:
@@ -158,14 +158,14 @@ def archive_command(
         raise Failure(f"{error}; nothing was moved") from None
     except OSError as error:
         raise Failure(f"{error.filename}: cannot be moved: {error.strerror}") from error
-    _show({str(folder): str(to) for folder, to in moved.items()}, places, as_json)
+    _show({str(folder): str(to) for folder, to in moved.items()}, locations, as_json)
 
 
-def _show(moved: dict[str, str], places: list[str], as_json: bool) -> None:
+def _show(moved: dict[str, str], locations: list[str], as_json: bool) -> None:
     if as_json:
         echo_json(moved)
         return
     for folder, to in moved.items():
         echo(f"{folder} -> {to}")
     if not moved:
-        echo_err(f"nothing to move: there is no {' and no '.join(places)}")
+        echo_err(f"nothing to move: there is no {' and no '.join(locations)}")

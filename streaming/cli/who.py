@@ -130,28 +130,28 @@ def what_can(
         moment = None if at is None else to_ms(at)
         claims = evaluation.claims()
         refuse_unknown(unknown_subject(snapshot, system, asked["subject"], moment, claims), evaluation.allow_unknown)
-        found = what_subject_can(snapshot, system, asked["subject"], moment, claims)
+        permissions = what_subject_can(snapshot, system, asked["subject"], moment, claims)
     except (MalformedRequest, ValueError) as error:
         raise Failure(str(error), MISUSED) from error
     if as_json:
-        echo_json(msgspec.to_builtins(found))
+        echo_json(msgspec.to_builtins(permissions))
         return
-    for one in found:
-        for line in _what(one, system):
+    for permission in permissions:
+        for line in _what(permission, system):
             echo(line)
-    if not found:
+    if not permissions:
         echo_err(f"{subject} is allowed and denied nothing: no statement applies to it")
 
 
-def _what(found: "EffectivePermission | Permitted", system: str) -> Iterator[str]:
+def _what(permission: "EffectivePermission | Permitted", system: str) -> Iterator[str]:
     from policy import all_systems
     from policy.analysis import Permitted, grant_text
 
-    if isinstance(found, Permitted):
-        yield f"allow {found.action} on {found.type} {found.id}"
+    if isinstance(permission, Permitted):
+        yield f"allow {permission.action} on {permission.type} {permission.id}"
         return
-    grant, own = found.grant, all_systems()[system]
+    grant, own = permission.grant, all_systems()[system]
     text = grant_text(grant, own).removeprefix(f"{grant.principal} ")
-    yield f"{text} [{grant.statement_id}; {found.route}]"
-    yield from (f"  denied in whole by {deny.statement_id}" for deny in found.cancelled_by)
-    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by)
+    yield f"{text} [{grant.statement_id}; {permission.route}]"
+    yield from (f"  denied in whole by {deny.statement_id}" for deny in permission.cancelled_by)
+    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny, own)}" for deny in permission.narrowed_by)

@@ -97,9 +97,9 @@ class Connection:
         return text
 
 
-def connection_to(given: Connection | str) -> Connection:
+def connection_to(address: Connection | str) -> Connection:
     """A connection from itself, or from HOST:PORT alone."""
-    return Connection(given) if isinstance(given, str) else given
+    return Connection(address) if isinstance(address, str) else address
 
 
 def describe(error: Exception) -> str:
@@ -252,8 +252,8 @@ class TopicConsumer:
 
     def _positions(self) -> dict[Partition, int]:
         """Where the next record of each partition is; before its first record librdkafka does not say so."""
-        found = self._consumer.position([TopicPartition(*partition) for partition in self._starts])
-        return {(tp.topic, tp.partition): max(tp.offset, self._starts[tp.topic, tp.partition]) for tp in found}
+        positions = self._consumer.position([TopicPartition(*partition) for partition in self._starts])
+        return {(tp.topic, tp.partition): max(tp.offset, self._starts[tp.topic, tp.partition]) for tp in positions}
 
     def _partitions(self) -> list[Partition]:
         there = self._admin.list_topics(timeout=SECONDS).topics

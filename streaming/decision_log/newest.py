@@ -75,22 +75,22 @@ def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: floa
     ``seconds``: within which the last reading is likely to end; each reading is finished.
     """
     deadline, limit = time.monotonic() + seconds, wanted.query.limit
-    reading = _Reading(settings, admin, wanted)
-    while reading.ends:
+    reader = _Reading(settings, admin, wanted)
+    while reader.ends:
         began = time.monotonic()
-        reading.read_back()
+        reader.read_back()
         now = time.monotonic()
         growth = min(GROWTH, SURE * (deadline - now) / max(now - began, 1e-3))
-        if len(reading.sure()) >= limit or growth < 1:
+        if len(reader.sure()) >= limit or growth < 1:
             break
-        reading.grow(growth)
-    found = sorted(reading.sure(), key=lambda one: (one.record.at, one.record.offset), reverse=True)
-    if len(found) <= limit:
-        return NewestDecisions(tuple(found), reading.reach)
-    last = found[limit - 1].record.at
+        reader.grow(growth)
+    entries = sorted(reader.sure(), key=lambda entry: (entry.record.at, entry.record.offset), reverse=True)
+    if len(entries) <= limit:
+        return NewestDecisions(tuple(entries), reader.reach)
+    last = entries[limit - 1].record.at
     # The next page begins before this moment, so all that was decided in it is on this one.
-    same = [one for one in found[limit : limit * TIES] if one.record.at == last]
-    return NewestDecisions((*found[:limit], *same), last)
+    same = [entry for entry in entries[limit : limit * TIES] if entry.record.at == last]
+    return NewestDecisions((*entries[:limit], *same), last)
 
 
 class _Reading:
@@ -102,18 +102,18 @@ class _Reading:
         ends, span = last_stable_offsets(admin, partitions), wanted.query.span
         ends = {**ends, **offsets_since(admin, ends, span.end)}
         self._starts = first_offsets(admin, ends)
-        self.ends = {one: end for one, end in ends.items() if end > self._starts[one]}
+        self.ends = {partition: end for partition, end in ends.items() if end > self._starts[partition]}
         self._found: list[Found] = []
         self._size = FIRST_READ
         self.reach: int | None = None
 
     def sure(self) -> list[Found]:
         """Those of moments from which on every partition has been read."""
-        return [one for one in self._found if self.reach is None or one.record.at >= self.reach]
+        return [entry for entry in self._found if self.reach is None or entry.record.at >= self.reach]
 
     def read_back(self) -> None:
         """Read what is before, of every partition that has any."""
-        starts = {one: max(self._starts[one], end - self._size) for one, end in self.ends.items()}
+        starts = {partition: max(self._starts[partition], end - self._size) for partition, end in self.ends.items()}
         oldest: dict[Partition, int] = {}
         for message in records_between(self._settings, starts, self.ends):
             record = record_of(message)
@@ -124,10 +124,12 @@ class _Reading:
                     self._found.append(Found(record, decision))
         begin = self._wanted.query.span.start
         self.ends = {
-            one: at for one, at in starts.items() if at > self._starts[one] and oldest.get(one, begin) >= begin
+            partition: at
+            for partition, at in starts.items()
+            if at > self._starts[partition] and oldest.get(partition, begin) >= begin
         }
         # Before the oldest record that was read, others of the same moment may stand.
-        self.reach = max((oldest[one] + 1 for one in self.ends if one in oldest), default=None)
+        self.reach = max((oldest[partition] + 1 for partition in self.ends if partition in oldest), default=None)
 
     def grow(self, times: float) -> None:
         """Read so many times as many the next time."""

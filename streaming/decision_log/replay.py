@@ -73,11 +73,11 @@ class Replays:
         there = admin.list_topics().topics
         self._ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
 
-    def replay(self, found: Found) -> Replay:
+    def replay(self, entry: Found) -> Replay:
         """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
-        stored = read_decision(msgspec.json.encode(found.decision))
+        stored = read_decision(msgspec.json.encode(entry.decision))
         record = self.request_of(stored)
-        return self.replay_request(found, stored, record)
+        return self.replay_request(entry, stored, record)
 
     def request_of(self, stored: Stored) -> ConsumerRecord | None:
         """The record of a decision's request; None: it is no longer there, or of a topic that was re-created."""
@@ -87,14 +87,14 @@ class Replays:
         wanted = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
         return next(Topics(self._settings, self._admin).at(wanted), None)
 
-    def replay_request(self, found: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
+    def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
         topic = stored.source.topic if stored.source else ""
         trust = self._settings.trust_of(topic)
         dated = None if "time" in trust else to_ms(stored.time)
         snapshot = self._snapshot(stored, record.at if record else dated)
         request = self._whole(record) if record else None
-        request = {**(request or _repeated(found.decision)), "time": to_ms(stored.time)}
+        request = {**(request or _repeated(entry.decision)), "time": to_ms(stored.time)}
         request.pop("deadline", None)
         notes = list(_notes(stored, record, snapshot))
         differences = self._compare(stored, snapshot, request, trust)
@@ -193,16 +193,16 @@ def _answer(
     return answer(snapshot, request, trust | TIME)
 
 
-def _differences(stored: Decision, found: Decision, where: str = "") -> Iterator[str]:
-    if stored.outcome != found.outcome:
-        yield f"{where}outcome {stored.outcome}, now {found.outcome}"
-    was, now = (sorted(map(_place, decision.reasons)) for decision in (stored, found))
+def _differences(stored: Decision, replayed: Decision, where: str = "") -> Iterator[str]:
+    if stored.outcome != replayed.outcome:
+        yield f"{where}outcome {stored.outcome}, now {replayed.outcome}"
+    was, now = (sorted(map(_place, decision.reasons)) for decision in (stored, replayed))
     if was != now:
         yield f"{where}reasons {'; '.join(was) or 'none'}, now {'; '.join(now) or 'none'}"
-    if len(stored.evaluations) != len(found.evaluations):
-        yield f"{where}{len(stored.evaluations)} evaluations, now {len(found.evaluations)}"
-    for number, (one, other) in enumerate(zip(stored.evaluations, found.evaluations, strict=False)):
-        yield from _differences(one, other, f"evaluation {number}: ")
+    if len(stored.evaluations) != len(replayed.evaluations):
+        yield f"{where}{len(stored.evaluations)} evaluations, now {len(replayed.evaluations)}"
+    for number, (recorded, other) in enumerate(zip(stored.evaluations, replayed.evaluations, strict=False)):
+        yield from _differences(recorded, other, f"evaluation {number}: ")
 
 
 def _place(reason: Reason) -> str:

@@ -83,9 +83,9 @@ def search(settings: Settings, admin: AdminClient, query: Query) -> Answer:
         count += 1
         push = heapq.heappush if len(newest) < query.limit else heapq.heappushpop
         push(newest, (record.at, count, Found(record, decision)))
-    found = tuple(one for _, _, one in sorted(newest, key=lambda item: item[:2]))
+    entries = tuple(entry for _, _, entry in sorted(newest, key=lambda item: item[:2]))
     kept_from = topics.deleted_before(topic, query.span.start)
-    return Answer(found, kept_from, count - len(found), decode.unreadable)
+    return Answer(entries, kept_from, count - len(entries), decode.unreadable)
 
 
 def find_decision(

@@ -95,7 +95,7 @@ def _answer_to(
 ) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
     decode = Decoder(settings)
-    place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
+    source = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
     named = b'"offset":%d' % request.offset
     for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
         if record.topic == dead_letters:
@@ -103,15 +103,15 @@ def _answer_to(
                 return None, record
         elif decode.is_avro(record) or named in record.value:
             decision = decode(record)
-            if decision is not None and decision.get("context", {}).get("source") == place:
+            if decision is not None and decision.get("context", {}).get("source") == source:
                 return Found(record, decision), None
     return None, None
 
 
 def _is_of(dead_letter: ConsumerRecord, request: ConsumerRecord) -> bool:
     headers = {name: value.decode("utf-8", "replace") for name, value in dead_letter.headers}
-    place = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
-    return tuple(place) == (request.topic, str(request.partition), str(request.offset))
+    source = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
+    return tuple(source) == (request.topic, str(request.partition), str(request.offset))
 
 
 def why(dead_letter: ConsumerRecord) -> str:

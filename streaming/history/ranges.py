@@ -77,12 +77,12 @@ class Topics:
         if not ranges:
             return
         there = set(partitions_of(self._admin, {topic for topic, _ in ranges}))
-        wanted = {partition: found for partition, found in ranges.items() if partition in there}
+        wanted = {partition: offsets for partition, offsets in ranges.items() if partition in there}
         first, ends = first_offsets(self._admin, wanted), last_stable_offsets(self._admin, wanted)
         yield from self._read(
             {
-                partition: Range(max(found.first, first[partition]), min(found.end, ends[partition]))
-                for partition, found in wanted.items()
+                partition: Range(max(offsets.first, first[partition]), min(offsets.end, ends[partition]))
+                for partition, offsets in wanted.items()
             }
         )
 
@@ -95,14 +95,14 @@ class Topics:
         kept_from = max(cut, default=0)
         return kept_from if kept_from > since else None
 
-    def _first_time(self, partition: Partition, found: Range) -> int:
+    def _first_time(self, partition: Partition, offsets: Range) -> int:
         """The time of the first record of a partition; where there is none, now."""
-        first = next(self._read({partition: found}), None)
+        first = next(self._read({partition: offsets}), None)
         return time.time_ns() // 1_000_000 if first is None else first.at
 
     def _read(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
-        starts = {partition: found.first for partition, found in ranges.items()}
-        ends = {partition: found.end for partition, found in ranges.items()}
+        starts = {partition: offsets.first for partition, offsets in ranges.items()}
+        ends = {partition: offsets.end for partition, offsets in ranges.items()}
         return map(record_of, records_between(self._settings, starts, ends))
 
     def _since(self, ends: PartitionOffsets, moment: int) -> PartitionOffsets:

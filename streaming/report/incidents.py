@@ -95,8 +95,8 @@ class Episodes:
 
     def kinds(self) -> tuple[KindTotals, ...]:
         """The counts, the most severe kind first."""
-        found = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
-        return tuple(sorted(found, key=_by_severity))
+        totals = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
+        return tuple(sorted(totals, key=_by_severity))
 
 
 def _episode(record: ConsumerRecord, alert: Alert) -> bytes:

@@ -62,9 +62,9 @@ def render(report: Report) -> str:
 
 def unusual(report: Report) -> str:
     """One sentence that says what is unusual in the range, the most severe first; or that nothing is."""
-    found = list(_unusual(report))
-    if found:
-        return f"Unusual: {'; '.join(found)}."
+    remarks = list(_unusual(report))
+    if remarks:
+        return f"Unusual: {'; '.join(remarks)}."
     return "Nothing unusual: no alert is critical or high, no document was refused, and few answers are errors."
 
 

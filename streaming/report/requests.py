@@ -64,11 +64,11 @@ class AnswerIndex:
 
     def _widen(self, source: Place) -> None:
         partition, offset = (source.topic, source.partition), source.offset
-        known = self._ranges.get(partition)
-        if known is None:
+        covered = self._ranges.get(partition)
+        if covered is None:
             self._ranges[partition] = Range(offset, offset + 1)
-        elif not known.first <= offset < known.end:
-            self._ranges[partition] = Range(min(known.first, offset), max(known.end, offset + 1))
+        elif not covered.first <= offset < covered.end:
+            self._ranges[partition] = Range(min(covered.first, offset), max(covered.end, offset + 1))
 
     def of(self, source: Place) -> tuple[Outcome, ...]:
         """The answers to the request there: one, or those of a batch in order; none when there is no decision."""
@@ -264,7 +264,7 @@ def analyse_requests(
     records: Iterable[ConsumerRecord], answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay
 ) -> RequestAnalysis:
     """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
-    made = RequestAnalysis(answered, trust, replay)
+    analysis = RequestAnalysis(answered, trust, replay)
     for record in records:
-        made.take(record)
-    return made
+        analysis.take(record)
+    return analysis
