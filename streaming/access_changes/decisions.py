@@ -16,7 +16,7 @@ from policy import (
 )
 from policy.analysis import Answer, question_of
 from streaming.access_changes.following import Decided
-from streaming.history.ranges import Range, Topics
+from streaming.history.ranges import Range, Topics, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import read_answer
@@ -84,11 +84,8 @@ class DecisionReader:
         wanted, ranges = set(sources), dict[Partition, Range]()
         for source in wanted:
             if source.topic in self._settings.topics.asking:
-                partition, first, end = (source.topic, source.partition), source.offset, source.offset + 1
-                offsets = ranges.get(partition, Range(first, end))
-                ranges[partition] = Range(min(offsets.first, first), max(offsets.end, end))
-        records = ((Place(record.topic, record.partition, record.offset), record) for record in self._topics.at(ranges))
-        return {source: record for source, record in records if source in wanted}
+                widen(ranges, source)
+        return {record.source: record for record in self._topics.at(ranges) if record.source in wanted}
 
     def _join(self, decision: DecisionRecord, record: ConsumerRecord, joined: Joined) -> list[Decided]:
         trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)

@@ -16,10 +16,11 @@ from streaming.cli.app import (
     echo_json,
     policy_app,
 )
-from streaming.cli.request_options import AllowUnknown
+from streaming.cli.comparing import sound_documents
+from streaming.cli.request_options import AllowUnknown, refuse_mistakes
 
 if TYPE_CHECKING:
-    from policy import Located, Place, Snapshot
+    from policy import Located, Place
     from policy.analysis import Finding
     from policy.testing import CaseNames, Coverage, Result
 
@@ -44,8 +45,6 @@ def lint(
       lockkeeper policy lint policies/
       lockkeeper policy lint policies/ --strict --json
     """
-    import msgspec
-
     from policy import read_documents
     from policy.analysis import lint as find
 
@@ -53,9 +52,7 @@ def lint(
     findings = find(document.value for document in documents)
     for finding, location in sorted(located_findings(findings, documents), key=_line_of):
         if as_json:
-            line, column = (None, None) if location is None else (location.line, location.column)
-            where = None if location is None else str(location)
-            echo_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
+            echo_json(finding_fields(finding, location))
         else:
             statement = "" if finding.statement is None else f" statement {finding.statement}"
             where = "" if location is None else f"{location}: "
@@ -79,6 +76,15 @@ def _line_of(located: "tuple[Finding, Place | None]") -> tuple[str, int, int]:
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def finding_fields(finding: "Finding", location: "Place | None") -> dict[str, Any]:
+    """A finding as JSON has it, with its location."""
+    import msgspec
+
+    line, column = (None, None) if location is None else (location.line, location.column)
+    where = None if location is None else str(location)
+    return {**msgspec.to_builtins(finding), "place": where, "line": line, "column": column}
 
 
 def located_findings(
@@ -155,31 +161,18 @@ def run_tests(
 
 def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
     """Raise Failure for typing errors in case files."""
-    if wrong := [f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes]:
-        raise Failure(wrong[0], MISUSED, [*wrong[1:], "--allow-unknown accepts names as they are"])
+    refuse_mistakes([f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes])
 
 
 def _for_tests(path: Path) -> "list[Any]":
     """The documents at `path`; what does not conform to their schema is printed. Raises Failure and FilesRefused."""
     from policy import engine_findings
 
-    documents, snapshot = _sound(path)
+    snapshot, located = sound_documents(path)
     for finding in engine_findings(snapshot):
         statement = "" if finding.statement is None else f" statement {finding.statement}"
         echo_err(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
-    return documents
-
-
-def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
-    """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
-    from policy import compile_documents, read_documents
-
-    documents = [document.value for document in read_documents(path)]
-    snapshot = compile_documents(documents)
-    if snapshot.rejected:
-        refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
-        raise Failure(f"{path}: documents are refused:", details=refused)
-    return documents, snapshot
+    return [document.value for document in located]
 
 
 def _case_files(paths: Sequence[Path]) -> list[Path]:

@@ -1,14 +1,12 @@
 """Who makes a change, of which commit and why: options of `policy apply | delete | rollback`, else what git says."""
 
-import contextlib
-import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streaming.cli.app import MISUSED, Failure
+from streaming.cli.git import git
 
 if TYPE_CHECKING:
     from streaming.kafka.authorship import Authorship
@@ -88,14 +86,5 @@ def _email() -> str:
 
 def _git(folder: Path | None, *arguments: str) -> str:
     """What git prints; nothing where there is no git or no repository."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=True,
-        )
-        return done.stdout.decode("utf-8", "replace").strip()
-    return ""
+    output = git(folder, *arguments, seconds=GIT_SECONDS)
+    return "" if output is None else output.decode("utf-8", "replace").strip()

@@ -1,7 +1,8 @@
 """`lockkeeper policy log | show`: who changed which policies when, and what a change opened."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +14,13 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
+    echo_lines,
     policy_app,
     reach,
 )
 from streaming.cli.decisions import span_since
+from streaming.cli.differences import difference_line
+from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:
     from policy.analysis import Difference
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
 UNREAD = "newer documents of {} are in no change yet: the job has not read them. Is `lockkeeper run` running?"
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
-SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 20
 NEW_SECONDS, ANALYSED_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.3
 
@@ -87,6 +90,8 @@ def log(
       lockkeeper policy log --since 7d --document Role/topic-readers
       lockkeeper policy log --system lenses6 --author dana --json
     """
+    from streaming.records.change import has_document
+
     settings = kafka.settings()
     if system is not None and system not in settings.topics.policy_topics():
         raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
@@ -97,11 +102,11 @@ def log(
         for change in reversed(history.changes)
         if change.at >= moment
         and (system is None or any(part.system == system for part in change.parts))
-        and (document is None or _has_document(change, document))
+        and (document is None or has_document(change.parts, document))
         and (author is None or author.lower() in change.first.author.lower())
     ]
     for change in matching[:limit]:
-        echo_json(plain(change)) if as_json else echo(_line(change, history.short(change)))
+        echo_json(change) if as_json else echo(_line(change, history.short(change)))
     if len(matching) > limit:
         echo_err(f"{len(matching) - limit} older changes are not shown: see --limit")
     if not matching:
@@ -141,32 +146,14 @@ def _moment(since: str | None) -> int:
     return 0 if since is None else span_since(since, None).start
 
 
-def _has_document(change: "LoggedChange", document: str) -> bool:
-    """Whether a change is of `KIND/NAME`, or of `SYSTEM/KIND/NAME`; long ones are shortened in its record."""
-    from streaming.records.formats import shorten_id
-
-    named = {shorten_id(text) for part in change.parts for text in (document, f"{part.system}/{document}")}
-    return any(entry.key in named or document in (entry.key, entry.key.partition("/")[2]) for entry in change.documents)
-
-
 def _line(change: "LoggedChange", id_: str) -> str:
     """`id_`: a text that names this change and no other."""
-    counts: dict[str, int] = {}
-    for entry in change.documents:
-        counts[entry.change] = counts.get(entry.change, 0) + 1
+    counts = Counter[str](document.change for document in change.documents)
     documents = " ".join(f"{MARKS[manner]}{counts[manner]}" for manner in MARKS if manner in counts) or "no change"
     systems = ", ".join(part.system for part in change.parts)
     first = change.first
     reason = f"  {first.reason}" if first.reason else ""
     return f"{id_}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
-
-
-def plain(change: "LoggedChange") -> dict[str, Any]:
-    """A change as plain data: its parts and what they widen, as they stand on the topic."""
-    import msgspec
-
-    fields: dict[str, Any] = msgspec.to_builtins(change)
-    return fields
 
 
 @policy_app.command("show")
@@ -187,15 +174,13 @@ def show(change: ChangeArgument, *, kafka: Kafka, as_json: Json = False) -> None
     if as_json:
         import msgspec
 
-        echo_json({**plain(logged), "differences": msgspec.to_builtins(differences), "differences_unknown": why_not})
+        fields = msgspec.to_builtins(logged)
+        echo_json({**fields, "differences": differences, "differences_unknown": why_not})
         return
-    for line in _description(logged):
-        echo(line)
+    echo_lines(_description(logged))
     echo(f"what changed cannot be shown: {why_not}" if why_not else "what changed:")
-    for difference in differences:
-        echo(f"  {SIGNS[difference.sign]}{'!' if difference.widens else ' '} {difference.document}: {difference.text}")
-    for line in _widened(logged):
-        echo(line)
+    echo_lines(f"  {difference_line(difference)}" for difference in differences)
+    echo_lines(_widened(logged))
 
 
 def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
@@ -212,18 +197,15 @@ def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
     return change
 
 
-def open_documents(settings: "Settings", systems: Iterable[str]) -> "DocumentLog":
+def open_documents(settings: "Settings", systems: Collection[str]) -> "DocumentLog":
     """The documents of some systems of all times that the topics still hold. Raises Failure."""
     import msgspec
 
     from streaming.snapshots.at_offsets import read_document_log
 
-    by_system = settings.topics.policy_topics()
-    if unknown := sorted(set(systems) - by_system.keys()):
-        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
-    narrowed = msgspec.structs.replace(settings, systems=tuple(name for name in by_system if name in set(systems)))
-    topics = narrowed.topics
-    reach(narrowed, *topics.policy_topics().values(), topics.facts, topics.history)
+    topics_of(settings, systems)
+    narrowed = msgspec.structs.replace(settings, systems=tuple(name for name in settings.systems if name in systems))
+    reach(narrowed, *narrowed.topics.documents)
     return read_document_log(narrowed)
 
 

@@ -1,7 +1,7 @@
 """What `lockkeeper policy diff` prints: as text, Markdown for a pull request, SARIF for code scanning, or JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streaming.cli.sarif import sarif_log, sarif_result
@@ -56,9 +56,18 @@ def render(comparison: Comparison, output: str) -> Iterator[str]:
     return iter([json.dumps(_sarif(comparison) if output == "sarif" else _plain(comparison), ensure_ascii=False)])
 
 
-def _verb(difference: "Difference") -> str:
-    """What it means to those whom it concerns; "" for nothing by itself."""
-    return "gained by" if difference.widens else "lost by" if difference.narrows else ""
+def difference_line(difference: "Difference") -> str:
+    """A difference in a line, with an exclamation mark where more may be allowed than before."""
+    return f"{SIGNS[difference.sign]}{'!' if difference.widens else ' '} {difference.document}: {difference.text}"
+
+
+def _concerned(difference: "Difference", comparison: Comparison, quote: Callable[[str], str] = str) -> str:
+    """Who gains or loses by it; "" for nobody."""
+    who, verb = (
+        comparison.who[difference],
+        "gained by" if difference.widens else "lost by" if difference.narrows else "",
+    )
+    return f"{verb} {quote(some_names(who))}" if who and verb else ""
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -69,9 +78,9 @@ def some_names(names: Sequence[str]) -> str:
 
 def _text(comparison: Comparison) -> Iterator[str]:
     for difference in comparison.differences:
-        yield f"{SIGNS[difference.sign]}{'!' if difference.widens else ' '} {difference.document}: {difference.text}"
-        if comparison.who[difference] and _verb(difference):
-            yield f"   {_verb(difference)} {some_names(comparison.who[difference])}"
+        yield difference_line(difference)
+        if concerned := _concerned(difference, comparison):
+            yield f"   {concerned}"
     for change in comparison.changes:
         yield f"request {change.number}: {_decision(change)}"
         yield from (f"  {reason.message}" for reason in change.after.reasons)
@@ -96,11 +105,7 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
         yield from ("", "| | document | difference | who |", "|---|---|---|---|")
         for difference in comparison.differences[:MOST_ROWS]:
             sign = f"{SIGNS[difference.sign]} **widens**" if difference.widens else SIGNS[difference.sign]
-            who = (
-                f"{_verb(difference)} {code(some_names(comparison.who[difference]))}"
-                if comparison.who[difference] and _verb(difference)
-                else ""
-            )
+            who = _concerned(difference, comparison, code)
             yield f"| {sign} | {code(difference.document)} | {code(difference.text)} | {who} |"
         yield from more(len(comparison.differences))
     if comparison.changes:
@@ -150,15 +155,12 @@ def _sarif(comparison: Comparison) -> dict[str, Any]:
 
 def _result_of(difference: "Difference", comparison: Comparison) -> dict[str, Any]:
     rule = "widens" if difference.widens else "narrows" if difference.narrows else "same"
-    who = (
-        f"; {_verb(difference)} {some_names(comparison.who[difference])}"
-        if comparison.who[difference] and _verb(difference)
-        else ""
-    )
     location = comparison.places.get(difference.document)
-    file, line = (location.file, location.line) if location is not None else (comparison.path, None)
-    return sarif_result(RULES, rule, f"{difference.document}: {difference.sign}: {difference.text}{who}", file, line)
+    text = f"{difference.document}: {difference.sign}: {difference.text}"
+    if concerned := _concerned(difference, comparison):
+        text = f"{text}; {concerned}"
+    return sarif_result(RULES, rule, text, comparison.path, location)
 
 
 def _result_of_change(change: "Changed", comparison: Comparison) -> dict[str, Any]:
-    return sarif_result(RULES, "decision", f"request {change.number}: {_decision(change)}", comparison.path, None)
+    return sarif_result(RULES, "decision", f"request {change.number}: {_decision(change)}", comparison.path)

@@ -12,9 +12,9 @@ from streaming.cli.app import (
     Json,
     Kafka,
     app,
-    echo,
     echo_err,
     echo_json,
+    echo_lines,
     reach,
 )
 from streaming.cli.decisions import Since, span_since
@@ -62,8 +62,7 @@ def doctor(
         if as_json:
             echo_json(_plain(traced))
         else:
-            for line in _lines(traced):
-                echo(line)
+            echo_lines(_lines(traced))
     _warn_of_older_protocol(settings)
     if not all(traced.decision for traced in traces):
         raise typer.Exit(FAILED)
@@ -155,8 +154,6 @@ def show_status(
       lockkeeper status
       lockkeeper status --metrics http://localhost:9464 --json
     """
-    import msgspec
-
     from streaming.decision_log.status import status
     from streaming.kafka.permissions import Permission
     from streaming.settings import monitor_settings
@@ -167,10 +164,9 @@ def show_status(
     groups = [Permission("group", owner.job_name, "Describe") for owner in (settings, monitor_settings(settings))]
     current = status(settings, reach(settings, described=topics, permissions=groups), metrics)
     if as_json:
-        echo_json(msgspec.to_builtins(current))
+        echo_json(current)
     else:
-        for line in _status_lines(current):
-            echo(line)
+        echo_lines(_status_lines(current))
     if current.problems:
         raise typer.Exit(FAILED)
 

@@ -16,6 +16,7 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
+    echo_lines,
     reach,
 )
 from streaming.cli.nearest import nearest_lines, nearest_of
@@ -88,11 +89,10 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 
     for node, near in zip(nodes, nearest, strict=True):
         if as_json:
-            echo_json(msgspec.to_builtins(node) | ({"nearest": msgspec.to_builtins(near)} if near else {}))
+            echo_json(msgspec.to_builtins(node) | ({"nearest": near} if near else {}))
         else:
             _print(node)
-            for line in nearest_lines(near):
-                echo(line)
+            echo_lines(nearest_lines(near))
 
 
 def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
@@ -107,9 +107,8 @@ def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    read = (names.decisions, *names.requests, *documents)
-    admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    read = (names.decisions, *names.requests, *names.documents)
+    admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
@@ -145,18 +144,15 @@ def _title(entry: "Found") -> str:
 def _show_replay(
     entry: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
 ) -> None:
-    import msgspec
-
     if as_json:
-        trees, differences = msgspec.to_builtins(nodes), list(replay.differences)
         echo_json(
             {
                 "decision": entry.decision,
                 "equal": replay.equal,
-                "differences": differences,
-                "notes": list(replay.notes),
-                "trees": trees,
-                "nearest": msgspec.to_builtins(nearest),
+                "differences": replay.differences,
+                "notes": replay.notes,
+                "trees": nodes,
+                "nearest": nearest,
             }
         )
         return

@@ -15,10 +15,10 @@ from streaming.cli.app import (
     Json,
     Kafka,
     app,
-    echo,
     echo_err,
     echo_exactly,
     echo_json,
+    echo_lines,
 )
 
 if TYPE_CHECKING:
@@ -177,26 +177,21 @@ def _given(file: Path) -> "ImportInput":
 
 def _report(source: str, translation: "Translation", planned: "Plan", refused: bool, as_json: bool) -> None:
     """Every finding, and unless the run is refused what becomes of each document that is not as it was."""
-    import msgspec
-
     if as_json:
         changes = {field: getattr(planned, field) for field in ("added", "changed", "removed")}
-        findings = [msgspec.to_builtins(finding) for finding in translation.findings]
         summary = {
             "source": source,
             "file": str(planned.file),
             "refused": refused,
             "documents": len(translation.documents),
         }
-        echo_json({**summary, **({} if refused else changes), "findings": findings})
+        echo_json({**summary, **({} if refused else changes), "findings": translation.findings})
         return
-    for finding in translation.findings:
-        echo(str(finding))
+    echo_lines(map(str, translation.findings))
     if refused:
         return
     for mark, keys in (("+", planned.added), ("~", planned.changed), ("-", planned.removed)):
-        for key in keys:
-            echo(f"{mark} {key}")
+        echo_lines(f"{mark} {key}" for key in keys)
 
 
 def _sum_up(translation: "Translation", planned: "Plan", dry_run: bool) -> str:

@@ -20,6 +20,7 @@ from streaming.cli.app import (
     echo_err,
     echo_err_after,
     echo_json,
+    echo_lines,
     echo_now,
     reach,
     stop_on_signals,
@@ -110,8 +111,7 @@ def _show(decision: "Decision", as_json: bool) -> None:
         echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:
         echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
-        for line in explanation(decision):
-            echo(f"  {line}")
+        echo_lines(f"  {line}" for line in explanation(decision))
     else:
         echo(f"DEAD LETTER  {why}")
 

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,10 +99,15 @@ class Evaluation(Options):
 def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
     """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
     names = list(unknown)
-    if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
-        raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
+    refuse_mistakes([f"{where}{name}" for name in names if name.is_mistake and not allowed])
     for name in names:
         echo_err(f"{where}{name}")
+
+
+def refuse_mistakes(mistakes: Sequence[str]) -> None:
+    """Raise Failure where there are any: typing errors in names, each as a message."""
+    if mistakes:
+        raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
 
 
 def short_form(
@@ -201,8 +206,7 @@ def live_snapshot(kafka: Kafka) -> "Snapshot":
 
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
-    names = settings.topics
-    reach(settings, *names.policy_topics().values(), names.facts, names.history)
+    reach(settings, *settings.topics.documents)
     with contextlib.closing(Follower(settings, {})) as followed:
         followed.catch_up(LIVE_SECONDS)
         return followed.snapshot.with_facts(followed.overlay)

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from streaming.cli.app import (
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
-from streaming.cli.published import with_refusals
+from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:
     from policy import Key
@@ -40,7 +40,7 @@ SHORTEST_MS = 12  # digits of ms since 1970 that are no beginning of an id
 LIKE_A_TIME = re.compile(r"^\d\d?:\d\d|^\d{4}-\d\d")
 
 
-def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "list[Stored]":
+def documents_at(settings: "Settings", systems: Collection[str], point: str) -> "list[Stored]":
     """The documents of some systems in force at a time, after a change, or of a version, sorted. Raises Failure."""
     from streaming.snapshots.at_offsets import NoLongerKnown
 
@@ -267,16 +267,11 @@ def status(
       lockkeeper policy status policies/
     """
     from policy import identify, read_documents
-    from streaming.kafka.committed import read_stored
 
     settings = kafka.settings()
     written = {str(identify(document.value)): document.value for document in read_documents(path)}
     systems = sorted({key.partition("/")[0] for key in written})
-    topics = settings.topics.policy_topics()
-    if unknown := [system for system in systems if system not in topics]:
-        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
-    reach(settings, *(topics[system] for system in systems))
-    live = {stored.key: stored for stored in with_refusals(settings, read_stored(settings, systems))}
+    live = {stored.key: stored for stored in live_documents(settings, systems)}
     drift = _drift(written, live)
     if as_json:
         echo_json({"drift": [{"key": key, "sign": sign} for sign, key in drift], "documents": len(written)})

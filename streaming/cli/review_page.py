@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streaming.cli.authoring import finding_fields
 from streaming.cli.differences import MOST_ROWS, SIGNS, code, more, some_names
 from streaming.cli.sarif import sarif_log, sarif_result
 
@@ -187,25 +188,19 @@ def _result_of_widening(page: Page, entry: "Widening", is_allowed: bool) -> dict
 
 def _result(page: Page, rule: str, text: str, document: str, statement: int | None) -> dict[str, Any]:
     location = page.places.get((document, statement)) or page.places.get((document, None))
-    file, line, column = (
-        (page.path, None, None) if location is None else (location.file, location.line, location.column)
-    )
-    return sarif_result(RULES, rule, text, file, line, column)
+    return sarif_result(RULES, rule, text, page.path, location)
 
 
 def _result_of_finding(page: Page, finding: "Finding", location: "Place | None") -> dict[str, Any]:
-    file, line, column = (
-        (page.path, None, None) if location is None else (location.file, location.line, location.column)
-    )
     text = f"{finding.document}: {finding.message} [{finding.code}]"
-    return sarif_result(RULES, f"lint-{finding.level}", text, file, line, column)
+    return sarif_result(RULES, f"lint-{finding.level}", text, page.path, location)
 
 
 def _result_of_past(page: Page) -> Iterator[dict[str, Any]]:
     past = page.replayed
     if past is not None and past.differ:
         text = f"{past.differ:,} of {past.answers:,} past answers would differ: {past.opened:,} would be allow"
-        yield sarif_result(RULES, "decision", text, page.path, None)
+        yield sarif_result(RULES, "decision", text, page.path)
 
 
 def plain(page: Page) -> dict[str, Any]:
@@ -217,18 +212,10 @@ def plain(page: Page) -> dict[str, Any]:
         "ok": not page.failures,
         "failures": page.failures,
         "widenings": [{**builtins(entry), "allowed": is_allowed} for entry, is_allowed in page.review.widenings],
-        "people": [builtins(entry) for entry in page.review.people()],
+        "people": page.review.people(),
         "differences": [
             {**builtins(entry.difference), "gain": entry.gain, "lose": entry.lose} for entry in page.review.differences
         ],
-        "lint": [
-            {
-                **builtins(finding),
-                "place": None if location is None else str(location),
-                "line": None if location is None else location.line,
-                "column": None if location is None else location.column,
-            }
-            for finding, location in page.findings
-        ],
-        "replayed": None if page.replayed is None else builtins(page.replayed),
+        "lint": [finding_fields(finding, location) for finding, location in page.findings],
+        "replayed": page.replayed,
     }

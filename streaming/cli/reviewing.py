@@ -96,10 +96,9 @@ def _reach(settings: "Settings", send: bool) -> None:
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    read = (names.decisions, *documents, *names.asking, *map(dead_letters_of, names.asking))
+    read = (names.decisions, *names.documents, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
-    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", documents))
+    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
@@ -204,7 +203,7 @@ def report(
     settings = kafka.settings()
     gathered = _gather(settings, span, top, replay, now)
     if as_json:
-        _echo_numbers(gathered)
+        echo_json(gathered)
     if out is not None or not as_json:
         _write(gathered, out or PAGE, quiet=as_json)
 
@@ -238,15 +237,10 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     log_warnings_alone(sys.stderr)
     names = settings.topics
     inputs = names.inputs
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
+    admin = reach(
+        settings, names.decisions, names.alerts, *names.documents, *names.requests, *map(dead_letters_of, inputs)
+    )
     return gather(settings, admin, Wish(span, top, replay), now, echo_err)
-
-
-def _echo_numbers(gathered: "Report") -> None:
-    import msgspec
-
-    echo_json(msgspec.to_builtins(gathered))
 
 
 def _write(gathered: "Report", out: Path, quiet: bool) -> None:

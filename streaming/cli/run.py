@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import (
-    DEADLINE_SECONDS,
     Config,
     Failure,
     Json,
@@ -16,7 +15,7 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
-    end_at_once,
+    give_up,
     reach,
     settings_of,
     stop_on_signals,
@@ -60,7 +59,7 @@ def run(kafka: Kafka, master: Master = None) -> None:
     settings = kafka.settings(master)
     reach(settings)
     configure_logs(settings, sys.stderr)
-    with observing(settings) as watch, stop_on_signals(_give_up) as stop:
+    with observing(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run as run_job
 
         topics = ", ".join(settings.topics.asking)
@@ -94,7 +93,7 @@ def monitor(kafka: Kafka) -> None:
     topics = settings.topics
     reach(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))
     configure_logs(settings, sys.stderr)
-    with observing_monitor(settings) as watch, stop_on_signals(_give_up) as stop:
+    with observing_monitor(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run_monitor
 
         echo_err(f"starting Spark for the monitor of {topics.decisions} at {settings.bootstrap_servers}")
@@ -112,12 +111,6 @@ class _Ready:
         if step == "committed" and self._text is not None:
             echo_err(self._text)
             self._text = None
-
-
-def _give_up() -> None:
-    """End without order, as by a kill: what was not committed is decided by the next start."""
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
-    end_at_once(0)
 
 
 @checkpoint_app.command("archive")

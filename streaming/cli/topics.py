@@ -146,9 +146,7 @@ def _show(names: list[str], created: set[str], problems: list["Problem"], as_jso
     wrong = {problem.topic for problem in problems if problem.refused}
     states = {name: "wrong" if name in wrong else "made" if name in created else "kept" for name in names}
     if as_json:
-        import msgspec
-
-        echo_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
+        echo_json({"topics": states, "problems": problems})
         return
     from streaming.kafka.topics import explained_problems
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json
+from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json, echo_lines
 from streaming.cli.nearest import who_text
 from streaming.cli.request_options import (
     ActionOption,
@@ -68,8 +68,6 @@ def who_can(
         --resource kafka:topic:prod/main/orders
       lockkeeper who-can --live --system lenses6 --action kafka:DeleteTopic --resource kafka:topic:prod/main/orders
     """
-    import msgspec
-
     from policy import MalformedRequest
     from policy.analysis import unknown_names
     from policy.analysis import who_can as find
@@ -84,7 +82,7 @@ def who_can(
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:
-        echo_json(msgspec.to_builtins(reach))
+        echo_json(reach)
         return
     if reach.everyone:
         echo("any principal, also those that no document names" + (", but not:" if reach.but else ""))
@@ -117,8 +115,6 @@ def what_can(
       lockkeeper what-can --policies policies/ --system lenses6 --subject user:dana
       lockkeeper what-can --live --system lenses6 --subject user:dana --group readers
     """
-    import msgspec
-
     from policy import MalformedRequest, to_ms
     from policy.analysis import unknown_subject, what_subject_can
 
@@ -134,11 +130,10 @@ def what_can(
     except (MalformedRequest, ValueError) as error:
         raise Failure(str(error), MISUSED) from error
     if as_json:
-        echo_json(msgspec.to_builtins(permissions))
+        echo_json(permissions)
         return
     for permission in permissions:
-        for line in _what(permission, system):
-            echo(line)
+        echo_lines(_what(permission, system))
     if not permissions:
         echo_err(f"{subject} is allowed and denied nothing: no statement applies to it")
 

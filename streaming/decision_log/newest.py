@@ -114,19 +114,18 @@ class _Reading:
     def read_back(self) -> None:
         """Read what is before, of every partition that has any."""
         starts = {partition: max(self._starts[partition], end - self._size) for partition, end in self.ends.items()}
-        oldest: dict[Partition, int] = {}
+        oldest, span = dict[Partition, int](), self._wanted.query.span
         for message in records_between(self._settings, starts, self.ends):
             record = record_of(message)
             oldest.setdefault((record.topic, record.partition), record.at)
-            if self._decode.is_avro(record) or self._wanted.may_fit(record.value):
-                decision = self._decode(record)
-                if decision is not None and self._is_in_span(record.at) and self._wanted.fits(decision):
-                    self._found.append(Found(record, decision))
-        begin = self._wanted.query.span.start
+            if not span.start <= record.at < span.end:
+                continue
+            if (entry := self._decode.fitting(record, self._wanted.may_fit, self._wanted.fits)) is not None:
+                self._found.append(entry)
         self.ends = {
             partition: at
             for partition, at in starts.items()
-            if at > self._starts[partition] and oldest.get(partition, begin) >= begin
+            if at > self._starts[partition] and oldest.get(partition, span.start) >= span.start
         }
         # Before the oldest record that was read, others of the same moment may stand.
         self.reach = max((oldest[partition] + 1 for partition in self.ends if partition in oldest), default=None)
@@ -134,6 +133,3 @@ class _Reading:
     def grow(self, times: float) -> None:
         """Read so many times as many the next time."""
         self._size = int(self._size * times)
-
-    def _is_in_span(self, at: int) -> bool:
-        return self._wanted.query.span.start <= at < self._wanted.query.span.end

@@ -30,10 +30,11 @@ from streaming.client.decision import read_decision
 from streaming.decision_log.search import Found, find_decision
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
-from streaming.history.ranges import Range, Topics
+from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import topic_ids
+from streaming.kafka.clients import existing_topic_ids
 from streaming.records.avro import Undecodable
+from streaming.records.decision import Place
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, read_document_log
@@ -70,8 +71,7 @@ class Replays:
         self._settings, self._admin = settings, admin
         self._log = log or read_document_log(settings)
         self._documents = Deserializer(settings.schema_registry)
-        there = admin.list_topics().topics
-        self._ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+        self._ids = existing_topic_ids(admin, settings.topics.requests)
 
     def replay(self, entry: Found) -> Replay:
         """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
@@ -84,8 +84,7 @@ class Replays:
         source = stored.source
         if source is None or not stored.id.startswith(f"{self._ids.get(source.topic, '?')}-"):
             return None
-        wanted = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
-        return next(Topics(self._settings, self._admin).at(wanted), None)
+        return Topics(self._settings, self._admin).record(source)
 
     def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
@@ -154,14 +153,12 @@ def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None
 def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:
     """The timestamp (ms) of the request that the id of a decision names; 0 where that is no longer there."""
     named = DECISION_ID.fullmatch(id_)
-    there = admin.list_topics().topics
-    ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+    ids = existing_topic_ids(admin, settings.topics.requests)
     topic = next((topic for topic, topic_id in ids.items() if named and topic_id == named["topic_id"]), None)
     if named is None or topic is None:
         return 0
-    offset = int(named["offset"])
-    wanted = {(topic, int(named["partition"])): Range(offset, offset + 1)}
-    return next((record.at for record in Topics(settings, admin).at(wanted)), 0)
+    record = Topics(settings, admin).record(Place(topic, int(named["partition"]), int(named["offset"])))
+    return 0 if record is None else record.at
 
 
 def _repeated(decision: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The state of a job, its policies and its monitor, from committed offsets, their metadata and the topics."""
 
+import contextlib
 import time
 import urllib.error
 import urllib.request
@@ -116,13 +117,15 @@ def _problems(settings: Settings, job: GroupStatus, monitor: GroupStatus) -> Ite
         yield f"the monitor's group {monitor.group} has committed nothing"
 
 
+def committed_of(settings: Settings, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+    """What the job's group has committed, also while a transaction is open. Raises KafkaException and CannotStart."""
+    with contextlib.closing(group_observer(settings)) as observer:
+        return read_committed(observer, partitions)
+
+
 def _group(settings: Settings, admin: AdminClient, topics: Sequence[str]) -> GroupStatus:
     partitions = partitions_of(admin, topics)
-    consumer = group_observer(settings)
-    try:
-        committed = read_committed(consumer, partitions)
-    finally:
-        consumer.close()
+    committed = committed_of(settings, partitions)
     ends, stable = log_ends(admin, partitions), last_stable_offsets(admin, partitions)
     marks = [offset.metadata for offset in committed.values() if offset.metadata is not None]
     newest = max(marks, key=lambda metadata: metadata.batch, default=None)

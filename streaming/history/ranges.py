@@ -17,6 +17,7 @@ from streaming.kafka.clients import (
     partitions_of,
 )
 from streaming.kafka.committed import records_between
+from streaming.records.decision import Place
 from streaming.settings import Settings
 
 CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
@@ -33,6 +34,14 @@ class Range(msgspec.Struct, frozen=True):
 
     first: int
     end: int
+
+
+def widen(ranges: dict[Partition, Range], source: Place) -> None:
+    """Have the range of a partition hold a record, and what lies between."""
+    partition, first, end = (source.topic, source.partition), source.offset, source.offset + 1
+    covered = ranges.get(partition, Range(first, end))
+    if not covered.first <= first < covered.end or partition not in ranges:
+        ranges[partition] = Range(min(covered.first, first), max(covered.end, end))
 
 
 class Topics:
@@ -85,6 +94,11 @@ class Topics:
                 for partition, offsets in wanted.items()
             }
         )
+
+    def record(self, source: Place) -> ConsumerRecord | None:
+        """The record there; None: it is no longer."""
+        ranges = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
+        return next(self.at(ranges), None)
 
     def deleted_before(self, topic: str, since: int) -> int | None:
         """The moment (ms) before which some record from `since` (ms) on may have been deleted; None: none was."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -324,9 +325,7 @@ def _overlaps(grant: Grant | Statement, span: Span) -> bool:
 
 def _by_document(unused: Sequence[Candidate], examined: Sequence[StatementId]) -> tuple[Candidate, ...]:
     """A document none of whose statements is used stands for all of them."""
-    totals: dict[str, int] = {}
-    for statement_id in examined:
-        totals[statement_id.document] = totals.get(statement_id.document, 0) + 1
+    totals = Counter(statement_id.document for statement_id in examined)
     candidates: list[Candidate] = []
     for document, group in itertools.groupby(unused, key=lambda candidate: candidate.document):
         members = list(group)

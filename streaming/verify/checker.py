@@ -18,6 +18,7 @@ from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import ANSWER_SKEW_MS, offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
+from streaming.records.dead_letter_headers import PREFIX, read_headers, source_of
 from streaming.records.decision import Place
 from streaming.records.schemas import Kind
 from streaming.settings import Settings
@@ -28,7 +29,6 @@ from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
-CONNECT = "__connect.errors."
 NUMBERS = re.compile(r"\b\d+\b")
 
 Json = Callable[[Kind, bytes], bytes]
@@ -195,13 +195,9 @@ class Checker:
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1
-        headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
-        try:
-            source = Place(
-                headers[f"{CONNECT}topic"], int(headers[f"{CONNECT}partition"]), int(headers[f"{CONNECT}offset"])
-            )
-        except (KeyError, ValueError):
-            self._violated("unasked", record, f"headers {CONNECT}topic, partition and offset", str(sorted(headers)))
+        if (source := source_of(read_headers(record.headers))) is None:
+            names = sorted(dict(record.headers))
+            self._violated("unasked", record, f"headers {PREFIX}topic, partition and offset", str(names))
             return
         self._match(source, _Answer(record, None))
 
