@@ -56,6 +56,11 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The policy topic of every system that has one, by the system's name."""
         return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in self.systems}
 
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The topics of policies and facts, and that of their older versions."""
+        return (*self.policy_topics().values(), self.facts, self.history)
+
 
 def topic_with_two_uses(names: TopicNames) -> tuple[str, str, str] | None:
     """A topic that two settings name, or one setting twice, and these two; None: each topic has one use."""

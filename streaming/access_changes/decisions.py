@@ -16,7 +16,7 @@ from policy import (
 )
 from policy.analysis import Answer, question_of
 from streaming.access_changes.following import Decided
-from streaming.history.ranges import Range, Topics
+from streaming.history.ranges import Range, Topics, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import read_answer
@@ -55,9 +55,9 @@ class DecisionReader:
         """The decisions at these offsets. Raises KafkaException, TimeoutError, RegistryDown."""
         joined = Joined([])
         decisions = list(self._decisions(ranges, joined))
-        requests = self._requests([place for place, _ in decisions])
-        for place, decision in decisions:
-            record = requests.get(place)
+        requests = self._requests([source for source, _ in decisions])
+        for source, decision in decisions:
+            record = requests.get(source)
             if record is None:
                 joined.lost += 1
                 continue
@@ -65,7 +65,7 @@ class DecisionReader:
                 joined.decided += self._join(decision, record, joined)
             except NO_REQUEST as error:
                 joined.unreadable += 1
-                log.debug("a decided request cannot be read", place=str(place), error=str(error))
+                log.debug("a decided request cannot be read", place=str(source), error=str(error))
         return joined
 
     def _decisions(self, ranges: Mapping[Partition, Range], joined: Joined) -> Iterator[tuple[Place, DecisionRecord]]:
@@ -79,16 +79,13 @@ class DecisionReader:
             if decision.answered is None or decision.answered.verified:
                 yield source, decision
 
-    def _requests(self, places: list[Place]) -> dict[Place, ConsumerRecord]:
+    def _requests(self, sources: list[Place]) -> dict[Place, ConsumerRecord]:
         """They lie side by side, as a rule: of each partition all between the first and the last are read."""
-        wanted, ranges = set(places), dict[Partition, Range]()
-        for place in wanted:
-            if place.topic in self._settings.topics.asking:
-                partition, first, end = (place.topic, place.partition), place.offset, place.offset + 1
-                known = ranges.get(partition, Range(first, end))
-                ranges[partition] = Range(min(known.first, first), max(known.end, end))
-        found = ((Place(record.topic, record.partition, record.offset), record) for record in self._topics.at(ranges))
-        return {place: record for place, record in found if place in wanted}
+        wanted, ranges = set(sources), dict[Partition, Range]()
+        for source in wanted:
+            if source.topic in self._settings.topics.asking:
+                widen(ranges, source)
+        return {record.source: record for record in self._topics.at(ranges) if record.source in wanted}
 
     def _join(self, decision: DecisionRecord, record: ConsumerRecord, joined: Joined) -> list[Decided]:
         trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)
@@ -104,7 +101,7 @@ class DecisionReader:
             answers = [(parsed, _answer(context))]
         else:
             items = zip(parsed.items, decision.evaluations, strict=False)
-            answers = [(item, _answer(given.context)) for item, given in items if isinstance(item, Request)]
+            answers = [(item, _answer(evaluation.context)) for item, evaluation in items if isinstance(item, Request)]
         return [
             Decided(question_of(request, trust), at, context.policy_offsets, context.facts_offset, answer)
             for request, answer in answers
@@ -114,5 +111,5 @@ class DecisionReader:
 def _answer(result: RecordedAnswer) -> Answer | None:
     if any(reason.code in UNDETERMINED for reason in result.reasons):
         return None
-    places = (StatementId(reason.document, reason.statement) for reason in result.reasons if reason.document)
-    return Answer(result.outcome, tuple(dict.fromkeys(places)))
+    statements = (StatementId(reason.document, reason.statement) for reason in result.reasons if reason.document)
+    return Answer(result.outcome, tuple(dict.fromkeys(statements)))

@@ -113,8 +113,8 @@ class SteppedReader:
 
     def read_to_end(self, seconds: float) -> Iterator[Message]:
         """The records that were given."""
-        given, self._given = self._given, []
-        for message in given:
+        messages, self._given = self._given, []
+        for message in messages:
             yield message
             self.positions[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
 
@@ -218,7 +218,7 @@ class Documents:
         if policies.nameless != nameless:
             affected += map(affects_everyone, self._settings.systems)
         self.in_force = self._now()
-        systems = frozenset(one.system for one in affected)
+        systems = frozenset(principals.system for principals in affected)
         return Change(step.topic, step.offset, step.at, systems, self._cause(step)), affected, self.in_force
 
     def _cause(self, step: Step) -> Cause | None:

@@ -86,10 +86,10 @@ class Following:
 
     def pass_time(self, upto: int) -> list[AccessChange]:
         """Go on to a moment (ms): each at which something begins or ends by itself is a state of its own."""
-        found: list[AccessChange] = []
+        changes: list[AccessChange] = []
         while (edge := self.questions.next_edge()) is not None and edge <= upto:
-            found += self._follow(None, (), self._in_force, edge)
-        return found
+            changes += self._follow(None, (), self._in_force, edge)
+        return changes
 
     def resume_at(self, moment: int) -> None:
         """Go on to a moment (ms) up to which all was reported before, as a state of its own.
@@ -114,10 +114,10 @@ class Following:
         """Note a decision: policies and facts are followed at least up to its offsets."""
         if decided.question.request.system not in self._topics:
             return []
-        found = self.pass_time(decided.at)
+        changes = self.pass_time(decided.at)
         state, has_seen_all = self._newest_seen(decided)
         answer = None if has_seen_all else decided.answer
-        return found + self._records(self.questions.remember(decided.question, decided.at, state, answer))
+        return changes + self._records(self.questions.remember(decided.question, decided.at, state, answer))
 
     def _newest_seen(self, decided: Decided) -> tuple[int, bool]:
         """The newest state of which a decision has seen what is new, and whether it has seen all before that, too.
@@ -157,7 +157,7 @@ class Following:
         return policies and decided.facts_offset >= state.facts_offset
 
     def _records(self, turned: Iterable[Turned]) -> list[AccessChange]:
-        return [access_change(one, self._moment(one)) for one in turned]
+        return [access_change(question, self._moment(question)) for question in turned]
 
     def _moment(self, turned: Turned) -> Moment:
         state = self._states[turned.state]

@@ -55,7 +55,9 @@ class AccessChangesMetrics:
     def committed(self, changes: Iterable[AccessChange], moments: Iterable[int]) -> None:
         """Note what a transaction has written. `moments`: of the changes that turned them, ms."""
         now = time.time()
-        for (before, after), count in Counts((one.before.outcome, one.after.outcome) for one in changes).items():
+        for (before, after), count in Counts(
+            (change.before.outcome, change.after.outcome) for change in changes
+        ).items():
             self._records.labels(before, after).inc(count)
         for moment in moments:
             self._seconds.observe(max(now - moment / 1000, 0.0))

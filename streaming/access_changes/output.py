@@ -113,10 +113,10 @@ class Output:
         while True:
             try:
                 self._check_transaction(self._newest(partitions), id_)
-                found = _transaction_of(self._reopened(partitions))
-                self._check_transaction(found, id_)
+                committed = _transaction_of(self._reopened(partitions))
+                self._check_transaction(committed, id_)
                 self._on_wait(None)
-                return found == id_
+                return committed == id_
             except KafkaException as failure:
                 self._check_fenced(failure)
                 self._on_wait(since)
@@ -124,8 +124,8 @@ class Output:
                     raise Stopping("asked to stop while it waited for Kafka") from failure
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _check_transaction(self, found: str, id_: str) -> None:
-        if found not in (self._transaction, id_):
+    def _check_transaction(self, committed: str, id_: str) -> None:
+        if committed not in (self._transaction, id_):
             raise self._fenced()
 
     def _reopened(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
@@ -158,4 +158,4 @@ def _metadata(topic_id: str, moment: int, transaction: str) -> str:
 
 
 def _transaction_of(committed: Mapping[Partition, Committed]) -> str:
-    return next((one.metadata.transaction for one in committed.values() if one.metadata is not None), UNUSED)
+    return next((commit.metadata.transaction for commit in committed.values() if commit.metadata is not None), UNUSED)

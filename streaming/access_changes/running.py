@@ -102,11 +102,11 @@ class _Process:
         decisions = partitions_of(self._admin, [names.decisions])
         ids = topic_ids(self._admin, (names.decisions, *document_topics(names)))
         self._topic_ids = ids
-        found = self._output.open([*documents, *decisions])
-        committed = without_replaced(found, ids, self._own.accepted_topic_ids)
+        of_group = self._output.open([*documents, *decisions])
+        committed = without_replaced(of_group, ids, self._own.accepted_topic_ids)
         check_commit_metadata(committed, ids, None, -1)
         at = _moment_of(committed)
-        offsets = {partition: one.offset for partition, one in committed.items()}
+        offsets = {partition: commit.offset for partition, commit in committed.items()}
         self._documents = Documents(self._own, {p: offsets[p] for p in documents if p in offsets}, self._stop)
         self._positions = self._first_positions(decisions, offsets)
         self._begin(self._documents, at)
@@ -114,10 +114,10 @@ class _Process:
 
     def _first_positions(self, decisions: list[Partition], committed: Mapping[Partition, int]) -> dict[Partition, int]:
         """Behind what was read before; at the first start the ends, and of new partitions the beginning."""
-        known = {partition: committed[partition] for partition in decisions if partition in committed}
-        others = [partition for partition in decisions if partition not in known]
-        new = first_offsets(self._admin, others) if known else last_stable_offsets(self._admin, others)
-        return {**known, **new}
+        resumed = {partition: committed[partition] for partition in decisions if partition in committed}
+        others = [partition for partition in decisions if partition not in resumed]
+        new = first_offsets(self._admin, others) if resumed else last_stable_offsets(self._admin, others)
+        return {**resumed, **new}
 
     def _begin(self, documents: Documents, at: int) -> None:
         settings, began = self._settings.access_changes, time.monotonic()
@@ -154,7 +154,7 @@ class _Process:
         while any(at_offsets[partition] < end for partition, end in ends.items()) and not self._stop.is_set():
             portion = _portion(at_offsets, ends, LARGE_PORTION)
             yield portion
-            at_offsets.update({partition: found.end for partition, found in portion.items()})
+            at_offsets.update({partition: offsets.end for partition, offsets in portion.items()})
 
     # Following
 
@@ -202,12 +202,12 @@ class _Process:
         if not portion:
             self._look_at = time.monotonic() + DECISIONS_SECONDS
             return None
-        self._read_to = {**starts, **{partition: found.end for partition, found in portion.items()}}
+        self._read_to = {**starts, **{partition: offsets.end for partition, offsets in portion.items()}}
         return self._decisions.read(portion)
 
-    def _turned(self, found: list[AccessChange]) -> None:
-        self._pending += found
-        self._moments += {to_ms(one.time) for one in found}
+    def _turned(self, changes: list[AccessChange]) -> None:
+        self._pending += changes
+        self._moments += {to_ms(change.time) for change in changes}
 
     def _is_commit_due(self) -> bool:
         now = time.monotonic()
@@ -220,7 +220,7 @@ class _Process:
     def _commit(self) -> None:
         assert self._encodings is not None, "it has started"
         topic, most = self._own.topics.access_changes, self._own.limits.record_out
-        records = [access_change_record(topic, one, most) for one in self._pending]
+        records = [access_change_record(topic, change, most) for change in self._pending]
         offsets = self._offsets()
         self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.at)
         self._metrics.committed(self._pending, self._moments)
@@ -248,5 +248,5 @@ def _portion(starts: Mapping[Partition, int], ends: Mapping[Partition, int], mos
 
 def _moment_of(committed: Mapping[Partition, Committed]) -> int:
     """Up to when time was followed (ms); at the first start now."""
-    moments = (one.metadata.read_until for one in committed.values() if one.metadata is not None)
+    moments = (commit.metadata.read_until for commit in committed.values() if commit.metadata is not None)
     return max((moment for moment in moments if moment is not None), default=time.time_ns() // 1_000_000)

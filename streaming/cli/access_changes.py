@@ -4,12 +4,11 @@ import sys
 from typing import TYPE_CHECKING
 
 from streaming.cli.app import (
-    DEADLINE_SECONDS,
     Failure,
     Kafka,
     app,
     echo_err,
-    end_at_once,
+    give_up,
     reach,
     stop_on_signals,
 )
@@ -43,7 +42,7 @@ def access_changes(kafka: Kafka) -> None:
     check_access(settings)
     configure_logs(settings, sys.stderr)
     topic = settings.topics.access_changes
-    with stop_on_signals(_give_up) as stop:
+    with stop_on_signals(give_up) as stop:
         echo_err(f"reading policies and decisions from {settings.bootstrap_servers}")
         run(settings, stop, lambda: echo_err(f"ready: access changes go to {topic}"))
     echo_err("stopped")
@@ -52,22 +51,15 @@ def access_changes(kafka: Kafka) -> None:
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the topics that it follows cannot be read, or its own would not keep what is written."""
     from streaming.kafka.permissions import Permission
-    from streaming.kafka.reader import document_topics
     from streaming.kafka.topics import check_topics, explained_problems
     from streaming.settings import access_changes_settings
     from streaming.topics import ACCESS_CHANGES, Sizes
 
     topics, own = settings.topics, access_changes_settings(settings)
-    documents = (*document_topics(topics), topics.history)
-    needed = [Permission("topic", topic, "DescribeConfigs") for topic in (*documents, topics.access_changes)]
+    needed = [Permission("topic", topic, "DescribeConfigs") for topic in (*topics.documents, topics.access_changes)]
     needed += [Permission("group", own.job_name, "Read"), Permission("transactionalId", own.job_name, "Write")]
-    read = (*documents, topics.decisions, *topics.asking)
+    read = (*topics.documents, topics.decisions, *topics.asking)
     admin = reach(own, *read, written=(topics.access_changes,), permissions=needed)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     if refused := explained_problems(check_topics(admin, topics, sizes, ACCESS_CHANGES), refused=True):
         raise Failure("\n".join(refused))
-
-
-def _give_up() -> None:
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
-    end_at_once(0)

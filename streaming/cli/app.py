@@ -184,9 +184,17 @@ def echo_now(text: str) -> None:
     sys.stdout.flush()
 
 
+def echo_lines(lines: Iterable[str]) -> None:
+    """Print lines of the result, each as `echo` does."""
+    for line in lines:
+        echo(line)
+
+
 def echo_json(value: Any) -> None:
-    """Print a value as one line of JSON, at once."""
-    sys.stdout.write(escape(json.dumps(value, ensure_ascii=False)) + "\n")
+    """Print a value as one line of JSON, at once. Structs in it are objects, as msgspec encodes them."""
+    import msgspec
+
+    sys.stdout.write(escape(json.dumps(value, ensure_ascii=False, default=msgspec.to_builtins)) + "\n")
     sys.stdout.flush()
 
 
@@ -237,7 +245,7 @@ def reach(
     wait = SECONDS if wait is None else wait
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     topics = {"Read": read, "Write": written, "Describe": described}
-    needed = [one for operation, names in topics.items() for one in topic_permissions(operation, names)]
+    needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
     try:
         admin = admin_client(settings)
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
@@ -416,6 +424,12 @@ def _await_signal(reader: socket.socket) -> int:
 def _end_in_time(on_deadline: Callable[[], None]) -> None:
     time.sleep(DEADLINE_SECONDS)
     on_deadline()
+
+
+def give_up() -> None:
+    """End without order, as by a kill: what was not committed is done by the next start."""
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
+    end_at_once(0)
 
 
 def end_at_once(code: int) -> None:

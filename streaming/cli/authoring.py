@@ -16,10 +16,11 @@ from streaming.cli.app import (
     echo_json,
     policy_app,
 )
-from streaming.cli.request_options import AllowUnknown
+from streaming.cli.comparing import sound_documents
+from streaming.cli.request_options import AllowUnknown, refuse_mistakes
 
 if TYPE_CHECKING:
-    from policy import Located, Place, Snapshot
+    from policy import Located, Place
     from policy.analysis import Finding
     from policy.testing import CaseNames, Coverage, Result
 
@@ -44,41 +45,50 @@ def lint(
       lockkeeper policy lint policies/
       lockkeeper policy lint policies/ --strict --json
     """
-    import msgspec
-
     from policy import read_documents
     from policy.analysis import lint as find
 
     documents = read_documents(path)
-    found = find(document.value for document in documents)
-    for finding, place in sorted(located_findings(found, documents), key=_line_of):
+    findings = find(document.value for document in documents)
+    for finding, location in sorted(located_findings(findings, documents), key=_line_of):
         if as_json:
-            line, column = (None, None) if place is None else (place.line, place.column)
-            where = None if place is None else str(place)
-            echo_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
+            echo_json(finding_fields(finding, location))
         else:
             statement = "" if finding.statement is None else f" statement {finding.statement}"
-            where = "" if place is None else f"{place}: "
+            where = "" if location is None else f"{location}: "
             echo(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
-    errors = sum(finding.level == "error" for finding in found)
-    counts = (_counted(len(documents), "document"), _counted(errors, "error"), _counted(len(found) - errors, "warning"))
+    errors = sum(finding.level == "error" for finding in findings)
+    counts = (
+        _counted(len(documents), "document"),
+        _counted(errors, "error"),
+        _counted(len(findings) - errors, "warning"),
+    )
     echo_err("{}: {}, {}".format(*counts))
-    if errors or (strict and found):
+    if errors or (strict and findings):
         raise typer.Exit(FAILED)
 
 
 def _line_of(located: "tuple[Finding, Place | None]") -> tuple[str, int, int]:
     """The order of findings: that of the lines of each file, then those without a place."""
-    place = located[1]
-    return ("\uffff", 0, 0) if place is None else (place.file, place.line or 0, place.column or 0)
+    location = located[1]
+    return ("\uffff", 0, 0) if location is None else (location.file, location.line or 0, location.column or 0)
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def finding_fields(finding: "Finding", location: "Place | None") -> dict[str, Any]:
+    """A finding as JSON has it, with its location."""
+    import msgspec
+
+    line, column = (None, None) if location is None else (location.line, location.column)
+    where = None if location is None else str(location)
+    return {**msgspec.to_builtins(finding), "place": where, "line": line, "column": column}
+
+
 def located_findings(
-    found: Iterable["Finding"], documents: Sequence["Located"]
+    findings: Iterable["Finding"], documents: Sequence["Located"]
 ) -> Iterator[tuple["Finding", "Place | None"]]:
     """Each finding with its place; of several documents with one key the last, with the places of the others."""
     import msgspec
@@ -91,7 +101,7 @@ def located_findings(
         if isinstance(document.value, dict):
             by_key.setdefault(document_key("", document.value), []).append(document)
     positions = Positions()
-    for finding in found:
+    for finding in findings:
         *others, last = by_key.get(finding.document, [None])
         if last is None:
             yield finding, None
@@ -129,64 +139,51 @@ def run_tests(
     """
     from policy.testing import cover, junit_xml, load_cases, names_in, run_cases
 
-    given = [] if policies is None else _for_tests(policies)
+    documents = [] if policies is None else _for_tests(policies)
     files = {path: load_cases(path) for path in _case_files(paths)}
-    names = {} if allow_unknown else {path: names_in(file, given) for path, file in files.items()}
+    names = {} if allow_unknown else {path: names_in(file, documents) for path, file in files.items()}
     _refuse_unknown(names)
-    results = {str(path): run_cases(file, given=given) for path, file in files.items()}
-    coverage = _sum_up([cover(file, given) for file in files.values()])
+    results = {str(path): run_cases(file, given=documents) for path, file in files.items()}
+    coverage = _sum_up([cover(file, documents) for file in files.values()])
     if junit is not None:
         junit.write_text(junit_xml(results), encoding="utf-8")
     _show_results(results, coverage, as_json)
     if coverage.percent < at_least:
         raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
-    if nothing := [str(path) for path, found in names.items() if found.matches_nothing]:
+    if nothing := [str(path) for path, case_names in names.items() if case_names.matches_nothing]:
         raise Failure(
             f"{', '.join(nothing)}: no request has a subject and a resource that the documents know. Name the "
             "documents with --policies, or add --allow-unknown"
         )
-    if any(not result.passed for found in results.values() for result in found):
+    if any(not result.passed for file_results in results.values() for result in file_results):
         raise typer.Exit(FAILED)
 
 
 def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
     """Raise Failure for typing errors in case files."""
-    if wrong := [f"{path}: {mistake}" for path, found in names.items() for mistake in found.mistakes]:
-        raise Failure(wrong[0], MISUSED, [*wrong[1:], "--allow-unknown accepts names as they are"])
+    refuse_mistakes([f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes])
 
 
 def _for_tests(path: Path) -> "list[Any]":
     """The documents at `path`; what does not conform to their schema is printed. Raises Failure and FilesRefused."""
     from policy import engine_findings
 
-    documents, snapshot = _sound(path)
+    snapshot, located = sound_documents(path)
     for finding in engine_findings(snapshot):
         statement = "" if finding.statement is None else f" statement {finding.statement}"
         echo_err(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
-    return documents
-
-
-def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
-    """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
-    from policy import compile_documents, read_documents
-
-    documents = [document.value for document in read_documents(path)]
-    snapshot = compile_documents(documents)
-    if snapshot.rejected:
-        refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
-        raise Failure(f"{path}: documents are refused:", details=refused)
-    return documents, snapshot
+    return [document.value for document in located]
 
 
 def _case_files(paths: Sequence[Path]) -> list[Path]:
     """The files themselves, and the YAML files of folders. Raises Failure when there are none."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         inside = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")) if path.is_dir() else []
         if path.is_dir() and not inside:
             raise Failure(f"{path}: no case files; they end in .yaml or .yml", MISUSED)
-        found += inside or [path]
-    return found
+        files += inside or [path]
+    return files
 
 
 def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
@@ -199,7 +196,7 @@ def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
 def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_json: bool) -> None:
     import msgspec
 
-    wrong = [(name, result) for name, found in results.items() for result in found if not result.passed]
+    wrong = [(name, result) for name, file_results in results.items() for result in file_results if not result.passed]
     total = sum(map(len, results.values()))
     if as_json:
         failures = [{"file": name, **msgspec.to_builtins(result)} for name, result in wrong]

@@ -1,14 +1,12 @@
 """Who makes a change, of which commit and why: options of `policy apply | delete | rollback`, else what git says."""
 
-import contextlib
-import os
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streaming.cli.app import MISUSED, Failure
+from streaming.cli.git import git
 
 if TYPE_CHECKING:
     from streaming.kafka.authorship import Authorship
@@ -55,15 +53,15 @@ def authorship(
     from streaming.kafka.authorship import Authorship
 
     git_author, git_commit, git_reason = _of_git(path)
-    found = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
+    claimed = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
     for name in settings.policy.require:
-        if not getattr(found, name):
+        if not getattr(claimed, name):
             raise Failure(
                 f"nothing was published: the setting policy.require requires --{name} (or LOCKKEEPER_"
                 f"{name.upper()}); git, too, does not say it",
                 MISUSED,
             )
-    return found.with_id()
+    return claimed.with_id()
 
 
 def _of_git(path: Path | None) -> tuple[str, str, str]:
@@ -88,14 +86,5 @@ def _email() -> str:
 
 def _git(folder: Path | None, *arguments: str) -> str:
     """What git prints; nothing where there is no git or no repository."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            ["git", *arguments],
-            cwd=folder,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            capture_output=True,
-            timeout=GIT_SECONDS,
-            check=True,
-        )
-        return done.stdout.decode("utf-8", "replace").strip()
-    return ""
+    output = git(folder, *arguments, seconds=GIT_SECONDS)
+    return "" if output is None else output.decode("utf-8", "replace").strip()

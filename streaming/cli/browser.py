@@ -80,12 +80,10 @@ def console(kafka: Kafka, port: PortOption = None, browser: Browser = True) -> N
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the console's topics are not there, or may not be read."""
     from streaming.kafka.permissions import topic_permissions
-    from streaming.kafka.reader import document_topics
 
-    documents = (*document_topics(settings.topics), settings.topics.history)
     names = settings.topics
-    read = (names.decisions, names.alerts, names.changes, *names.requests, *documents)
-    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    read = (names.decisions, names.alerts, names.changes, *names.requests, *names.documents)
+    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

@@ -1,7 +1,8 @@
 """`lockkeeper policy log | show`: who changed which policies when, and what a change opened."""
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +14,13 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
+    echo_lines,
     policy_app,
     reach,
 )
 from streaming.cli.decisions import span_since
+from streaming.cli.differences import difference_line
+from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:
     from policy.analysis import Difference
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
 UNREAD = "newer documents of {} are in no change yet: the job has not read them. Is `lockkeeper run` running?"
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
-SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 20
 NEW_SECONDS, ANALYSED_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.3
 
@@ -87,24 +90,26 @@ def log(
       lockkeeper policy log --since 7d --document Role/topic-readers
       lockkeeper policy log --system lenses6 --author dana --json
     """
+    from streaming.records.change import has_document
+
     settings = kafka.settings()
     if system is not None and system not in settings.topics.policy_topics():
         raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
     moment = _moment(since)
     history = logged_changes(settings)
-    found = [
+    matching = [
         change
         for change in reversed(history.changes)
         if change.at >= moment
         and (system is None or any(part.system == system for part in change.parts))
-        and (document is None or _has_document(change, document))
+        and (document is None or has_document(change.parts, document))
         and (author is None or author.lower() in change.first.author.lower())
     ]
-    for change in found[:limit]:
-        echo_json(plain(change)) if as_json else echo(_line(change, history.short(change)))
-    if len(found) > limit:
-        echo_err(f"{len(found) - limit} older changes are not shown: see --limit")
-    if not found:
+    for change in matching[:limit]:
+        echo_json(change) if as_json else echo(_line(change, history.short(change)))
+    if len(matching) > limit:
+        echo_err(f"{len(matching) - limit} older changes are not shown: see --limit")
+    if not matching:
         echo_err("no change fits" if history.changes else NO_CHANGES.format(settings.topics.changes))
     if history.changes:
         _warn_of_unread(settings, history)
@@ -128,11 +133,11 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
         echo_err(UNREAD.format(", ".join(unread)))
 
 
-def no_system(name: str, known: Iterable[str]) -> str:
+def no_system(name: str, names: Iterable[str]) -> str:
     """The message for an option `--system` that names none."""
     from policy import nearest
 
-    systems = tuple(known)
+    systems = tuple(names)
     return f"--system {name}: not one of {', '.join(systems)}{nearest(name, systems, most=1)}"
 
 
@@ -141,32 +146,14 @@ def _moment(since: str | None) -> int:
     return 0 if since is None else span_since(since, None).start
 
 
-def _has_document(change: "LoggedChange", document: str) -> bool:
-    """Whether a change is of `KIND/NAME`, or of `SYSTEM/KIND/NAME`; long ones are shortened in its record."""
-    from streaming.records.formats import shorten_id
-
-    named = {shorten_id(text) for part in change.parts for text in (document, f"{part.system}/{document}")}
-    return any(one.key in named or document in (one.key, one.key.partition("/")[2]) for one in change.documents)
-
-
 def _line(change: "LoggedChange", id_: str) -> str:
     """`id_`: a text that names this change and no other."""
-    counts: dict[str, int] = {}
-    for one in change.documents:
-        counts[one.change] = counts.get(one.change, 0) + 1
+    counts = Counter[str](document.change for document in change.documents)
     documents = " ".join(f"{MARKS[manner]}{counts[manner]}" for manner in MARKS if manner in counts) or "no change"
     systems = ", ".join(part.system for part in change.parts)
     first = change.first
     reason = f"  {first.reason}" if first.reason else ""
     return f"{id_}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
-
-
-def plain(change: "LoggedChange") -> dict[str, Any]:
-    """A change as plain data: its parts and what they widen, as they stand on the topic."""
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(change)
-    return found
 
 
 @policy_app.command("show")
@@ -182,20 +169,18 @@ def show(change: ChangeArgument, *, kafka: Kafka, as_json: Json = False) -> None
       lockkeeper policy show HEAD
     """
     settings = kafka.settings()
-    found = _analysed(settings, find_change(logged_changes(settings), change))
-    differences, why_not = differences_of(settings, found)
+    logged = _analysed(settings, find_change(logged_changes(settings), change))
+    differences, why_not = differences_of(settings, logged)
     if as_json:
         import msgspec
 
-        echo_json({**plain(found), "differences": msgspec.to_builtins(differences), "differences_unknown": why_not})
+        fields = msgspec.to_builtins(logged)
+        echo_json({**fields, "differences": differences, "differences_unknown": why_not})
         return
-    for line in _description(found):
-        echo(line)
+    echo_lines(_description(logged))
     echo(f"what changed cannot be shown: {why_not}" if why_not else "what changed:")
-    for one in differences:
-        echo(f"  {SIGNS[one.sign]}{'!' if one.widens else ' '} {one.document}: {one.text}")
-    for line in _widened(found):
-        echo(line)
+    echo_lines(f"  {difference_line(difference)}" for difference in differences)
+    echo_lines(_widened(logged))
 
 
 def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
@@ -212,19 +197,16 @@ def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
     return change
 
 
-def open_documents(settings: "Settings", systems: Iterable[str]) -> "DocumentLog":
+def open_documents(settings: "Settings", systems: Collection[str]) -> "DocumentLog":
     """The documents of some systems of all times that the topics still hold. Raises Failure."""
     import msgspec
 
     from streaming.snapshots.at_offsets import read_document_log
 
-    known = settings.topics.policy_topics()
-    if unknown := sorted(set(systems) - known.keys()):
-        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
-    some = msgspec.structs.replace(settings, systems=tuple(name for name in known if name in set(systems)))
-    topics = some.topics
-    reach(some, *topics.policy_topics().values(), topics.facts, topics.history)
-    return read_document_log(some)
+    topics_of(settings, systems)
+    narrowed = msgspec.structs.replace(settings, systems=tuple(name for name in settings.systems if name in systems))
+    reach(narrowed, *narrowed.topics.documents)
+    return read_document_log(narrowed)
 
 
 def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[Difference], str]":
@@ -237,13 +219,15 @@ def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[
         log = open_documents(settings, [part.system for part in change.parts])
     except Failure as failure:  # who may read the changes need not be allowed to read all documents
         return [], str(failure).partition("\n")[0]
-    found: list[Difference] = []
+    differences: list[Difference] = []
     try:
         for part in change.parts:
-            found += [one for one in compare(*snapshots_around(log, part)) if one.system == part.system]
+            differences += [
+                difference for difference in compare(*snapshots_around(log, part)) if difference.system == part.system
+            ]
     except NoLongerKnown as error:
         return [], str(error)
-    return found, ""
+    return differences, ""
 
 
 def _description(change: "LoggedChange") -> Iterator[str]:
@@ -257,8 +241,8 @@ def _description(change: "LoggedChange") -> Iterator[str]:
         yield f"before  {_state(part.before)}"
         yield f"after   {_state(part.after)}"
     yield "documents:"
-    for one in change.documents:
-        yield f"  {MARKS[one.change]} {one.key}  {one.change}, offset {one.offset}"
+    for entry in change.documents:
+        yield f"  {MARKS[entry.change]} {entry.key}  {entry.change}, offset {entry.offset}"
     if (more := change.documents_count - len(change.documents)) > 0:
         yield f"  and {more} more"
 
@@ -274,13 +258,13 @@ def _widened(change: "LoggedChange") -> Iterator[str]:
 
     if not change.widens:
         yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
-    for one in change.widens:
-        others = [id_ for id_ in one.changes if id_ != change.id]
+    for widening in change.widens:
+        others = [id_ for id_ in widening.changes if id_ != change.id]
         together = f", together with {', '.join(others)}" if others else ""
-        yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
-        for each in one.widens[:SHOWN]:
-            yield f"  {widening_text(each)}"
-        if one.widens_count > SHOWN:
-            yield f"  and {one.widens_count - SHOWN} more: see --json"
-        if not one.complete:
+        yield f"what it opens{together}:" if widening.widens else f"it opens nothing{together}"
+        for permission in widening.widens[:SHOWN]:
+            yield f"  {widening_text(permission)}"
+        if widening.widens_count > SHOWN:
+            yield f"  and {widening.widens_count - SHOWN} more: see --json"
+        if not widening.complete:
             yield "  This is not all: the analysis was too much work, or the list too long"

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +17,13 @@ from streaming.cli.app import (
     Failure,
     Json,
     Kafka,
-    echo,
     echo_err,
+    echo_lines,
     policy_app,
     reach,
 )
-from streaming.cli.published import with_refusals
+from streaming.cli.git import git
+from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:
     from policy import Key, Located, Snapshot
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LIVE = "live"
 GIT_SECONDS = 60
+RESOLVE = ("rev-parse", "--verify", "--quiet", "--end-of-options")  # a reference may begin with a dash
 NEWEST_LIVE = 1000  # requests that are decided with both, where one side is live
 
 
@@ -105,22 +106,21 @@ def diff(
     sides = both_sides(old, new, prune, settings)
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
-    found = Comparison(
+    comparison = Comparison(
         concerned(sides.before, sides.after),
         list(replay(sides.before, sides.after, asked)),
         len(asked),
         {key_of(document): document.place for document in sides.located},
         str(new),
     )
-    for line in render(found, "json" if as_json else output.value):
-        echo(line)
-    if _fails(found.differences, found.changes, fail_on):
+    echo_lines(render(comparison, "json" if as_json else output.value))
+    if _fails(comparison.differences, comparison.changes, fail_on):
         raise typer.Exit(FAILED)
 
 
 def _fails(differences: Sequence[Any], changes: Sequence[Any], fail_on: FailOn) -> bool:
     if fail_on is FailOn.widening:
-        return any(one.widens for one in differences) or any(one.after.allowed for one in changes)
+        return any(difference.widens for difference in differences) or any(change.after.allowed for change in changes)
     return fail_on is FailOn.any and bool(differences or changes)
 
 
@@ -165,27 +165,18 @@ def sound_documents(path: Path, refused: bool = False) -> "tuple[Snapshot, Seque
 def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
     """What a commit has at `path`, as a folder or file; None: nothing. Raises Failure where there is no such commit."""
     folder = path if path.is_dir() else path.parent
-    commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    commit = git(folder, *RESOLVE, f"{reference}^{{commit}}", seconds=GIT_SECONDS)
     if commit is None:
         raise Failure(f"{reference}: no such path, and no commit of the git repository of {path}", MISUSED)
-    archive = _git(folder, "archive", "--format=zip", commit.decode().strip())
+    archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
     if archive is None:  # the folder is newer than the commit
         yield None
         return
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as directory:
         with zipfile.ZipFile(io.BytesIO(archive)) as files:
-            files.extractall(place)
-        found = Path(place) if path.is_dir() else Path(place) / path.name
-        yield found if found.exists() else None
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """What git prints; None where it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, timeout=GIT_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout
+            files.extractall(directory)
+        checked_out = Path(directory) if path.is_dir() else Path(directory) / path.name
+        yield checked_out if checked_out.exists() else None
 
 
 def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
@@ -203,17 +194,12 @@ def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
 def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":
     """The valid documents in the topics of some systems; the others are reported on standard error."""
     from policy import identify
-    from streaming.kafka.committed import read_stored
 
-    topics = settings.topics.policy_topics()
-    if unknown := sorted(systems - topics.keys()):
-        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
-    reach(settings, *(topics[system] for system in systems))
-    found = with_refusals(settings, read_stored(settings, systems))
-    for stored in found:
+    documents = live_documents(settings, systems)
+    for stored in documents:
         if stored.error is not None:
             echo_err(f"warning: {stored.key}: what is in the topic is refused, and is left out: {stored.error}")
-    return {identify(stored.document): stored.document for stored in found if stored.error is None}
+    return {identify(stored.document): stored.document for stored in documents if stored.error is None}
 
 
 def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:
@@ -244,11 +230,11 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
-    found = []
+    requests = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.append(msgspec.convert(decode_json(line), dict[str, Any]))
+                requests.append(msgspec.convert(decode_json(line), dict[str, Any]))
             except (ValueError, RecursionError) as error:
                 raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
-    return found
+    return requests

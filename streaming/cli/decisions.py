@@ -67,11 +67,11 @@ def decisions(
     admin = reach(settings, settings.topics.decisions)
     answer = search(settings, admin, query)
     _remarks(answer, query, settings.topics.decisions)
-    for found in answer.found:
+    for entry in answer.found:
         if as_json:
-            echo_json(found.decision)
+            echo_json(entry.decision)
         else:
-            echo(_line(found))
+            echo(_line(entry))
 
 
 def span_since(since: str, until: str | None) -> "Span":
@@ -104,9 +104,9 @@ def _remarks(answer: "Answer", query: "Query", topic: str) -> None:
         echo_err(f"no decision{fits} from {to_text(query.span.start)} until {to_text(query.span.end)}")
 
 
-def _line(found: "Found") -> str:
+def _line(entry: "Found") -> str:
     """Time, outcome, subject, action, resource, the decision's id, and the first reason."""
-    decision = found.decision
+    decision = entry.decision
     context = decision.get("context", {})
     request = context.get("request", {})
     items = decision.get("evaluations", ())

@@ -1,7 +1,7 @@
 """What `lockkeeper policy diff` prints: as text, Markdown for a pull request, SARIF for code scanning, or JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streaming.cli.sarif import sarif_log, sarif_result
@@ -47,18 +47,27 @@ class Comparison(NamedTuple):
         return f"{len(self.differences)} differences, {len(self.changes)} of {self.requests} decisions would change"
 
 
-def render(found: Comparison, form: str) -> Iterator[str]:
-    """The lines of the output; `form`: text, markdown, sarif or json."""
-    if form == "markdown":
-        return _markdown(found)
-    if form == "text":
-        return _text(found)
-    return iter([json.dumps(_sarif(found) if form == "sarif" else _plain(found), ensure_ascii=False)])
+def render(comparison: Comparison, output: str) -> Iterator[str]:
+    """The lines of the output; `output`: text, markdown, sarif or json."""
+    if output == "markdown":
+        return _markdown(comparison)
+    if output == "text":
+        return _text(comparison)
+    return iter([json.dumps(_sarif(comparison) if output == "sarif" else _plain(comparison), ensure_ascii=False)])
 
 
-def _verb(one: "Difference") -> str:
-    """What it means to those whom it concerns; "" for nothing by itself."""
-    return "gained by" if one.widens else "lost by" if one.narrows else ""
+def difference_line(difference: "Difference") -> str:
+    """A difference in a line, with an exclamation mark where more may be allowed than before."""
+    return f"{SIGNS[difference.sign]}{'!' if difference.widens else ' '} {difference.document}: {difference.text}"
+
+
+def _concerned(difference: "Difference", comparison: Comparison, quote: Callable[[str], str] = str) -> str:
+    """Who gains or loses by it; "" for nobody."""
+    who, verb = (
+        comparison.who[difference],
+        "gained by" if difference.widens else "lost by" if difference.narrows else "",
+    )
+    return f"{verb} {quote(some_names(who))}" if who and verb else ""
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -67,15 +76,15 @@ def some_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:SHOWN])}{f' and {more} more' if more > 0 else ''}"
 
 
-def _text(found: Comparison) -> Iterator[str]:
-    for one in found.differences:
-        yield f"{SIGNS[one.sign]}{'!' if one.widens else ' '} {one.document}: {one.text}"
-        if found.who[one] and _verb(one):
-            yield f"   {_verb(one)} {some_names(found.who[one])}"
-    for change in found.changes:
+def _text(comparison: Comparison) -> Iterator[str]:
+    for difference in comparison.differences:
+        yield difference_line(difference)
+        if concerned := _concerned(difference, comparison):
+            yield f"   {concerned}"
+    for change in comparison.changes:
         yield f"request {change.number}: {_decision(change)}"
         yield from (f"  {reason.message}" for reason in change.after.reasons)
-    yield found.summary
+    yield comparison.summary
 
 
 def _decision(change: "Changed") -> str:
@@ -84,26 +93,26 @@ def _decision(change: "Changed") -> str:
     return f"{describe(dict(change.request))}: {change.before.outcome} → {change.after.outcome}"
 
 
-def _markdown(found: Comparison) -> Iterator[str]:
-    widening = sum(one.widens for one in found.differences)
-    yield f"### Policies: {found.summary}"
+def _markdown(comparison: Comparison) -> Iterator[str]:
+    widening = sum(difference.widens for difference in comparison.differences)
+    yield f"### Policies: {comparison.summary}"
     yield ""
-    if not found.differences and not found.changes:
+    if not comparison.differences and not comparison.changes:
         yield "Nothing changes."
         return
     yield f"**{widening} of the differences may allow more than before.**" if widening else "None may allow more."
-    if found.differences:
+    if comparison.differences:
         yield from ("", "| | document | difference | who |", "|---|---|---|---|")
-        for one in found.differences[:MOST_ROWS]:
-            sign = f"{SIGNS[one.sign]} **widens**" if one.widens else SIGNS[one.sign]
-            who = f"{_verb(one)} {code(some_names(found.who[one]))}" if found.who[one] and _verb(one) else ""
-            yield f"| {sign} | {code(one.document)} | {code(one.text)} | {who} |"
-        yield from more(len(found.differences))
-    if found.changes:
+        for difference in comparison.differences[:MOST_ROWS]:
+            sign = f"{SIGNS[difference.sign]} **widens**" if difference.widens else SIGNS[difference.sign]
+            who = _concerned(difference, comparison, code)
+            yield f"| {sign} | {code(difference.document)} | {code(difference.text)} | {who} |"
+        yield from more(len(comparison.differences))
+    if comparison.changes:
         yield from ("", "| request | decision |", "|---|---|")
-        for change in found.changes[:MOST_ROWS]:
+        for change in comparison.changes[:MOST_ROWS]:
             yield f"| {change.number} | {code(_decision(change))} |"
-        yield from more(len(found.changes))
+        yield from more(len(comparison.changes))
 
 
 def more(count: int) -> Iterator[str]:
@@ -118,13 +127,16 @@ def code(text: str) -> str:
     return f"`{plain}`"
 
 
-def _plain(found: Comparison) -> dict[str, Any]:
+def _plain(comparison: Comparison) -> dict[str, Any]:
     import msgspec
 
     return {
-        "differences": [{**msgspec.to_builtins(one), "who": found.who[one]} for one in found.differences],
-        "changes": [_change(change) for change in found.changes],
-        "requests": found.requests,
+        "differences": [
+            {**msgspec.to_builtins(difference), "who": comparison.who[difference]}
+            for difference in comparison.differences
+        ],
+        "changes": [_change(change) for change in comparison.changes],
+        "requests": comparison.requests,
     }
 
 
@@ -133,21 +145,22 @@ def _change(change: "Changed") -> dict[str, Any]:
     return {"number": change.number, "request": dict(change.request), "before": before, "after": after}
 
 
-def _sarif(found: Comparison) -> dict[str, Any]:
+def _sarif(comparison: Comparison) -> dict[str, Any]:
     results = [
-        *(_result_of(one, found) for one in found.differences),
-        *(_result_of_change(c, found) for c in found.changes),
+        *(_result_of(difference, comparison) for difference in comparison.differences),
+        *(_result_of_change(change, comparison) for change in comparison.changes),
     ]
     return sarif_log("lockkeeper policy diff", RULES, results)
 
 
-def _result_of(one: "Difference", found: Comparison) -> dict[str, Any]:
-    rule = "widens" if one.widens else "narrows" if one.narrows else "same"
-    who = f"; {_verb(one)} {some_names(found.who[one])}" if found.who[one] and _verb(one) else ""
-    place = found.places.get(one.document)
-    file, line = (place.file, place.line) if place is not None else (found.path, None)
-    return sarif_result(RULES, rule, f"{one.document}: {one.sign}: {one.text}{who}", file, line)
+def _result_of(difference: "Difference", comparison: Comparison) -> dict[str, Any]:
+    rule = "widens" if difference.widens else "narrows" if difference.narrows else "same"
+    location = comparison.places.get(difference.document)
+    text = f"{difference.document}: {difference.sign}: {difference.text}"
+    if concerned := _concerned(difference, comparison):
+        text = f"{text}; {concerned}"
+    return sarif_result(RULES, rule, text, comparison.path, location)
 
 
-def _result_of_change(change: "Changed", found: Comparison) -> dict[str, Any]:
-    return sarif_result(RULES, "decision", f"request {change.number}: {_decision(change)}", found.path, None)
+def _result_of_change(change: "Changed", comparison: Comparison) -> dict[str, Any]:
+    return sarif_result(RULES, "decision", f"request {change.number}: {_decision(change)}", comparison.path)

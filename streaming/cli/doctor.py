@@ -12,9 +12,9 @@ from streaming.cli.app import (
     Json,
     Kafka,
     app,
-    echo,
     echo_err,
     echo_json,
+    echo_lines,
     reach,
 )
 from streaming.cli.decisions import Since, span_since
@@ -52,20 +52,19 @@ def doctor(
     settings = kafka.settings()
     names = settings.topics
     admin = reach(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
-    found = trace(settings, admin, request_id, span.start)
-    if not found:
+    traces = trace(settings, admin, request_id, span.start)
+    if not traces:
         raise Failure(
             f"no request {request_id} in {', '.join(names.requests)} within {since}: it was produced to another "
             "topic or cluster, earlier (--since), or is not a request and in the dead-letter topic"
         )
-    for traced in found:
+    for traced in traces:
         if as_json:
             echo_json(_plain(traced))
         else:
-            for line in _lines(traced):
-                echo(line)
+            echo_lines(_lines(traced))
     _warn_of_older_protocol(settings)
-    if not all(traced.decision for traced in found):
+    if not all(traced.decision for traced in traces):
         raise typer.Exit(FAILED)
 
 
@@ -155,8 +154,6 @@ def show_status(
       lockkeeper status
       lockkeeper status --metrics http://localhost:9464 --json
     """
-    import msgspec
-
     from streaming.decision_log.status import status
     from streaming.kafka.permissions import Permission
     from streaming.settings import monitor_settings
@@ -164,26 +161,25 @@ def show_status(
     settings = kafka.settings()
     names = settings.topics
     topics = (*names.inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
-    groups = [Permission("group", one.job_name, "Describe") for one in (settings, monitor_settings(settings))]
-    found = status(settings, reach(settings, described=topics, permissions=groups), metrics)
+    groups = [Permission("group", owner.job_name, "Describe") for owner in (settings, monitor_settings(settings))]
+    current = status(settings, reach(settings, described=topics, permissions=groups), metrics)
     if as_json:
-        echo_json(msgspec.to_builtins(found))
+        echo_json(current)
     else:
-        for line in _status_lines(found):
-            echo(line)
-    if found.problems:
+        echo_lines(_status_lines(current))
+    if current.problems:
         raise typer.Exit(FAILED)
 
 
-def _status_lines(found: "Status") -> Iterator[str]:
-    yield from _group_lines("job", found.job)
-    yield f"newest decision: {_ago(found.at, found.decided)}"
-    for topic, newest in found.policies.items():
-        yield f"newest document of {topic}: {_ago(found.at, newest)}"
-    yield from _group_lines("monitor", found.monitor)
-    if found.metrics:
-        yield f"metrics endpoint: {found.metrics}"
-    yield from (f"attention: {problem}" for problem in found.problems)
+def _status_lines(status: "Status") -> Iterator[str]:
+    yield from _group_lines("job", status.job)
+    yield f"newest decision: {_ago(status.at, status.decided)}"
+    for topic, newest in status.policies.items():
+        yield f"newest document of {topic}: {_ago(status.at, newest)}"
+    yield from _group_lines("monitor", status.monitor)
+    if status.metrics:
+        yield f"metrics endpoint: {status.metrics}"
+    yield from (f"attention: {problem}" for problem in status.problems)
 
 
 def _group_lines(what: str, group: "GroupStatus") -> Iterator[str]:

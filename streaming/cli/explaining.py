@@ -16,6 +16,7 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
+    echo_lines,
     reach,
 )
 from streaming.cli.nearest import nearest_lines, nearest_of
@@ -88,11 +89,10 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 
     for node, near in zip(nodes, nearest, strict=True):
         if as_json:
-            echo_json(msgspec.to_builtins(node) | ({"nearest": msgspec.to_builtins(near)} if near else {}))
+            echo_json(msgspec.to_builtins(node) | ({"nearest": near} if near else {}))
         else:
             _print(node)
-            for line in nearest_lines(near):
-                echo(line)
+            echo_lines(nearest_lines(near))
 
 
 def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
@@ -107,60 +107,56 @@ def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    read = (names.decisions, *names.requests, *documents)
-    admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
-    if (found := find_by_id(settings, admin, id_)) is None:
+    read = (names.decisions, *names.requests, *names.documents)
+    admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
-        replay = Replays(settings, admin).replay(found)
+        replay = Replays(settings, admin).replay(entry)
         nodes = draw_trees(replay.snapshot, replay.request, replay.trust | {"time"})
         nearest = nearest_of(replay.snapshot, replay.request, replay.trust | {"time"})
     except NoLongerKnown as unknown:
-        _show_stored(found, as_json)
+        _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown
     except MalformedRequest as malformed:
         raise Failure(f"decision {id_} repeats no request that can be evaluated: {malformed}") from malformed
-    _show_replay(found, replay, nodes, nearest, as_json)
+    _show_replay(entry, replay, nodes, nearest, as_json)
     if (page := settings.console.page("decisions", id_)) and not as_json:
         echo(f"in the console: {page}")
     if not replay.equal:
         raise typer.Exit(FAILED)
 
 
-def _show_stored(found: "Found", as_json: bool) -> None:
+def _show_stored(entry: "Found", as_json: bool) -> None:
     if as_json:
-        echo_json({"decision": found.decision, "equal": None, "trees": []})
+        echo_json({"decision": entry.decision, "equal": None, "trees": []})
     else:
-        echo(_title(found))
-        for reason in found.decision["context"].get("reasons", []):
+        echo(_title(entry))
+        for reason in entry.decision["context"].get("reasons", []):
             echo(f"  {reason['message']}")
 
 
-def _title(found: "Found") -> str:
-    decision = found.decision
+def _title(entry: "Found") -> str:
+    decision = entry.decision
     return f"decision {decision['id']} of request {decision['request_id']}, {decision['time']}"
 
 
 def _show_replay(
-    found: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
+    entry: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
 ) -> None:
-    import msgspec
-
     if as_json:
-        trees, differences = msgspec.to_builtins(nodes), list(replay.differences)
         echo_json(
             {
-                "decision": found.decision,
+                "decision": entry.decision,
                 "equal": replay.equal,
-                "differences": differences,
-                "notes": list(replay.notes),
-                "trees": trees,
-                "nearest": msgspec.to_builtins(nearest),
+                "differences": replay.differences,
+                "notes": replay.notes,
+                "trees": nodes,
+                "nearest": nearest,
             }
         )
         return
-    echo(_title(found))
+    echo(_title(entry))
     _show(nodes, nearest, as_json)
     for note in replay.notes:
         echo_err(note)

@@ -15,10 +15,10 @@ from streaming.cli.app import (
     Json,
     Kafka,
     app,
-    echo,
     echo_err,
     echo_exactly,
     echo_json,
+    echo_lines,
 )
 
 if TYPE_CHECKING:
@@ -52,17 +52,17 @@ class ExportCommand(TyperCommand):
         super().format_help_text(ctx, formatter)
 
 
-def _with_listing(text: str, known: "Mapping[str, Source] | Mapping[str, Target]", *more: str) -> str:
-    examples = ["\b", "Examples:", *(f"  {line}" for one in known.values() for line in one.examples)]
-    listing = "\n".join((*_listing(known), *more))
+def _with_listing(text: str, choices: "Mapping[str, Source] | Mapping[str, Target]", *more: str) -> str:
+    examples = ["\b", "Examples:", *(f"  {line}" for choice in choices.values() for line in choice.examples)]
+    listing = "\n".join((*_listing(choices), *more))
     return text.replace("[listing]", listing).replace("[examples]", "\n".join(examples))
 
 
-def _listing(known: "Mapping[str, Source] | Mapping[str, Target]") -> Iterator[str]:
+def _listing(choices: "Mapping[str, Source] | Mapping[str, Target]") -> Iterator[str]:
     """A paragraph of the help that is shown as it is: one a line, followed by more lines where it needs them."""
-    width = max(map(len, known)) + 2
+    width = max(map(len, choices)) + 2
     yield "\b"
-    for name, source in known.items():
+    for name, source in choices.items():
         indent = " " * width
         yield textwrap.fill(source.about, HELP_WIDTH, initial_indent=name.ljust(width), subsequent_indent=indent)
 
@@ -98,21 +98,23 @@ def import_(
     from policy.importers import translate
     from streaming.imported import plan, write
 
-    known = _source(source)
-    if not files and not known.cluster:
+    importer = _source(source)
+    if not files and not importer.cluster:
         raise Failure(f"{source}: give the FILEs to import", MISUSED)
-    found = translate(known, [_given(file) for file in files] if files else [_acls_of(kafka.settings())])
-    planned = plan(source, found.documents, out)
-    refused = found.fatal or (bool(found.errors) and not partial)
+    translation = translate(importer, [_given(file) for file in files] if files else [_acls_of(kafka.settings())])
+    planned = plan(source, translation.documents, out)
+    refused = translation.fatal or (bool(translation.errors) and not partial)
     if planned.differs and not refused and not dry_run:
         write(planned)
-    _report(source, found, planned, refused, as_json)
+    _report(source, translation, planned, refused, as_json)
     if refused:
-        way_on = (
-            "correct what makes every document of the run unsafe" if found.fatal else "--partial goes on without it"
+        remedy = (
+            "correct what makes every document of the run unsafe"
+            if translation.fatal
+            else "--partial goes on without it"
         )
-        raise Failure(f"nothing was written, because of the errors above: {way_on}", FAILED)
-    echo_err(_sum_up(found, planned, dry_run))
+        raise Failure(f"nothing was written, because of the errors above: {remedy}", FAILED)
+    echo_err(_sum_up(translation, planned, dry_run))
 
 
 @app.command("export", cls=ExportCommand)
@@ -132,9 +134,9 @@ def export(
     from policy import read_documents
     from policy.importers import export, targets
 
-    found = export(_one_of(targets(), target), [document.value for document in read_documents(path)])
-    echo_exactly(found.text.rstrip("\n"))
-    for finding in found.findings:
+    exported = export(_one_of(targets(), target), [document.value for document in read_documents(path)])
+    echo_exactly(exported.text.rstrip("\n"))
+    for finding in exported.findings:
         echo_err(str(finding))
 
 
@@ -144,12 +146,12 @@ def _source(name: str) -> "Source":
     return _one_of(sources(), name)
 
 
-def _one_of(known: "Mapping[str, Named]", name: str) -> "Named":
-    if name in known:
-        return known[name]
+def _one_of(choices: "Mapping[str, Named]", name: str) -> "Named":
+    if name in choices:
+        return choices[name]
     from policy import nearest
 
-    raise Failure(f"{name}: not one of {', '.join(known)}{nearest(name, known, most=1)}", MISUSED)
+    raise Failure(f"{name}: not one of {', '.join(choices)}{nearest(name, choices, most=1)}", MISUSED)
 
 
 def _acls_of(settings: "Settings") -> "ImportInput":
@@ -173,28 +175,30 @@ def _given(file: Path) -> "ImportInput":
         raise Failure(f"{file}: {error.strerror}", MISUSED) from error
 
 
-def _report(source: str, found: "Translation", planned: "Plan", refused: bool, as_json: bool) -> None:
+def _report(source: str, translation: "Translation", planned: "Plan", refused: bool, as_json: bool) -> None:
     """Every finding, and unless the run is refused what becomes of each document that is not as it was."""
-    import msgspec
-
     if as_json:
         changes = {field: getattr(planned, field) for field in ("added", "changed", "removed")}
-        findings = [msgspec.to_builtins(finding) for finding in found.findings]
-        summary = {"source": source, "file": str(planned.file), "refused": refused, "documents": len(found.documents)}
-        echo_json({**summary, **({} if refused else changes), "findings": findings})
+        summary = {
+            "source": source,
+            "file": str(planned.file),
+            "refused": refused,
+            "documents": len(translation.documents),
+        }
+        echo_json({**summary, **({} if refused else changes), "findings": translation.findings})
         return
-    for finding in found.findings:
-        echo(str(finding))
+    echo_lines(map(str, translation.findings))
     if refused:
         return
     for mark, keys in (("+", planned.added), ("~", planned.changed), ("-", planned.removed)):
-        for key in keys:
-            echo(f"{mark} {key}")
+        echo_lines(f"{mark} {key}" for key in keys)
 
 
-def _sum_up(found: "Translation", planned: "Plan", dry_run: bool) -> str:
-    count = {level: sum(finding.level == level for finding in found.findings) for level in ("error", "warning", "note")}
+def _sum_up(translation: "Translation", planned: "Plan", dry_run: bool) -> str:
+    count = {
+        level: sum(finding.level == level for finding in translation.findings) for level in ("error", "warning", "note")
+    }
     verb = "would be written to" if dry_run else "written to"
     end = f"{verb} {planned.file}" if planned.differs else f"as they already are in {planned.file}"
     findings = ", ".join(f"{number} {level}s" for level, number in count.items())
-    return f"{len(found.documents)} documents {end}; {findings}"
+    return f"{len(translation.documents)} documents {end}; {findings}"

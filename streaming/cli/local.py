@@ -85,8 +85,8 @@ def demo(
 
     show = (lambda settings: show_console(settings, browser)) if in_console else None
     try:
-        held = play(seconds, rate, machine, show)
+        passed = play(seconds, rate, machine, show)
     except DemoFailed as error:
         raise Failure(f"the demo failed: {error}", FAILED) from error
-    if not held:
+    if not passed:
         raise typer.Exit(FAILED)

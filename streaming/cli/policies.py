@@ -163,12 +163,12 @@ def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     errors = refusals(documents, settings.limits.document)
     if errors:
         raise Failure("nothing was published, because of:", details=errors)
-    found = warnings_of(documents)
-    if found and strict:
-        raise Failure("nothing was published, because of (--no-strict accepts warnings):", details=found)
-    for warning in found:
+    warnings = warnings_of(documents)
+    if warnings and strict:
+        raise Failure("nothing was published, because of (--no-strict accepts warnings):", details=warnings)
+    for warning in warnings:
         echo_err(f"warning: {warning}")
-    if found and sys.stdin.isatty() and not typer.confirm("Publish all the same?", err=True):
+    if warnings and sys.stdin.isatty() and not typer.confirm("Publish all the same?", err=True):
         raise Failure("nothing was published")
     return documents
 
@@ -232,13 +232,13 @@ def get(
       lockkeeper policy get --at 2026-11-24T14:03:00Z > then.yaml
     """
     settings = kafka.settings()
-    found = with_refusals(settings, _found(settings, key, at))
+    documents = with_refusals(settings, _matching(settings, key, at))
     show = show_json if as_json else show_yaml
-    if errors := [text for stored in found if (text := show(stored, refused)) is not None]:
+    if errors := [text for stored in documents if (text := show(stored, refused)) is not None]:
         raise Failure(errors[0], details=errors[1:])
 
 
-def _found(settings: "Settings", key: str, at: str | None = None) -> list["Stored"]:
+def _matching(settings: "Settings", key: str, at: str | None = None) -> list["Stored"]:
     """The documents at or below `key`, those in force `at` a point. Raises Failure when there is none."""
     from streaming.cli.restoring import documents_at
     from streaming.kafka.committed import read_stored
@@ -247,28 +247,28 @@ def _found(settings: "Settings", key: str, at: str | None = None) -> list["Store
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
     stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
-    found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
-    if key and not found:
-        raise Failure(_unknown(key, [one.key for one in stored]))
-    return found
+    matching = [document for document in stored if not key or f"{document.key}/".startswith(f"{key.rstrip('/')}/")]
+    if key and not matching:
+        raise Failure(_unknown(key, [document.key for document in stored]))
+    return matching
 
 
-def _systems(key: str, known: Collection[str]) -> list[str]:
+def _systems(key: str, systems: Collection[str]) -> list[str]:
     system = key.partition("/")[0]
-    if system and system not in known:
-        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(known)}"
+    if system and system not in systems:
+        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(systems)}"
         raise Failure(message, MISUSED)
-    return [system] if system else list(known)
+    return [system] if system else list(systems)
 
 
-def _unknown(key: str, known: Sequence[str]) -> str:
-    return f"{key}: no such document{_nearest(key, known)}"
+def _unknown(key: str, keys: Sequence[str]) -> str:
+    return f"{key}: no such document{_nearest(key, keys)}"
 
 
-def _nearest(key: str, known: Sequence[str]) -> str:
+def _nearest(key: str, keys: Sequence[str]) -> str:
     from policy import nearest
 
-    return nearest(key, known) or "; `lockkeeper policy get` lists what there is"
+    return nearest(key, keys) or "; `lockkeeper policy get` lists what there is"
 
 
 def show_json(stored: "Stored", refused: bool) -> str | None:
@@ -358,13 +358,13 @@ def _only_record(live: Sequence["Stored"], key: str) -> "RecordKey":
     """The record that is shown by this key, whether it can be read or not. Raises Failure."""
     from streaming.kafka.committed import find_key
 
-    found = [stored for stored in live if stored.key == key]
-    if len(found) == 1:
-        return found[0].record_key
-    if found:
-        named = ", ".join(f"{stored.record_key.key!r} (offset {stored.offset})" for stored in found)
+    matching = [stored for stored in live if stored.key == key]
+    if len(matching) == 1:
+        return matching[0].record_key
+    if matching:
+        named = ", ".join(f"{stored.record_key.key!r} (offset {stored.offset})" for stored in matching)
         raise Failure(
-            f"{key}: nothing was deleted: the keys of {len(found)} records read so: {named}. Delete the one "
+            f"{key}: nothing was deleted: the keys of {len(matching)} records read so: {named}. Delete the one "
             "that is meant with `policy rollback` of its change"
         )
     if find_key(key) is None:

@@ -1,8 +1,9 @@
 """Which documents of the topics are in force, and the YAML by which `policy apply` would publish them again."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from streaming.cli.app import MISUSED, Failure, reach
 from streaming.terminal import escape
 
 if TYPE_CHECKING:
@@ -10,12 +11,31 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 
-def with_refusals(settings: "Settings", found: "Iterable[Stored]") -> "list[Stored]":
+def topics_of(settings: "Settings", systems: Collection[str]) -> list[str]:
+    """The policy topics of some systems. Raises Failure for a system that has none."""
+    by_system = settings.topics.policy_topics()
+    if unknown := sorted(set(systems) - by_system.keys()):
+        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
+    return [by_system[system] for system in systems]
+
+
+def live_documents(settings: "Settings", systems: Collection[str]) -> "list[Stored]":
+    """The documents in the topics of some systems, as `with_refusals` has them. Raises Failure."""
+    from streaming.kafka.committed import read_stored
+
+    reach(settings, *topics_of(settings, systems))
+    return with_refusals(settings, read_stored(settings, systems))
+
+
+def with_refusals(settings: "Settings", documents: "Iterable[Stored]") -> "list[Stored]":
     """The same documents, each with why the job refuses it, or `policy apply` would, in `error`."""
     import msgspec
 
     return [
-        one if one.error is not None else msgspec.structs.replace(one, error=_refusal(settings, one)) for one in found
+        document
+        if document.error is not None
+        else msgspec.structs.replace(document, error=_refusal(settings, document))
+        for document in documents
     ]
 
 

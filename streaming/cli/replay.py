@@ -15,9 +15,9 @@ from streaming.cli.app import (
     Json,
     Kafka,
     app,
-    echo,
     echo_err,
     echo_json,
+    echo_lines,
     need,
     reach,
 )
@@ -116,7 +116,7 @@ def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClie
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    documents = (*names.policy_topics().values(), names.facts, names.history) if against == LIVE else ()
+    documents = names.documents if against == LIVE else ()
     read = (*documents, *(names.requests if reads_topics else ()))
     if not read:
         return None
@@ -195,12 +195,9 @@ def _state(progress: "Progress") -> str:
 def show(result: "Replayed", totals: "Totals", as_json: bool) -> None:
     """Print the result."""
     if as_json:
-        import msgspec
-
-        echo_json(msgspec.to_builtins(result))
+        echo_json(result)
     else:
-        for line in _lines(result):
-            echo(line)
+        echo_lines(_lines(result))
     if result.unreadable:
         echo_err(f"{result.unreadable:,} records cannot be read as requests")
     if totals.schemas and not result.answers:

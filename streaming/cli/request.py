@@ -20,6 +20,7 @@ from streaming.cli.app import (
     echo_err,
     echo_err_after,
     echo_json,
+    echo_lines,
     echo_now,
     reach,
     stop_on_signals,
@@ -86,10 +87,10 @@ def _refuse_unknown(request: dict[str, Any], allowed: bool) -> None:
 
 
 def _topic(settings: "Settings", topic: str | None) -> str:
-    known: Sequence[str] = settings.topics.requests
-    if topic is not None and topic not in known:
-        raise Failure(f"--topic {topic}: not a request topic; those are {', '.join(known)}", MISUSED)
-    return topic or known[0]
+    topics: Sequence[str] = settings.topics.requests
+    if topic is not None and topic not in topics:
+        raise Failure(f"--topic {topic}: not a request topic; those are {', '.join(topics)}", MISUSED)
+    return topic or topics[0]
 
 
 def _reach(settings: "Settings", where: str) -> None:
@@ -110,8 +111,7 @@ def _show(decision: "Decision", as_json: bool) -> None:
         echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:
         echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
-        for line in explanation(decision):
-            echo(f"  {line}")
+        echo_lines(f"  {line}" for line in explanation(decision))
     else:
         echo(f"DEAD LETTER  {why}")
 

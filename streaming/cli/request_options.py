@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,13 +96,18 @@ class Evaluation(Options):
         return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
-def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
+def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
     """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
-    names = list(found)
-    if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
-        raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
+    names = list(unknown)
+    refuse_mistakes([f"{where}{name}" for name in names if name.is_mistake and not allowed])
     for name in names:
         echo_err(f"{where}{name}")
+
+
+def refuse_mistakes(mistakes: Sequence[str]) -> None:
+    """Raise Failure where there are any: typing errors in names, each as a message."""
+    if mistakes:
+        raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
 
 
 def short_form(
@@ -114,8 +119,8 @@ def short_form(
     context: str | None,
 ) -> dict[str, Any]:
     """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
-    given: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
-    short = {name: value for name, value in given.items() if value}
+    options: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
+    short = {name: value for name, value in options.items() if value}
     if properties:
         short["properties"] = _pairs(properties)
     if context is not None:
@@ -159,14 +164,14 @@ def _object(where: str, text: str) -> dict[str, Any]:
 
 def _pairs(texts: Iterable[str]) -> dict[str, str]:
     """Raises Failure, also for a name with two values: as in a request, none of them counts."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
-        if found.setdefault(name, value) != value:
-            raise Failure(f"--property {text}: it is {found[name]!r} already; leave one of them out", MISUSED)
-    return found
+        if properties.setdefault(name, value) != value:
+            raise Failure(f"--property {text}: it is {properties[name]!r} already; leave one of them out", MISUSED)
+    return properties
 
 
 def claims_of(trust: str | None) -> frozenset[str]:
@@ -201,8 +206,7 @@ def live_snapshot(kafka: Kafka) -> "Snapshot":
 
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
-    names = settings.topics
-    reach(settings, *names.policy_topics().values(), names.facts, names.history)
+    reach(settings, *settings.topics.documents)
     with contextlib.closing(Follower(settings, {})) as followed:
         followed.catch_up(LIVE_SECONDS)
         return followed.snapshot.with_facts(followed.overlay)

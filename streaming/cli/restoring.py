@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from streaming.cli.app import (
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
-from streaming.cli.published import with_refusals
+from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:
     from policy import Key
@@ -40,16 +40,16 @@ SHORTEST_MS = 12  # digits of ms since 1970 that are no beginning of an id
 LIKE_A_TIME = re.compile(r"^\d\d?:\d\d|^\d{4}-\d\d")
 
 
-def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "list[Stored]":
+def documents_at(settings: "Settings", systems: Collection[str], point: str) -> "list[Stored]":
     """The documents of some systems in force at a time, after a change, or of a version, sorted. Raises Failure."""
     from streaming.snapshots.at_offsets import NoLongerKnown
 
     log = open_documents(settings, systems)
     try:
-        found = log.documents_at(*_offsets_of(settings, log, point))
+        records = log.documents_at(*_offsets_of(settings, log, point))
     except NoLongerKnown as error:
         raise Failure(f"--at {point}: no longer known: {error}") from None
-    return sorted((_stored(key, record) for key, record in found.items()), key=lambda one: one.key)
+    return sorted((_stored(key, record) for key, record in records.items()), key=lambda document: document.key)
 
 
 def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[Offsets, int | None]":
@@ -119,11 +119,11 @@ def rollback(
 
     settings = kafka.settings()
     history = logged_changes(settings)
-    found = find_change(history, change)
+    logged = find_change(history, change)
     if HEAD.fullmatch(change):
         _check_head(settings, history)
-    said = authorship(settings, author, commit, reason or f"rollback of {found.id}")
-    undone = _Rollback(settings, found, force)
+    said = authorship(settings, author, commit, reason or f"rollback of {logged.id}")
+    undone = _Rollback(settings, logged, force)
     undone.prepare()  # before other publishers are fenced
     offsets = publish_prepared(settings, undone.systems, undone.prepare, said)
     if as_json:
@@ -172,7 +172,7 @@ class _Rollback:
         if not self._force:
             self._check_untouched(log)
         before = self._before(log)
-        touched = [one.record_key for one in self.documents]
+        touched = [entry.record_key for entry in self.documents]
         self.restored = {key: before[key].document for key in touched if key in before}
         located = [Located(Place(str(key)), document) for key, document in self.restored.items()]
         if errors := refusals(located, self._settings.limits.document):
@@ -183,25 +183,28 @@ class _Rollback:
         from policy import to_ms
         from streaming.snapshots.at_offsets import NoLongerKnown
 
-        found: dict[RecordKey, Stored] = {}
+        stored: dict[RecordKey, Stored] = {}
         try:
             for part in self._change.parts:
                 topic = self._settings.topics.policy_topics()[part.system]
                 offsets = {topic: part.before.policy_offsets[topic]}
                 records = log.documents_at(offsets, to_ms(part.time) - 1)
-                found |= {one.record_key: one for one in (_stored(key, record) for key, record in records.items())}
+                stored |= {
+                    document.record_key: document
+                    for document in (_stored(key, record) for key, record in records.items())
+                }
         except NoLongerKnown as error:
             raise Failure(
                 f"nothing was published: what was in force before {self._change.id} is not known any more: {error}"
             ) from None
-        return found
+        return stored
 
     def _check_untouched(self, log: "DocumentLog") -> None:
         topics = self._settings.topics.policy_topics()
         newest = {
             (system, record.key): record.offset for system in self.systems for record in log.records(topics[system])
         }
-        touched = [str(one.record_key) for one in self.documents if newest.get(one.record_key, -1) > one.offset]
+        touched = [str(entry.record_key) for entry in self.documents if newest.get(entry.record_key, -1) > entry.offset]
         if touched:
             named = f"{', '.join(touched[:SHOWN])}{f' and {len(touched) - SHOWN} more' if len(touched) > SHOWN else ''}"
             raise Failure(
@@ -226,7 +229,7 @@ def changed_records(settings: "Settings", log: "DocumentLog", change: "LoggedCha
     from streaming.kafka.committed import RecordKey
     from streaming.snapshots.change_log import document_text
 
-    found = []
+    changed = []
     for part in change.parts:
         topic = settings.topics.policy_topics()[part.system]
         records = {record.offset: record.key for record in log.records(topic)}
@@ -237,8 +240,8 @@ def changed_records(settings: "Settings", log: "DocumentLog", change: "LoggedCha
             keys = shown.get(document.key, set())
             at_offset = records.get(document.offset)
             key = at_offset if at_offset in keys else _only_key(change, document.key, keys)
-            found.append(ChangedRecord(RecordKey(part.system, key), document.offset))
-    return found
+            changed.append(ChangedRecord(RecordKey(part.system, key), document.offset))
+    return changed
 
 
 def _only_key(change: "LoggedChange", text: str, keys: set[bytes]) -> bytes:
@@ -264,16 +267,11 @@ def status(
       lockkeeper policy status policies/
     """
     from policy import identify, read_documents
-    from streaming.kafka.committed import read_stored
 
     settings = kafka.settings()
     written = {str(identify(document.value)): document.value for document in read_documents(path)}
     systems = sorted({key.partition("/")[0] for key in written})
-    topics = settings.topics.policy_topics()
-    if unknown := [system for system in systems if system not in topics]:
-        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
-    reach(settings, *(topics[system] for system in systems))
-    live = {stored.key: stored for stored in with_refusals(settings, read_stored(settings, systems))}
+    live = {stored.key: stored for stored in live_documents(settings, systems)}
     drift = _drift(written, live)
     if as_json:
         echo_json({"drift": [{"key": key, "sign": sign} for sign, key in drift], "documents": len(written)})

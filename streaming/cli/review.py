@@ -12,8 +12,8 @@ from streaming.cli.app import (
     Failure,
     Json,
     Kafka,
-    echo,
     echo_json,
+    echo_lines,
     policy_app,
 )
 from streaming.cli.comparing import LIVE, Sides, both_sides
@@ -69,8 +69,7 @@ def review(
     if sarif or as_json:
         echo_json(as_sarif(page) if sarif else plain(page))
     else:
-        for line in markdown(page):
-            echo(line)
+        echo_lines(markdown(page))
     if page.failures:
         raise typer.Exit(FAILED)
 

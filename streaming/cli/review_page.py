@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from streaming.cli.authoring import finding_fields
 from streaming.cli.differences import MOST_ROWS, SIGNS, code, more, some_names
 from streaming.cli.sarif import sarif_log, sarif_result
 
@@ -85,8 +86,8 @@ def _widenings(page: Page) -> Iterator[str]:
 
 
 def _place(page: Page, document: str, statement: int | None) -> str:
-    place = page.places.get((document, statement))
-    return code(str(place)) if place is not None else ""
+    location = page.places.get((document, statement))
+    return code(str(location)) if location is not None else ""
 
 
 def _people(people: "Sequence[Access]") -> Iterator[str]:
@@ -145,8 +146,13 @@ def _counted(entry: "Count") -> str:
 
 def _lint(page: Page) -> Iterator[str]:
     rows = [
-        (finding.level, code(str(place)) if place is not None else "", code(finding.document), code(finding.message))
-        for finding, place in page.findings
+        (
+            finding.level,
+            code(str(location)) if location is not None else "",
+            code(finding.document),
+            code(finding.message),
+        )
+        for finding, location in page.findings
     ]
     yield from _table("Lint", ("", "where", "document", "finding"), rows)
 
@@ -158,7 +164,7 @@ def as_sarif(page: Page) -> dict[str, Any]:
     results = [
         *(_result_of_widening(page, entry, is_allowed) for entry, is_allowed in review.widenings),
         *(_result(page, "narrows", _difference_text(entry), entry.difference.document, None) for entry in narrows),
-        *(_result_of_finding(page, finding, place) for finding, place in page.findings),
+        *(_result_of_finding(page, finding, location) for finding, location in page.findings),
         *_result_of_past(page),
     ]
     return sarif_log("lockkeeper policy review", RULES, results)
@@ -181,22 +187,20 @@ def _result_of_widening(page: Page, entry: "Widening", is_allowed: bool) -> dict
 
 
 def _result(page: Page, rule: str, text: str, document: str, statement: int | None) -> dict[str, Any]:
-    place = page.places.get((document, statement)) or page.places.get((document, None))
-    file, line, column = (page.path, None, None) if place is None else (place.file, place.line, place.column)
-    return sarif_result(RULES, rule, text, file, line, column)
+    location = page.places.get((document, statement)) or page.places.get((document, None))
+    return sarif_result(RULES, rule, text, page.path, location)
 
 
-def _result_of_finding(page: Page, finding: "Finding", place: "Place | None") -> dict[str, Any]:
-    file, line, column = (page.path, None, None) if place is None else (place.file, place.line, place.column)
+def _result_of_finding(page: Page, finding: "Finding", location: "Place | None") -> dict[str, Any]:
     text = f"{finding.document}: {finding.message} [{finding.code}]"
-    return sarif_result(RULES, f"lint-{finding.level}", text, file, line, column)
+    return sarif_result(RULES, f"lint-{finding.level}", text, page.path, location)
 
 
 def _result_of_past(page: Page) -> Iterator[dict[str, Any]]:
     past = page.replayed
     if past is not None and past.differ:
         text = f"{past.differ:,} of {past.answers:,} past answers would differ: {past.opened:,} would be allow"
-        yield sarif_result(RULES, "decision", text, page.path, None)
+        yield sarif_result(RULES, "decision", text, page.path)
 
 
 def plain(page: Page) -> dict[str, Any]:
@@ -208,18 +212,10 @@ def plain(page: Page) -> dict[str, Any]:
         "ok": not page.failures,
         "failures": page.failures,
         "widenings": [{**builtins(entry), "allowed": is_allowed} for entry, is_allowed in page.review.widenings],
-        "people": [builtins(entry) for entry in page.review.people()],
+        "people": page.review.people(),
         "differences": [
             {**builtins(entry.difference), "gain": entry.gain, "lose": entry.lose} for entry in page.review.differences
         ],
-        "lint": [
-            {
-                **builtins(finding),
-                "place": None if place is None else str(place),
-                "line": None if place is None else place.line,
-                "column": None if place is None else place.column,
-            }
-            for finding, place in page.findings
-        ],
-        "replayed": None if page.replayed is None else builtins(page.replayed),
+        "lint": [finding_fields(finding, location) for finding, location in page.findings],
+        "replayed": page.replayed,
     }

@@ -82,9 +82,9 @@ def verify(
         sent, span, settled = _send(settings, seconds, rate, change_every)
         demanded = sent.demanded
         extra = {"sent": sent.requests, "policy_changes": sent.changes, "settled": settled}
-    found = check(settings, span, demanded, echo_err, sample)
-    _show(found, extra, as_json)
-    if _failure(found, extra) is not None:
+    findings = check(settings, span, demanded, echo_err, sample)
+    _show(findings, extra, as_json)
+    if _failure(findings, extra) is not None:
         raise typer.Exit(FAILED)
 
 
@@ -96,10 +96,9 @@ def _reach(settings: "Settings", send: bool) -> None:
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    read = (names.decisions, *documents, *names.asking, *map(dead_letters_of, names.asking))
+    read = (names.decisions, *names.documents, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
-    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", documents))
+    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
@@ -121,45 +120,46 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
     return sent, Span(sent.first_at, sent.last_at + 1), settled
 
 
-def _failure(found: "Findings", extra: dict[str, Any]) -> str | None:
+def _failure(findings: "Findings", extra: dict[str, Any]) -> str | None:
     """Why the run fails; None: it does not. Of what --send has sent all must be read back, and decided."""
-    if not found.ok:
+    if not findings.ok:
         return "A CHECK FAILED"
     if not extra:
         return None
-    if (missing := extra["sent"] - found.requests) > 0:  # others may have sent some, too
+    if (missing := extra["sent"] - findings.requests) > 0:  # others may have sent some, too
         return f"A CHECK FAILED: {missing:,} of {extra['sent']:,} requests sent are not there"
-    if found.waiting:
-        return f"A CHECK FAILED: {found.waiting:,} of {found.requests:,} requests are not decided"
+    if findings.waiting:
+        return f"A CHECK FAILED: {findings.waiting:,} of {findings.requests:,} requests are not decided"
     return None if extra["settled"] else "A CHECK FAILED: not all requests were decided in time"
 
 
-def _verdict(found: "Findings", extra: dict[str, Any]) -> str:
-    if (failure := _failure(found, extra)) is not None:
+def _verdict(findings: "Findings", extra: dict[str, Any]) -> str:
+    if (failure := _failure(findings, extra)) is not None:
         return failure
-    if found.waiting:
-        return f"every check holds for what is decided; {found.waiting:,} requests are not decided yet"
+    if findings.waiting:
+        return f"every check holds for what is decided; {findings.waiting:,} requests are not decided yet"
     return "every check holds"
 
 
-def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
+def _show(findings: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     from streaming.verify import CHECKS
 
     if as_json:
-        echo_json({**found.summary(), **extra, "ok": _failure(found, extra) is None})
+        echo_json({**findings.summary(), **extra, "ok": _failure(findings, extra) is None})
         return
     for name, about in CHECKS.items():
-        echo(f"{found.counts[name]:10,}  {name}: {about}")
-    for violation in found.violations:
+        echo(f"{findings.counts[name]:10,}  {name}: {about}")
+    for violation in findings.violations:
         echo(f"violation  {violation}")
-    for reason, count in sorted(found.unknown.items()):
+    for reason, count in sorted(findings.unknown.items()):
         echo(f"{count:10,}  unknown: {reason}")
-    outcomes = ", ".join(f"{found.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
-    echo(f"{found.requests:,} requests, {found.decisions:,} decisions: {outcomes}; {found.dead_letters:,} dead letters")
-    echo(f"{found.verified:,} decisions verified, {found.waiting:,} requests not decided yet")
+    dead_letters = f"{findings.dead_letters:,} dead letters"
+    outcomes = ", ".join(f"{findings.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
+    echo(f"{findings.requests:,} requests, {findings.decisions:,} decisions: {outcomes}; {dead_letters}")
+    echo(f"{findings.verified:,} decisions verified, {findings.waiting:,} requests not decided yet")
     if extra:
         echo(f"{extra['sent']:,} requests sent, {extra['policy_changes']:,} policy changes")
-    echo(_verdict(found, extra))
+    echo(_verdict(findings, extra))
 
 
 PAGE = Path("lockkeeper-report.html")
@@ -201,11 +201,11 @@ def report(
     if out is not None:
         _check_folder(out)
     settings = kafka.settings()
-    made = _gather(settings, span, top, replay, now)
+    gathered = _gather(settings, span, top, replay, now)
     if as_json:
-        _echo_numbers(made)
+        echo_json(gathered)
     if out is not None or not as_json:
-        _write(made, out or PAGE, quiet=as_json)
+        _write(gathered, out or PAGE, quiet=as_json)
 
 
 def _span(since: str | None, until: str | None, last: str | None, now: int, start: str = "--from") -> "Span":
@@ -237,22 +237,17 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     log_warnings_alone(sys.stderr)
     names = settings.topics
     inputs = names.inputs
-    documents = (*names.policy_topics().values(), names.facts, names.history)
-    admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
+    admin = reach(
+        settings, names.decisions, names.alerts, *names.documents, *names.requests, *map(dead_letters_of, inputs)
+    )
     return gather(settings, admin, Wish(span, top, replay), now, echo_err)
 
 
-def _echo_numbers(made: "Report") -> None:
-    import msgspec
-
-    echo_json(msgspec.to_builtins(made))
-
-
-def _write(made: "Report", out: Path, quiet: bool) -> None:
+def _write(gathered: "Report", out: Path, quiet: bool) -> None:
     """Beside the old page first: who looks at it sees the old one or the new one."""
     from streaming.report.page import render
 
-    page = render(made)
+    page = render(gathered)
     beside = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         beside.write_text(page, encoding="utf-8")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import (
-    DEADLINE_SECONDS,
     Config,
     Failure,
     Json,
@@ -16,7 +15,7 @@ from streaming.cli.app import (
     echo,
     echo_err,
     echo_json,
-    end_at_once,
+    give_up,
     reach,
     settings_of,
     stop_on_signals,
@@ -60,7 +59,7 @@ def run(kafka: Kafka, master: Master = None) -> None:
     settings = kafka.settings(master)
     reach(settings)
     configure_logs(settings, sys.stderr)
-    with observing(settings) as watch, stop_on_signals(_give_up) as stop:
+    with observing(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run as run_job
 
         topics = ", ".join(settings.topics.asking)
@@ -94,7 +93,7 @@ def monitor(kafka: Kafka) -> None:
     topics = settings.topics
     reach(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))
     configure_logs(settings, sys.stderr)
-    with observing_monitor(settings) as watch, stop_on_signals(_give_up) as stop:
+    with observing_monitor(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run_monitor
 
         echo_err(f"starting Spark for the monitor of {topics.decisions} at {settings.bootstrap_servers}")
@@ -112,12 +111,6 @@ class _Ready:
         if step == "committed" and self._text is not None:
             echo_err(self._text)
             self._text = None
-
-
-def _give_up() -> None:
-    """End without order, as by a kill: what was not committed is decided by the next start."""
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start goes on with it")
-    end_at_once(0)
 
 
 @checkpoint_app.command("archive")
@@ -144,12 +137,12 @@ def archive_command(
     """
     from streaming.runtime.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
 
-    places = checkpoints or list(checkpoints_of(settings_of(config)))
-    folders = [folder for folder in map(local_path, places) if folder is not None]
-    if len(folders) < len(places):
-        moves = "; ".join(f"hadoop fs -mv {place} {archived_name(place)}" for place in places)
+    locations = checkpoints or list(checkpoints_of(settings_of(config)))
+    folders = [folder for folder in map(local_path, locations) if folder is not None]
+    if len(folders) < len(locations):
+        moves = "; ".join(f"hadoop fs -mv {location} {archived_name(location)}" for location in locations)
         raise Failure(
-            f"{', '.join(places)}: on another file system than the local disk. Stop the job, and move them with a "
+            f"{', '.join(locations)}: on another file system than the local disk. Stop the job, and move them with a "
             f"client of that file system, such as: {moves}"
         )
     try:
@@ -158,14 +151,14 @@ def archive_command(
         raise Failure(f"{error}; nothing was moved") from None
     except OSError as error:
         raise Failure(f"{error.filename}: cannot be moved: {error.strerror}") from error
-    _show({str(folder): str(to) for folder, to in moved.items()}, places, as_json)
+    _show({str(folder): str(to) for folder, to in moved.items()}, locations, as_json)
 
 
-def _show(moved: dict[str, str], places: list[str], as_json: bool) -> None:
+def _show(moved: dict[str, str], locations: list[str], as_json: bool) -> None:
     if as_json:
         echo_json(moved)
         return
     for folder, to in moved.items():
         echo(f"{folder} -> {to}")
     if not moved:
-        echo_err(f"nothing to move: there is no {' and no '.join(places)}")
+        echo_err(f"nothing to move: there is no {' and no '.join(locations)}")

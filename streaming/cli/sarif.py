@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from policy import Place
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -22,11 +25,10 @@ def sarif_log(command: str, rules: Rules, results: Iterable[Mapping[str, Any]]) 
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def sarif_result(
-    rules: Rules, rule: str, text: str, file: str, line: int | None, column: int | None = None
-) -> dict[str, Any]:
-    """One finding, at a place of a file; without a line at its beginning."""
-    region = {"startLine": line or 1, **({} if column is None else {"startColumn": column})}
+def sarif_result(rules: Rules, rule: str, text: str, path: str, location: "Place | None" = None) -> dict[str, Any]:
+    """One finding, at a location in a file; without one at `path`, without a line at its beginning."""
+    file, line, column = (path, 1, None) if location is None else (location.file, location.line or 1, location.column)
+    region = {"startLine": line, **({} if column is None else {"startColumn": column})}
     where = {"artifactLocation": {"uri": PurePath(file).as_posix()}, "region": region}
-    location = [{"physicalLocation": where}]
-    return {"ruleId": rule, "level": rules[rule][0], "message": {"text": text}, "locations": location}
+    message = {"text": text}
+    return {"ruleId": rule, "level": rules[rule][0], "message": message, "locations": [{"physicalLocation": where}]}

@@ -107,11 +107,10 @@ def _serve(
 
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the topics that it follows cannot be read."""
-    from streaming.kafka.permissions import Permission
-    from streaming.kafka.reader import document_topics
+    from streaming.kafka.permissions import topic_permissions
 
-    topics = (*document_topics(settings.topics), settings.topics.history)
-    reach(settings, *topics, permissions=[Permission("topic", topic, "DescribeConfigs") for topic in topics])
+    topics = settings.topics.documents
+    reach(settings, *topics, permissions=topic_permissions("DescribeConfigs", topics))
 
 
 def _give_up(drain: float) -> None:

@@ -65,13 +65,13 @@ def create(
 
     settings = kafka.settings()
     admin, sizes = reach(settings, wait=wait), _sizes(settings)
-    made = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
+    created = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:
         fix_topics(admin, problems)
         problems = check_topics(admin, settings.topics, sizes)
     names = [spec.name for spec in topic_specs(settings.topics)]
-    _show(names, set(made), problems, as_json)
+    _show(names, set(created), problems, as_json)
     if any(problem.refused for problem in problems):
         raise typer.Exit(FAILED)
 
@@ -127,12 +127,12 @@ def manifest(
     from streaming.kafka.manifests import topic_manifests, user_manifests
 
     settings = settings_of(config)
-    made = (
+    resources = (
         user_manifests(settings, cluster, authentication.value)
         if users
         else topic_manifests(settings, cluster, partitions, replication)
     )
-    for resource in made:
+    for resource in resources:
         echo_text(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
 
 
@@ -142,13 +142,11 @@ def _sizes(settings: "Settings") -> "Sizes":
     return Sizes(settings.limits.record_out, settings.limits.document)
 
 
-def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: bool) -> None:
+def _show(names: list[str], created: set[str], problems: list["Problem"], as_json: bool) -> None:
     wrong = {problem.topic for problem in problems if problem.refused}
-    states = {name: "wrong" if name in wrong else "made" if name in made else "kept" for name in names}
+    states = {name: "wrong" if name in wrong else "made" if name in created else "kept" for name in names}
     if as_json:
-        import msgspec
-
-        echo_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
+        echo_json({"topics": states, "problems": problems})
         return
     from streaming.kafka.topics import explained_problems
 

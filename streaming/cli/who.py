@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json
+from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json, echo_lines
 from streaming.cli.nearest import who_text
 from streaming.cli.request_options import (
     ActionOption,
@@ -68,8 +68,6 @@ def who_can(
         --resource kafka:topic:prod/main/orders
       lockkeeper who-can --live --system lenses6 --action kafka:DeleteTopic --resource kafka:topic:prod/main/orders
     """
-    import msgspec
-
     from policy import MalformedRequest
     from policy.analysis import unknown_names
     from policy.analysis import who_can as find
@@ -84,7 +82,7 @@ def who_can(
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:
-        echo_json(msgspec.to_builtins(reach))
+        echo_json(reach)
         return
     if reach.everyone:
         echo("any principal, also those that no document names" + (", but not:" if reach.but else ""))
@@ -117,8 +115,6 @@ def what_can(
       lockkeeper what-can --policies policies/ --system lenses6 --subject user:dana
       lockkeeper what-can --live --system lenses6 --subject user:dana --group readers
     """
-    import msgspec
-
     from policy import MalformedRequest, to_ms
     from policy.analysis import unknown_subject, what_subject_can
 
@@ -130,28 +126,27 @@ def what_can(
         moment = None if at is None else to_ms(at)
         claims = evaluation.claims()
         refuse_unknown(unknown_subject(snapshot, system, asked["subject"], moment, claims), evaluation.allow_unknown)
-        found = what_subject_can(snapshot, system, asked["subject"], moment, claims)
+        permissions = what_subject_can(snapshot, system, asked["subject"], moment, claims)
     except (MalformedRequest, ValueError) as error:
         raise Failure(str(error), MISUSED) from error
     if as_json:
-        echo_json(msgspec.to_builtins(found))
+        echo_json(permissions)
         return
-    for one in found:
-        for line in _what(one, system):
-            echo(line)
-    if not found:
+    for permission in permissions:
+        echo_lines(_what(permission, system))
+    if not permissions:
         echo_err(f"{subject} is allowed and denied nothing: no statement applies to it")
 
 
-def _what(found: "EffectivePermission | Permitted", system: str) -> Iterator[str]:
+def _what(permission: "EffectivePermission | Permitted", system: str) -> Iterator[str]:
     from policy import all_systems
     from policy.analysis import Permitted, grant_text
 
-    if isinstance(found, Permitted):
-        yield f"allow {found.action} on {found.type} {found.id}"
+    if isinstance(permission, Permitted):
+        yield f"allow {permission.action} on {permission.type} {permission.id}"
         return
-    grant, own = found.grant, all_systems()[system]
+    grant, own = permission.grant, all_systems()[system]
     text = grant_text(grant, own).removeprefix(f"{grant.principal} ")
-    yield f"{text} [{grant.statement_id}; {found.route}]"
-    yield from (f"  denied in whole by {deny.statement_id}" for deny in found.cancelled_by)
-    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by)
+    yield f"{text} [{grant.statement_id}; {permission.route}]"
+    yield from (f"  denied in whole by {deny.statement_id}" for deny in permission.cancelled_by)
+    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny, own)}" for deny in permission.narrowed_by)

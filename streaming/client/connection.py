@@ -24,7 +24,7 @@ from streaming.kafka.permissions import (
     principal_of,
     topic_permissions,
 )
-from streaming.kafka.stalled import Progress
+from streaming.kafka.stalled import Progress, positions_of
 from streaming.records.decision import Place
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
@@ -97,9 +97,9 @@ class Connection:
         return text
 
 
-def connection_to(given: Connection | str) -> Connection:
+def connection_to(address: Connection | str) -> Connection:
     """A connection from itself, or from HOST:PORT alone."""
-    return Connection(given) if isinstance(given, str) else given
+    return Connection(address) if isinstance(address, str) else address
 
 
 def describe(error: Exception) -> str:
@@ -243,17 +243,12 @@ class TopicConsumer:
 
     def _replace_stalled_consumer(self) -> None:
         """A new consumer reads on from there, so that no answer is missed."""
-        positions = self._positions()
+        positions = positions_of(self._consumer, self._starts)
         if self._progress.is_stalled(positions):
             self._consumer.close()
             self._consumer = self._make()
             self._consumer.assign([TopicPartition(*partition, at) for partition, at in positions.items()])
             self._starts = positions
-
-    def _positions(self) -> dict[Partition, int]:
-        """Where the next record of each partition is; before its first record librdkafka does not say so."""
-        found = self._consumer.position([TopicPartition(*partition) for partition in self._starts])
-        return {(tp.topic, tp.partition): max(tp.offset, self._starts[tp.topic, tp.partition]) for tp in found}
 
     def _partitions(self) -> list[Partition]:
         there = self._admin.list_topics(timeout=SECONDS).topics

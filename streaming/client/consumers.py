@@ -18,12 +18,11 @@ from streaming.kafka.permissions import Permission, is_not_authorized, topic_per
 from streaming.kafka.stalled import SECONDS, Progress
 from streaming.records.alert import Alert, read_alert
 from streaming.records.avro import Undecodable
+from streaming.records.dead_letter_headers import read_headers, source_of
 from streaming.records.decision import Place
 from streaming.records.registry import Deserializer, RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
-
-ERRORS = "__connect.errors."
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -37,17 +36,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 def read_dead_letter(message: Message) -> DeadLetter | None:
     """The dead letter in a record; None when its headers name no source."""
-    headers = dict(message.headers() or [])
-    fields = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
-    try:
-        source = Place(fields["topic"], int(fields["partition"]), int(fields["offset"]))
-    except ValueError:
+    fields = read_headers(dict(message.headers() or ()).items())
+    if (source := source_of(fields)) is None:
         return None
-    return DeadLetter(source, fields["exception.message"], _bytes(message.key()), _bytes(message.value()))
-
-
-def _text(header: str | bytes | None) -> str:
-    return header if isinstance(header, str) else (header or b"").decode("utf-8", "replace")
+    return DeadLetter(source, fields.get("exception.message", ""), _bytes(message.key()), _bytes(message.value()))
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

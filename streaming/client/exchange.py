@@ -116,15 +116,15 @@ class Exchange:
     def late(self, pending: Pending, seconds: float) -> Decision:
         """The answer to a question that had none for so long."""
         with self._lock:
-            place, trouble = self._correlation.place_of(pending.ticket), self._trouble
+            source, trouble = self._correlation.place_of(pending.ticket), self._trouble
             unsent = pending.ticket in self._backlog
-        if place is not None:
-            message = f"no decision within {seconds:g} s for {place}. Is `lockkeeper run` running with these topics?"
+        if source is not None:
+            message = f"no decision within {seconds:g} s for {source}. Is `lockkeeper run` running with these topics?"
         elif unsent:
             message = f"not sent within {seconds:g} s: {trouble}"
         else:
             message = f"not confirmed by {self._requests} within {seconds:g} s, and no decision"
-        return undecided(pending.record.id, "timeout", message, place)
+        return undecided(pending.record.id, "timeout", message, source)
 
     def close(self) -> None:
         """Answer all who wait with an error, wait for records on their way, and leave. May be called again."""
@@ -177,35 +177,35 @@ class Exchange:
             log.warning("no decisions can be read: %s", why)
         self._fail(missed, "answers-lost", f"answers may have been missed: {why}")
 
-    def _sent(self, pending: Pending, place: Place | None, why: str) -> None:
+    def _sent(self, pending: Pending, source: Place | None, why: str) -> None:
         """The delivery report."""
-        if place is None:
+        if source is None:
             self._answer(pending.ticket, undecided(pending.record.id, "not-sent", why))
             return
         with self._lock:
-            answer = self._correlation.report(pending.ticket, place)
+            answer = self._correlation.report(pending.ticket, source)
         if answer is not None:
-            self._answer(pending.ticket, self._read(answer, pending.record, place))
+            self._answer(pending.ticket, self._read(answer, pending.record, source))
 
     def _take(self, message: Message) -> None:
-        found = self._whose(message)
-        if found is None:
+        named = self._whose(message)
+        if named is None:
             return
-        place, id_ = found
+        source, id_ = named
         with self._lock:
-            ticket = self._correlation.answer(place, id_, message)
+            ticket = self._correlation.answer(source, id_, message)
             pending = None if ticket is None else self._waiting.get(ticket)
         if pending is not None:
-            self._answer(pending.ticket, self._read(message, pending.record, place))
+            self._answer(pending.ticket, self._read(message, pending.record, source))
 
     def _whose(self, message: Message) -> tuple[Place, str | None] | None:
         """The place of the request that a record answers, and the id it names; None: it answers none of ours."""
         if message.topic() == self._decisions:
-            found: tuple[Place, str | None] | None = glance(self._in_json(message))
+            named: tuple[Place, str | None] | None = glance(self._in_json(message))
         else:
             dead_letter = read_dead_letter(message)
-            found = None if dead_letter is None else (dead_letter.source, None)
-        return found if found is not None and found[0].topic == self._requests else None
+            named = None if dead_letter is None else (dead_letter.source, None)
+        return named if named is not None and named[0].topic == self._requests else None
 
     def _in_json(self, message: Message) -> bytes:
         """A decision record as JSON; empty when it cannot be read: then it is no answer to a request of this client."""
@@ -215,18 +215,18 @@ class Exchange:
             log.warning("a decision cannot be read: %s", error)
             return b""
 
-    def _read(self, message: Message, record: ProducerRecord, place: Place) -> Decision:
+    def _read(self, message: Message, record: ProducerRecord, source: Place) -> Decision:
         if message.topic() != self._decisions:
             dead_letter = read_dead_letter(message)
-            return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", place)
+            return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", source)
         try:
             decision = read_decision(self._in_json(message))
         except Unreadable as error:
-            return undecided(record.id, "unreadable-decision", str(error), place)
+            return undecided(record.id, "unreadable-decision", str(error), source)
         # Offsets begin at 0 again when a topic is re-created.
         if record.id and decision.request_id not in (record.id, shorten_id(record.id)):
-            message_ = f"{place} is answered for another request, {decision.request_id!r}"
-            return undecided(record.id, "answers-lost", message_, place)
+            message_ = f"{source} is answered for another request, {decision.request_id!r}"
+            return undecided(record.id, "answers-lost", message_, source)
         return decision
 
     def _answer(self, ticket: int, decision: Decision) -> None:
@@ -257,12 +257,12 @@ def settle(pending: Pending, decision: Decision) -> None:
         pending.future.set_result(decision)
 
 
-def resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
+def resolve(future: "Future[Place]", location: Place | None, why: str) -> None:
     with contextlib.suppress(InvalidStateError):
-        if place is None:
+        if location is None:
             future.set_exception(NotReported(why))
         else:
-            future.set_result(place)
+            future.set_result(location)
 
 
 A = TypeVar("A")
@@ -295,28 +295,28 @@ class Correlation(Generic[A]):
         self._ids[id_] += 1
         return ticket
 
-    def report(self, ticket: int, place: Place) -> A | None:
+    def report(self, ticket: int, source: Place) -> A | None:
         """The question's record stands at `place`. Its answer, if that was read before; it is closed then."""
         if ticket not in self._unreported:
             return None  # forgotten
         self._leave_unreported(ticket)
-        found = self._early.pop(place, None)
+        early = self._early.pop(source, None)
         self._drop_unmatched()
-        if found is not None:
-            return found[1]
-        self._places[ticket], self._reported[place] = place, ticket
+        if early is not None:
+            return early[1]
+        self._places[ticket], self._reported[source] = source, ticket
         return None
 
-    def answer(self, place: Place, id_: str | None, answer: A) -> int | None:
+    def answer(self, source: Place, id_: str | None, answer: A) -> int | None:
         """An answer to the record at `place` was read. The ticket that it closes, if one is known to be there.
 
         `id_`: the id that the answer names; None when it names none.
         """
-        ticket = self._reported.pop(place, None)
+        ticket = self._reported.pop(source, None)
         if ticket is not None:
             del self._places[ticket]
         elif self._unreported and (id_ is None or self._ids[id_] > 0):
-            self._early[place] = (self._next, answer)
+            self._early[source] = (self._next, answer)
         return ticket
 
     def forget(self, ticket: int) -> None:
@@ -324,8 +324,8 @@ class Correlation(Generic[A]):
         if ticket in self._unreported:
             self._leave_unreported(ticket)
             self._drop_unmatched()
-        elif (place := self._places.pop(ticket, None)) is not None:
-            del self._reported[place]
+        elif (source := self._places.pop(ticket, None)) is not None:
+            del self._reported[source]
 
     def place_of(self, ticket: int) -> Place | None:
         """Where an open question's record stands, once that is known."""

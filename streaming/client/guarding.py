@@ -94,7 +94,7 @@ def refuse_what_is_no_function(function: object) -> None:
 def runs_later(function: Callable[..., Any]) -> bool:
     """Whether a call only begins what an event loop runs."""
     kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    return any(is_one(one) for is_one in kinds for one in (function, getattr(function, "__call__", None)))  # noqa: B004
+    return any(is_kind(target) for is_kind in kinds for target in (function, getattr(function, "__call__", None)))  # noqa: B004
 
 
 class Unread:

@@ -24,8 +24,8 @@ Header = tuple[str, str | bytes | None]  # as Kafka's clients take them
 
 def trace_headers(traceparent: str | None = None, tracestate: str | None = None) -> list[Header]:
     """The given trace, else that of OpenTelemetry's current span, else none."""
-    found = {"traceparent": traceparent, "tracestate": tracestate} if traceparent else _current()
-    return [(name, text.encode("ascii", "replace")) for name in NAMES if (text := found.get(name))]
+    context = {"traceparent": traceparent, "tracestate": tracestate} if traceparent else _current()
+    return [(name, text.encode("ascii", "replace")) for name in NAMES if (text := context.get(name))]
 
 
 def _current() -> dict[str, str | None]:
@@ -133,11 +133,11 @@ def _written_out(short: dict[str, Any]) -> dict[str, Any]:
         message = "no subject: call within `with acting_as(…)`, or give `subject`"
         raise InvalidRequest(str(short.get("id", "")), "no-subject", message)
     system = short["system"]
-    given = {name: value for name, value in short.items() if name != "system" and value is not None}
-    if "evaluations" in given:
-        given["evaluations"] = list(given["evaluations"])
+    fields = {name: value for name, value in short.items() if name != "system" and value is not None}
+    if "evaluations" in fields:
+        fields["evaluations"] = list(fields["evaluations"])
     try:
-        request = full_request({**given, **({"subject": subject} if subject else {})}, system)
+        request = full_request({**fields, **({"subject": subject} if subject else {})}, system)
     except CaseFileError as error:
         raise TypeError(str(error)) from None
     if "id" not in short:

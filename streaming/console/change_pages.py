@@ -1,5 +1,6 @@
 """The pages of changes: the timeline, and one change."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from streaming.console.changes import (
     ChangeLog,
     Turned,
     describe,
-    has_document,
     rollback_command,
     seen_by,
     sides_of,
@@ -26,6 +26,7 @@ from streaming.console.listing import listed
 from streaming.console.reading import from_kafka, worked_out
 from streaming.console.records import Records
 from streaming.console.viewer import viewer_of
+from streaming.records.change import has_document
 from streaming.settings import Settings
 from streaming.snapshots.logged import LoggedChange, NoSuchChange
 
@@ -110,15 +111,13 @@ def changed_since(change: LoggedChange) -> str:
 def _fits(change: LoggedChange, fields: dict[str, str]) -> bool:
     return (
         (not fields["system"] or any(part.system == fields["system"] for part in change.parts))
-        and (not fields["document"] or has_document(change, fields["document"]))
+        and (not fields["document"] or has_document(change.parts, fields["document"]))
         and fields["author"].lower() in change.first.author.lower()
     )
 
 
 def _row(change: LoggedChange) -> dict[str, Any]:
-    counts: dict[str, int] = {}
-    for document in change.documents:
-        counts[document.change] = counts.get(document.change, 0) + 1
+    counts = Counter[str](document.change for document in change.documents)
     opens = sum(widens.widens_count for widens in change.widens) if change.widens else None
     return {
         "address": change_address(change.name),

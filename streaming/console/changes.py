@@ -15,7 +15,6 @@ from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.records.change import PolicyChange
-from streaming.records.formats import shorten_id
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -50,13 +49,6 @@ def seen_by(viewer: Viewer, change: LoggedChange) -> LoggedChange | None:
     parts = [part for part in change.parts if viewer.may_see(part.system)]
     widens = [widens for widens in change.widens if viewer.may_see(widens.system)]
     return LoggedChange(change.id, parts, widens, change.name) if parts else None
-
-
-def has_document(change: LoggedChange, document: str) -> bool:
-    """Whether a change is of `SYSTEM/KIND/NAME`, or of `KIND/NAME`; long ones are shortened in its record."""
-    named = shorten_id(document)
-    keys = (changed.key for changed in change.documents)
-    return any(named in (key, key.partition("/")[2]) for key in keys)
 
 
 def change_at(history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int) -> LoggedChange | None:

@@ -23,7 +23,7 @@ from streaming.console.recent import RecentDecisions
 from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
-from streaming.console.signing_in import SignedIn, way_of
+from streaming.console.signing_in import SignedIn, sign_in_method
 from streaming.kafka.clients import admin_client
 from streaming.pdp.follower import Follower
 from streaming.serve.authentication import LOCAL
@@ -41,7 +41,10 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     tokens = Tokens()
     static = StaticFiles()
     pages = Pages(static, LINKS, tokens.of)
-    way, hosts = way_of(settings, tokens, pages), LOCAL | {urlsplit(settings.console.url).hostname or "localhost"}
+    sign_in, hosts = (
+        sign_in_method(settings, tokens, pages),
+        LOCAL | {urlsplit(settings.console.url).hostname or "localhost"},
+    )
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     admin = admin_client(settings)
@@ -63,11 +66,11 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         pulse.start()
         preparation.start()
         overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
-        routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *way.routes]
+        routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *sign_in.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.
         rates = Rates(VIEWERS * RATE, VIEWERS * BURST) if settings.console.signs_in else Rates()
-        yield Guard(SignedIn(application(routes, pages, static), way, pages), hosts, rates)
+        yield Guard(SignedIn(application(routes, pages, static), sign_in, pages), hosts, rates)
     finally:
         stop.set()
         pulse.close()

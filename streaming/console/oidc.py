@@ -104,7 +104,7 @@ class Issuer:
         if not code or len(code) > MOST_CODE:
             raise SignInFailed("the issuer sent no code")
         settings = self._settings
-        form = {
+        fields = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": self._callback,
@@ -116,7 +116,7 @@ class Issuer:
             pair = f"{quote(settings.client_id, safe='')}:{quote(settings.client_secret, safe='')}"
             headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         try:
-            body = await asyncio.to_thread(fetch_url, metadata.token_endpoint, urlencode(form).encode(), headers)
+            body = await asyncio.to_thread(fetch_url, metadata.token_endpoint, urlencode(fields).encode(), headers)
             return msgspec.json.decode(body, type=_Answer).id_token
         except (OSError, ValueError) as error:
             log.warning("the issuer gave no token for a code", error=type(error).__name__)
@@ -150,14 +150,14 @@ class Issuer:
         issuer = self._settings.issuer
         try:
             body = fetch_url(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-            found = msgspec.json.decode(body, type=_Metadata)
+            metadata = msgspec.json.decode(body, type=_Metadata)
         except (OSError, ValueError) as error:
             log.warning("the issuer's metadata cannot be read", error=str(error))
             raise IssuerUnavailable("the issuer does not answer") from None
-        endpoints = (found.authorization_endpoint, found.token_endpoint, found.jwks_uri)
-        if found.issuer != issuer or not all(map(is_trustworthy, endpoints)):
+        endpoints = (metadata.authorization_endpoint, metadata.token_endpoint, metadata.jwks_uri)
+        if metadata.issuer != issuer or not all(map(is_trustworthy, endpoints)):
             raise IssuerUnavailable("the issuer's metadata are of another issuer, or name endpoints without https")
-        return found
+        return metadata
 
     def _take(self, metadata: _Metadata) -> None:
         settings = self._settings

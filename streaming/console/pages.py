@@ -6,15 +6,13 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from streaming.report.untrusted import shortened
-from streaming.terminal import escape, one_line
+from streaming.report.templates import page_environment
+from streaming.terminal import escape
 
-LONGEST = 2000  # characters of a text that is shown
 MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
 KEPT = "public, max-age=31536000, immutable"  # the address has the digest
 
@@ -58,14 +56,7 @@ class Pages:
         links: tuple[tuple[str, str], ...] = (),
         token: Callable[[str], str] = lambda _session: "",
     ) -> None:
-        self._environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("streaming.console"),
-            autoescape=True,
-            finalize=_harmless,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
         self._environment.filters |= {"lines": lines}
 
@@ -76,11 +67,6 @@ class Pages:
     def respond(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """A page, or a part of one."""
         return HTMLResponse(self.render(template, **{"here": "", **values}), status)
-
-
-def _harmless(value: Any) -> Any:
-    """What every expression goes through before it is escaped. Markup is of our own templates."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else one_line(shortened(value, LONGEST))
 
 
 def lines(text: str) -> Markup:

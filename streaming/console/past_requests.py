@@ -8,10 +8,10 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import decode_json, to_text
-from streaming.commit.offsets import read_committed
 from streaming.console.addresses import decision_address
+from streaming.decision_log.status import committed_of
 from streaming.history.records import record_of
-from streaming.kafka.clients import group_observer, partitions_of, topic_ids
+from streaming.kafka.clients import existing_topic_ids, partitions_of
 from streaming.kafka.committed import committed_records
 from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
@@ -51,13 +51,10 @@ def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[
 
     Raises KafkaException and TimeoutError; CannotStart where the job's committed offsets cannot be read.
     """
-    there = admin.list_topics(timeout=10).topics
-    names = [topic for topic in settings.topics.requests if topic in there]
-    ids, deserializer = topic_ids(admin, names), Deserializer(settings.schema_registry)
-    with contextlib.closing(group_observer(settings)) as group:  # rule 2: what lies beyond has no decision yet
-        decided = read_committed(group, partitions_of(admin, names))
+    ids, deserializer = existing_topic_ids(admin, settings.topics.requests), Deserializer(settings.schema_registry)
+    decided = committed_of(settings, partitions_of(admin, ids))  # rule 2: what lies beyond has no decision yet
     requests = list[PastRequest]()
-    for record in map(record_of, committed_records(settings, names, MOST)):
+    for record in map(record_of, committed_records(settings, list(ids), MOST)):
         committed = decided.get((record.topic, record.partition))
         if committed is None or record.offset >= committed.offset:
             continue

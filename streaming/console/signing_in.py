@@ -38,7 +38,7 @@ class Unseen(Exception):
         self.may_sign_in = may_sign_in
 
 
-class Way(Protocol):
+class SignInMethod(Protocol):
     """A way to sign in. `routes`: that need no viewer."""
 
     routes: list[BaseRoute]
@@ -163,9 +163,9 @@ def _own_path(text: str) -> str:
 class SignedIn:
     """The application for those who are signed in."""
 
-    def __init__(self, app: ASGIApp, way: Way, pages: Pages) -> None:
-        self._app, self._way, self._pages = app, way, pages
-        self._open = {LIVE, READY, *(route.path for route in way.routes if isinstance(route, Route))}
+    def __init__(self, app: ASGIApp, sign_in: SignInMethod, pages: Pages) -> None:
+        self._app, self._sign_in, self._pages = app, sign_in, pages
+        self._open = {LIVE, READY, *(route.path for route in sign_in.routes if isinstance(route, Route))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Put the viewer into the scope, whatever is there, or answer for the application."""
@@ -174,7 +174,7 @@ class SignedIn:
         app = self._app
         if path not in self._open and not path.startswith(STATIC):
             try:
-                inner[VIEWER] = self._way.viewer(request)
+                inner[VIEWER] = self._sign_in.viewer(request)
             except Unseen as unseen:
                 app = self._refusal(scope, request, unseen)
         await app(inner, receive, send)
@@ -189,7 +189,7 @@ class SignedIn:
         return self._pages.respond("error.html.j2", status, message=str(unseen), code=status)
 
 
-def way_of(settings: Settings, tokens: Tokens, pages: Pages) -> Way:
+def sign_in_method(settings: Settings, tokens: Tokens, pages: Pages) -> SignInMethod:
     """How viewers sign in, by the settings. Raises SettingsError where the file of who sees what cannot be used."""
     console = settings.console
     if console.oidc.issuer:

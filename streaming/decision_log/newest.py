@@ -75,22 +75,22 @@ def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: floa
     ``seconds``: within which the last reading is likely to end; each reading is finished.
     """
     deadline, limit = time.monotonic() + seconds, wanted.query.limit
-    reading = _Reading(settings, admin, wanted)
-    while reading.ends:
+    reader = _Reading(settings, admin, wanted)
+    while reader.ends:
         began = time.monotonic()
-        reading.read_back()
+        reader.read_back()
         now = time.monotonic()
         growth = min(GROWTH, SURE * (deadline - now) / max(now - began, 1e-3))
-        if len(reading.sure()) >= limit or growth < 1:
+        if len(reader.sure()) >= limit or growth < 1:
             break
-        reading.grow(growth)
-    found = sorted(reading.sure(), key=lambda one: (one.record.at, one.record.offset), reverse=True)
-    if len(found) <= limit:
-        return NewestDecisions(tuple(found), reading.reach)
-    last = found[limit - 1].record.at
+        reader.grow(growth)
+    entries = sorted(reader.sure(), key=lambda entry: (entry.record.at, entry.record.offset), reverse=True)
+    if len(entries) <= limit:
+        return NewestDecisions(tuple(entries), reader.reach)
+    last = entries[limit - 1].record.at
     # The next page begins before this moment, so all that was decided in it is on this one.
-    same = [one for one in found[limit : limit * TIES] if one.record.at == last]
-    return NewestDecisions((*found[:limit], *same), last)
+    same = [entry for entry in entries[limit : limit * TIES] if entry.record.at == last]
+    return NewestDecisions((*entries[:limit], *same), last)
 
 
 class _Reading:
@@ -102,36 +102,34 @@ class _Reading:
         ends, span = last_stable_offsets(admin, partitions), wanted.query.span
         ends = {**ends, **offsets_since(admin, ends, span.end)}
         self._starts = first_offsets(admin, ends)
-        self.ends = {one: end for one, end in ends.items() if end > self._starts[one]}
+        self.ends = {partition: end for partition, end in ends.items() if end > self._starts[partition]}
         self._found: list[Found] = []
         self._size = FIRST_READ
         self.reach: int | None = None
 
     def sure(self) -> list[Found]:
         """Those of moments from which on every partition has been read."""
-        return [one for one in self._found if self.reach is None or one.record.at >= self.reach]
+        return [entry for entry in self._found if self.reach is None or entry.record.at >= self.reach]
 
     def read_back(self) -> None:
         """Read what is before, of every partition that has any."""
-        starts = {one: max(self._starts[one], end - self._size) for one, end in self.ends.items()}
-        oldest: dict[Partition, int] = {}
+        starts = {partition: max(self._starts[partition], end - self._size) for partition, end in self.ends.items()}
+        oldest, span = dict[Partition, int](), self._wanted.query.span
         for message in records_between(self._settings, starts, self.ends):
             record = record_of(message)
             oldest.setdefault((record.topic, record.partition), record.at)
-            if self._decode.is_avro(record) or self._wanted.may_fit(record.value):
-                decision = self._decode(record)
-                if decision is not None and self._is_in_span(record.at) and self._wanted.fits(decision):
-                    self._found.append(Found(record, decision))
-        begin = self._wanted.query.span.start
+            if not span.start <= record.at < span.end:
+                continue
+            if (entry := self._decode.fitting(record, self._wanted.may_fit, self._wanted.fits)) is not None:
+                self._found.append(entry)
         self.ends = {
-            one: at for one, at in starts.items() if at > self._starts[one] and oldest.get(one, begin) >= begin
+            partition: at
+            for partition, at in starts.items()
+            if at > self._starts[partition] and oldest.get(partition, span.start) >= span.start
         }
         # Before the oldest record that was read, others of the same moment may stand.
-        self.reach = max((oldest[one] + 1 for one in self.ends if one in oldest), default=None)
+        self.reach = max((oldest[partition] + 1 for partition in self.ends if partition in oldest), default=None)
 
     def grow(self, times: float) -> None:
         """Read so many times as many the next time."""
         self._size = int(self._size * times)
-
-    def _is_in_span(self, at: int) -> bool:
-        return self._wanted.query.span.start <= at < self._wanted.query.span.end

@@ -30,10 +30,11 @@ from streaming.client.decision import read_decision
 from streaming.decision_log.search import Found, find_decision
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
-from streaming.history.ranges import Range, Topics
+from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import topic_ids
+from streaming.kafka.clients import existing_topic_ids
 from streaming.records.avro import Undecodable
+from streaming.records.decision import Place
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, read_document_log
@@ -70,31 +71,29 @@ class Replays:
         self._settings, self._admin = settings, admin
         self._log = log or read_document_log(settings)
         self._documents = Deserializer(settings.schema_registry)
-        there = admin.list_topics().topics
-        self._ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+        self._ids = existing_topic_ids(admin, settings.topics.requests)
 
-    def replay(self, found: Found) -> Replay:
+    def replay(self, entry: Found) -> Replay:
         """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
-        stored = read_decision(msgspec.json.encode(found.decision))
+        stored = read_decision(msgspec.json.encode(entry.decision))
         record = self.request_of(stored)
-        return self.replay_request(found, stored, record)
+        return self.replay_request(entry, stored, record)
 
     def request_of(self, stored: Stored) -> ConsumerRecord | None:
         """The record of a decision's request; None: it is no longer there, or of a topic that was re-created."""
         source = stored.source
         if source is None or not stored.id.startswith(f"{self._ids.get(source.topic, '?')}-"):
             return None
-        wanted = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
-        return next(Topics(self._settings, self._admin).at(wanted), None)
+        return Topics(self._settings, self._admin).record(source)
 
-    def replay_request(self, found: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
+    def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
         topic = stored.source.topic if stored.source else ""
         trust = self._settings.trust_of(topic)
         dated = None if "time" in trust else to_ms(stored.time)
         snapshot = self._snapshot(stored, record.at if record else dated)
         request = self._whole(record) if record else None
-        request = {**(request or _repeated(found.decision)), "time": to_ms(stored.time)}
+        request = {**(request or _repeated(entry.decision)), "time": to_ms(stored.time)}
         request.pop("deadline", None)
         notes = list(_notes(stored, record, snapshot))
         differences = self._compare(stored, snapshot, request, trust)
@@ -154,14 +153,12 @@ def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None
 def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:
     """The timestamp (ms) of the request that the id of a decision names; 0 where that is no longer there."""
     named = DECISION_ID.fullmatch(id_)
-    there = admin.list_topics().topics
-    ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+    ids = existing_topic_ids(admin, settings.topics.requests)
     topic = next((topic for topic, topic_id in ids.items() if named and topic_id == named["topic_id"]), None)
     if named is None or topic is None:
         return 0
-    offset = int(named["offset"])
-    wanted = {(topic, int(named["partition"])): Range(offset, offset + 1)}
-    return next((record.at for record in Topics(settings, admin).at(wanted)), 0)
+    record = Topics(settings, admin).record(Place(topic, int(named["partition"]), int(named["offset"])))
+    return 0 if record is None else record.at
 
 
 def _repeated(decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,16 +190,16 @@ def _answer(
     return answer(snapshot, request, trust | TIME)
 
 
-def _differences(stored: Decision, found: Decision, where: str = "") -> Iterator[str]:
-    if stored.outcome != found.outcome:
-        yield f"{where}outcome {stored.outcome}, now {found.outcome}"
-    was, now = (sorted(map(_place, decision.reasons)) for decision in (stored, found))
+def _differences(stored: Decision, replayed: Decision, where: str = "") -> Iterator[str]:
+    if stored.outcome != replayed.outcome:
+        yield f"{where}outcome {stored.outcome}, now {replayed.outcome}"
+    was, now = (sorted(map(_place, decision.reasons)) for decision in (stored, replayed))
     if was != now:
         yield f"{where}reasons {'; '.join(was) or 'none'}, now {'; '.join(now) or 'none'}"
-    if len(stored.evaluations) != len(found.evaluations):
-        yield f"{where}{len(stored.evaluations)} evaluations, now {len(found.evaluations)}"
-    for number, (one, other) in enumerate(zip(stored.evaluations, found.evaluations, strict=False)):
-        yield from _differences(one, other, f"evaluation {number}: ")
+    if len(stored.evaluations) != len(replayed.evaluations):
+        yield f"{where}{len(stored.evaluations)} evaluations, now {len(replayed.evaluations)}"
+    for number, (recorded, other) in enumerate(zip(stored.evaluations, replayed.evaluations, strict=False)):
+        yield from _differences(recorded, other, f"evaluation {number}: ")
 
 
 def _place(reason: Reason) -> str:

@@ -1,5 +1,6 @@
 """The state of a job, its policies and its monitor, from committed offsets, their metadata and the topics."""
 
+import contextlib
 import time
 import urllib.error
 import urllib.request
@@ -116,20 +117,22 @@ def _problems(settings: Settings, job: GroupStatus, monitor: GroupStatus) -> Ite
         yield f"the monitor's group {monitor.group} has committed nothing"
 
 
+def committed_of(settings: Settings, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+    """What the job's group has committed, also while a transaction is open. Raises KafkaException and CannotStart."""
+    with contextlib.closing(group_observer(settings)) as observer:
+        return read_committed(observer, partitions)
+
+
 def _group(settings: Settings, admin: AdminClient, topics: Sequence[str]) -> GroupStatus:
     partitions = partitions_of(admin, topics)
-    consumer = group_observer(settings)
-    try:
-        committed = read_committed(consumer, partitions)
-    finally:
-        consumer.close()
+    committed = committed_of(settings, partitions)
     ends, stable = log_ends(admin, partitions), last_stable_offsets(admin, partitions)
-    marks = [known.metadata for known in committed.values() if known.metadata is not None]
+    marks = [offset.metadata for offset in committed.values() if offset.metadata is not None]
     newest = max(marks, key=lambda metadata: metadata.batch, default=None)
-    found = tuple(_topic(admin, topic, committed, ends, stable) for topic in topics)
+    statuses = tuple(_topic(admin, topic, committed, ends, stable) for topic in topics)
     if newest is None:
-        return GroupStatus(settings.job_name, None, "", None, found)
-    return GroupStatus(settings.job_name, newest.batch, newest.checkpoint, newest.read_until, found)
+        return GroupStatus(settings.job_name, None, "", None, statuses)
+    return GroupStatus(settings.job_name, newest.batch, newest.checkpoint, newest.read_until, statuses)
 
 
 def _topic(
@@ -140,10 +143,10 @@ def _topic(
     stable: Mapping[Partition, int],
 ) -> TopicStatus:
     own = [partition for partition in ends if partition[0] == topic]
-    known = [committed[partition].offset for partition in own if partition in committed]
+    offsets = [committed[partition].offset for partition in own if partition in committed]
     end = sum(ends[partition] for partition in own)
     hung = sum(ends[partition] - stable[partition] for partition in own)
-    return TopicStatus(topic, sum(known) if known else None, end, hung, _newest(admin, own))
+    return TopicStatus(topic, sum(offsets) if offsets else None, end, hung, _newest(admin, own))
 
 
 def _newest(admin: AdminClient, partitions: Iterable[Partition]) -> int | None:
@@ -151,10 +154,10 @@ def _newest(admin: AdminClient, partitions: Iterable[Partition]) -> int | None:
     newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     wanted_offsets = {TopicPartition(*partition): newest for partition in partitions}
     try:
-        found = [future.result(SECONDS).timestamp for future in admin.list_offsets(wanted_offsets).values()]
+        timestamps = [future.result(SECONDS).timestamp for future in admin.list_offsets(wanted_offsets).values()]
     except KafkaException:
         return None
-    return max((at for at in found if at is not None and at >= 0), default=None)
+    return max((at for at in timestamps if at is not None and at >= 0), default=None)
 
 
 def _ready(endpoint: str) -> str:

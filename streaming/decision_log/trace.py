@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.commit.offsets import Committed, read_committed
+from streaming.commit.offsets import Committed
 from streaming.decision_log.search import Decoder, Found
+from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import group_observer, last_stable_offsets, log_ends
+from streaming.kafka.clients import last_stable_offsets, log_ends
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable
+from streaming.records.dead_letter_headers import read_headers, source_of
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
-
-CONNECT = "__connect.errors."
 
 
 class Traced(msgspec.Struct, frozen=True):
@@ -75,11 +75,7 @@ class _Named(msgspec.Struct):
 
 def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Traced:
     partition = (record.topic, record.partition)
-    consumer = group_observer(settings)
-    try:
-        committed = read_committed(consumer, [partition]).get(partition)
-    finally:
-        consumer.close()
+    committed = committed_of(settings, [partition]).get(partition)
     stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
     traced = Traced(record, committed, end, end - stable)
     dead_letters = dead_letters_of(record.topic)
@@ -95,26 +91,23 @@ def _answer_to(
 ) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
     decode = Decoder(settings)
-    place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
-    named = b'"offset":%d' % request.offset
+    source, named = request.source, b'"offset":%d' % request.offset
+    plain_source = msgspec.to_builtins(source)
     for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
         if record.topic == dead_letters:
-            if _is_of(record, request):
+            if source_of(read_headers(record.headers)) == source:
                 return None, record
-        elif decode.is_avro(record) or named in record.value:
-            decision = decode(record)
-            if decision is not None and decision.get("context", {}).get("source") == place:
-                return Found(record, decision), None
+            continue
+        decided = decode.fitting(
+            record,
+            lambda value: named in value,
+            lambda decision: decision.get("context", {}).get("source") == plain_source,
+        )
+        if decided is not None:
+            return decided, None
     return None, None
-
-
-def _is_of(dead_letter: ConsumerRecord, request: ConsumerRecord) -> bool:
-    headers = {name: value.decode("utf-8", "replace") for name, value in dead_letter.headers}
-    place = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
-    return tuple(place) == (request.topic, str(request.partition), str(request.offset))
 
 
 def why(dead_letter: ConsumerRecord) -> str:
     """The message of a dead letter, as its headers have it."""
-    headers = {name: value.decode("utf-8", "replace") for name, value in dead_letter.headers}
-    return headers.get(f"{CONNECT}exception.message", "no reason given")
+    return read_headers(dead_letter.headers).get("exception.message", "no reason given")

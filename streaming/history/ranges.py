@@ -17,6 +17,7 @@ from streaming.kafka.clients import (
     partitions_of,
 )
 from streaming.kafka.committed import records_between
+from streaming.records.decision import Place
 from streaming.settings import Settings
 
 CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
@@ -33,6 +34,14 @@ class Range(msgspec.Struct, frozen=True):
 
     first: int
     end: int
+
+
+def widen(ranges: dict[Partition, Range], source: Place) -> None:
+    """Have the range of a partition hold a record, and what lies between."""
+    partition, first, end = (source.topic, source.partition), source.offset, source.offset + 1
+    covered = ranges.get(partition, Range(first, end))
+    if not covered.first <= first < covered.end or partition not in ranges:
+        ranges[partition] = Range(min(covered.first, first), max(covered.end, end))
 
 
 class Topics:
@@ -77,14 +86,19 @@ class Topics:
         if not ranges:
             return
         there = set(partitions_of(self._admin, {topic for topic, _ in ranges}))
-        wanted = {partition: found for partition, found in ranges.items() if partition in there}
+        wanted = {partition: offsets for partition, offsets in ranges.items() if partition in there}
         first, ends = first_offsets(self._admin, wanted), last_stable_offsets(self._admin, wanted)
         yield from self._read(
             {
-                partition: Range(max(found.first, first[partition]), min(found.end, ends[partition]))
-                for partition, found in wanted.items()
+                partition: Range(max(offsets.first, first[partition]), min(offsets.end, ends[partition]))
+                for partition, offsets in wanted.items()
             }
         )
+
+    def record(self, source: Place) -> ConsumerRecord | None:
+        """The record there; None: it is no longer."""
+        ranges = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
+        return next(self.at(ranges), None)
 
     def deleted_before(self, topic: str, since: int) -> int | None:
         """The moment (ms) before which some record from `since` (ms) on may have been deleted; None: none was."""
@@ -95,14 +109,14 @@ class Topics:
         kept_from = max(cut, default=0)
         return kept_from if kept_from > since else None
 
-    def _first_time(self, partition: Partition, found: Range) -> int:
+    def _first_time(self, partition: Partition, offsets: Range) -> int:
         """The time of the first record of a partition; where there is none, now."""
-        first = next(self._read({partition: found}), None)
+        first = next(self._read({partition: offsets}), None)
         return time.time_ns() // 1_000_000 if first is None else first.at
 
     def _read(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
-        starts = {partition: found.first for partition, found in ranges.items()}
-        ends = {partition: found.end for partition, found in ranges.items()}
+        starts = {partition: offsets.first for partition, offsets in ranges.items()}
+        ends = {partition: offsets.end for partition, offsets in ranges.items()}
         return map(record_of, records_between(self._settings, starts, ends))
 
     def _since(self, ends: PartitionOffsets, moment: int) -> PartitionOffsets:

@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import Message
 
+from streaming.records.decision import Place
+
 
 class ConsumerRecord(msgspec.Struct, frozen=True):
     """A record of a topic. ``at``: Kafka's timestamp of it, ms."""
@@ -16,6 +18,11 @@ class ConsumerRecord(msgspec.Struct, frozen=True):
     key: bytes
     value: bytes
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def source(self) -> Place:
+        """Where it stands, as its answer names it."""
+        return Place(self.topic, self.partition, self.offset)
 
 
 def record_of(message: Message) -> ConsumerRecord:

@@ -70,7 +70,7 @@ def _moment(option: str, text: str) -> int:
 
 
 def _length(text: str) -> int:
-    found = LENGTH.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+    match = LENGTH.fullmatch(text)
+    if match is None or int(match[1]) == 0:
         raise SpanError(f"--last {text}: write a number and a unit: s, m, h, d or w, such as 90m, 24h or 7d")
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]

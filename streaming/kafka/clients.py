@@ -95,6 +95,12 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
     return _ask_ids(admin, topics, seconds)()
 
 
+def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
+    """The same of those that are there."""
+    there = admin.list_topics(timeout=SECONDS).topics
+    return topic_ids(admin, [topic for topic in topics if topic in there])
+
+
 def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
     request = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
 

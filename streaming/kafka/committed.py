@@ -19,6 +19,7 @@ from streaming.kafka.clients import (
     log_reader,
     partitions_of,
 )
+from streaming.kafka.stalled import positions_of
 from streaming.settings import Settings
 
 SECONDS = 30.0
@@ -114,7 +115,9 @@ class _Merge:
             if _offset(message) < self._ends[partition]:
                 self._hold(partition, message)
         through = {
-            partition for partition, at in _positions(self._consumer, self._left).items() if at >= self._ends[partition]
+            partition
+            for partition, at in positions_of(self._consumer, dict.fromkeys(self._left, 0)).items()
+            if at >= self._ends[partition]
         }
         full = {p for p in self._left - self._paused if len(self._held[p]) >= READ_AHEAD}
         self._consumer.pause([TopicPartition(*partition) for partition in full | through])
@@ -132,7 +135,7 @@ def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Messag
     """A partition that is through is paused: what lies behind its end is not fetched while others are read."""
     left, positions = set(ends), dict[Partition, int]()
     while left:
-        before, positions = positions, _positions(consumer, left)
+        before, positions = positions, positions_of(consumer, dict.fromkeys(left, 0))
         through = {partition for partition in left if positions[partition] >= ends[partition]}
         consumer.pause([TopicPartition(*partition) for partition in through])
         left -= through
@@ -151,12 +154,6 @@ def _consume(consumer: Consumer) -> list[Message]:
     """What has come. `consume` alone waits for as many records as it may return, also where there are no more."""
     first = consumer.consume(1, POLL_SECONDS)
     return [*first, *consumer.consume(FETCH - 1, 0)] if first else first
-
-
-def _positions(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Positions move past the markers of transactions too."""
-    positions = consumer.position([TopicPartition(*partition) for partition in partitions])
-    return {(tp.topic, tp.partition): max(tp.offset, 0) for tp in positions}
 
 
 def _offset(message: Message) -> int:

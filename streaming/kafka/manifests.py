@@ -73,7 +73,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.asking))
     outputs = (topics.alerts, topics.changes, topics.access_changes, *answers, *map(dead_letters_of, topics.audit))
-    documents = (*topics.policy_topics().values(), topics.facts, topics.history)
+    documents = topics.documents
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = AclResource("group", job), DESCRIBE
     requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (AclResource("group", CLIENT_GROUP), DESCRIBE)]
@@ -163,7 +163,7 @@ def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     yield from _under(settings.job_name)
     yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE
     yield from _on([spec.name for spec in topic_specs(topics) if spec.is_of_job], CHECK)
-    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)
+    yield from _on((*inputs, *topics.documents), READ)
     yield from _on(outputs, WRITE)
 
 

@@ -23,7 +23,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
-from streaming.kafka.stalled import Progress
+from streaming.kafka.stalled import Progress, positions_of
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -240,9 +240,7 @@ class TopicReader:
                 self._assign(self._fetched)  # librdkafka may have ended the reading of this partition
                 self._checked_ends(RETRIED_SECONDS)  # which fails with the cause, if that is it
                 raise _reading_error(message)
-        before = dict(self._fetched)
-        for tp in self._consumer.position([TopicPartition(*partition) for partition in self.partitions]):
-            self._fetched[tp.topic, tp.partition] = max(tp.offset, self._fetched[tp.topic, tp.partition])
+        before, self._fetched = self._fetched, positions_of(self._consumer, self._fetched)
         if self._fetched != before:
             self._lacks_since = None
         return messages
@@ -301,10 +299,6 @@ def _reader_from(settings: Settings, offsets: Mapping[Partition, int]) -> Consum
 
 
 def _is_stalled(progress: Progress, consumer: Consumer, read: Mapping[Partition, int]) -> bool:
-    """`read`: up to where each partition is read; the positions lie behind the records that end transactions, too."""
-    positions = consumer.position([TopicPartition(*partition) for partition in read])
     with contextlib.suppress(KafkaException, TimeoutError):  # then the next look says so
-        return progress.is_stalled(
-            {(tp.topic, tp.partition): max(tp.offset, read[tp.topic, tp.partition]) for tp in positions}
-        )
+        return progress.is_stalled(positions_of(consumer, read))
     return False

@@ -5,12 +5,23 @@ an error (confluentinc/librdkafka#4492). Assigning the partition once more does 
 import time
 from collections.abc import Mapping
 
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.clients import Partition, last_stable_offsets
 
 LOOK_SECONDS = 30.0
 SECONDS = 3.0  # for the answer of the cluster
+
+
+def positions_of(consumer: Consumer, read: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Where the next record of each partition is. `read`: where reading began, or has come to.
+
+    Before the first record librdkafka does not say. Behind it a position is that of the next fetch: also behind records
+    that end transactions, which nobody is given.
+    """
+    positions = consumer.position([TopicPartition(*partition) for partition in read])
+    return {(tp.topic, tp.partition): max(tp.offset, read[tp.topic, tp.partition]) for tp in positions}
 
 
 class Progress:

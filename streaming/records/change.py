@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis import Widening
-from streaming.records.formats import JSON_HEADERS, Result
+from streaming.records.formats import JSON_HEADERS, Result, shorten_id
 from streaming.topics import ALWAYS_FITS
 
 Manner = Literal["added", "changed", "removed", "refused"]
@@ -48,6 +48,16 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     after: PolicyState
     documents: tuple[DocumentChange, ...]
     documents_count: int
+
+
+def has_document(parts: Iterable[PolicyChange], document: str) -> bool:
+    """Whether a change is of `KIND/NAME`, or of `SYSTEM/KIND/NAME`; long ones are shortened in its records."""
+    return any(
+        entry.key in (shorten_id(document), shorten_id(f"{part.system}/{document}"))
+        or document == entry.key.partition("/")[2]
+        for part in parts
+        for entry in part.documents
+    )
 
 
 class ChangeWidens(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from streaming.records.dead_letter_headers import PREFIX
 from streaming.records.formats import Header
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
@@ -83,7 +84,7 @@ def _reasons(rejection: Rejection) -> list[Header]:
         "exception.class.name": f"{type(rejection.why).__module__}.{type(rejection.why).__name__}",
         "exception.message": str(rejection.why)[:4000],
     }
-    return [(f"__connect.errors.{name}", text.encode("utf-8", "replace")) for name, text in reasons.items()]
+    return [(PREFIX + name, text.encode("utf-8", "replace")) for name, text in reasons.items()]
 
 
 def _stand_in(rejection: Rejection, key: bytes | None, value: bytes | None) -> bytes:

@@ -82,8 +82,8 @@ class FromTopics(msgspec.Struct, frozen=True):
 
     def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
         """As the job reads ranges, several tasks for a partition."""
-        starts = {place: offsets.first for place, offsets in self.ranges.items()}
-        ends = {place: offsets.end for place, offsets in self.ranges.items()}
+        starts = {partition: offsets.first for partition, offsets in self.ranges.items()}
+        ends = {partition: offsets.end for partition, offsets in self.ranges.items()}
         tasks = max(len(ends), min(self.records // RECORDS_OF_A_TASK, MOST_TASKS))
         return rows_for_workers(spark, read_range(spark, settings, starts, ends, tasks))
 
@@ -144,10 +144,10 @@ def replay(
     with _session(settings) as spark:
         run = _Run(spark, settings, source, spark.sparkContext.broadcast(sides), on_progress)
         totals = run(task)
-        known: dict[int, tuple[str, ...]] = {}
-        while settings.schema_registry.url and (needed := set(totals.schemas) - known.keys()):
-            known |= _schemas(settings, needed)
-            totals = run(msgspec.structs.replace(task, schemas=Formats(registry=True, known=known)))
+        schemas: dict[int, tuple[str, ...]] = {}
+        while settings.schema_registry.url and (needed := set(totals.schemas) - schemas.keys()):
+            schemas |= _schemas(settings, needed)
+            totals = run(msgspec.structs.replace(task, schemas=Formats(registry=True, known=schemas)))
         return totals
 
 

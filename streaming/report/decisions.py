@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -232,10 +233,10 @@ def tally(
     claimed: frozenset[str] = frozenset(),
 ) -> Tally:
     """All ``records`` counted. ``stored``: every statement in force, with its document's version."""
-    made = Tally(span, stored, answered, claimed)
+    totals = Tally(span, stored, answered, claimed)
     for record in records:
-        made.take(record)
-    return made
+        totals.take(record)
+    return totals
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -324,20 +325,18 @@ def _overlaps(grant: Grant | Statement, span: Span) -> bool:
 
 def _by_document(unused: Sequence[Candidate], examined: Sequence[StatementId]) -> tuple[Candidate, ...]:
     """A document none of whose statements is used stands for all of them."""
-    totals: dict[str, int] = {}
-    for statement_id in examined:
-        totals[statement_id.document] = totals.get(statement_id.document, 0) + 1
-    found: list[Candidate] = []
-    for document, group in itertools.groupby(unused, key=lambda one: one.document):
+    totals = Counter(statement_id.document for statement_id in examined)
+    candidates: list[Candidate] = []
+    for document, group in itertools.groupby(unused, key=lambda candidate: candidate.document):
         members = list(group)
-        found += [_whole(members)] if len(members) == totals[document] else members
-    return tuple(found)
+        candidates += [_whole(members)] if len(members) == totals[document] else members
+    return tuple(candidates)
 
 
 def _whole(members: Sequence[Candidate]) -> Candidate:
-    effects = "allow and deny" if len({one.effect for one in members}) > 1 else members[0].effect
+    effects = "allow and deny" if len({candidate.effect for candidate in members}) > 1 else members[0].effect
     more = f" (and {len(members) - 1} more statements)" if len(members) > 1 else ""
-    lapsed = all(one.lapsed for one in members)
+    lapsed = all(candidate.lapsed for candidate in members)
     return msgspec.structs.replace(
         members[0],
         statement=None,

@@ -12,6 +12,7 @@ from policy.analysis import document_contents
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
 from streaming.records.alert import Alert
+from streaming.records.dead_letter_headers import read_headers
 from streaming.report import read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
@@ -95,8 +96,8 @@ class Episodes:
 
     def kinds(self) -> tuple[KindTotals, ...]:
         """The counts, the most severe kind first."""
-        found = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
-        return tuple(sorted(found, key=_by_severity))
+        totals = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
+        return tuple(sorted(totals, key=_by_severity))
 
 
 def _episode(record: ConsumerRecord, alert: Alert) -> bytes:
@@ -188,7 +189,6 @@ def _text(value: Any, longest: int = 300) -> str:
     return shortened(value if isinstance(value, str) else msgspec.json.encode(value).decode(), longest)
 
 
-HEADERS = "__connect.errors."
 NUMBERS = re.compile(r"\d+")
 TOP = 20
 
@@ -207,20 +207,16 @@ def sum_up_dead_letters(records: Iterable[ConsumerRecord], span: Span) -> DeadLe
     for record in records:
         if span.holds(record.at):
             total += 1
-            headers = dict(record.headers)
-            topics.add(_header(headers, "topic") or record.topic)
-            reasons.add(_reason(headers))
+            fields = read_headers(record.headers)
+            topics.add(fields.get("topic") or record.topic)
+            reasons.add(_reason(fields))
     return DeadLetterTotals(total, topics.top(TOP), reasons.top(TOP))
 
 
-def _reason(headers: dict[str, bytes]) -> str:
+def _reason(fields: Mapping[str, str]) -> str:
     """The message, so that two which differ in a size or a position count as one."""
-    message = _header(headers, "exception.message") or _header(headers, "exception.class.name")
+    message = fields.get("exception.message") or fields.get("exception.class.name", "")
     return NUMBERS.sub("#", message) or "no reason in the headers"
-
-
-def _header(headers: dict[str, bytes], name: str) -> str:
-    return headers.get(HEADERS + name, b"").decode("utf-8", "replace")
 
 
 Manner = Literal["added", "changed", "deleted", "refused"]

@@ -1,6 +1,6 @@
 """The report as one HTML page that needs nothing else: no script, no file, no network.
 
-What comes from records is escaped by jinja, whatever it is; `_harmless` has made it short and visible before.
+What comes from records is escaped by jinja, whatever it is; `templates` has made it short and visible before.
 """
 
 import importlib.resources
@@ -26,6 +26,7 @@ from streaming.report import OUTCOMES
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.gather import Report
 from streaming.report.incidents import MANNERS, SEVERITIES, AlertTotals
+from streaming.report.templates import page_environment
 from streaming.report.untrusted import shortened
 from streaming.settings.console import ConsoleSettings
 from streaming.terminal import one_line
@@ -38,7 +39,7 @@ REASONS: dict[str, dict[str, str]] = yaml.safe_load(
 LISTED = 200  # rows of statements; --json has all of them
 MANY_ERRORS = 0.01  # of the decisions; as many dead letters of all records
 PEAK, PEAK_DENIALS = 5, 10  # denials in a step: times the median, and at least
-LONGEST_NAME, LONGEST = 400, 2000  # characters of a name, and of any text: a message, a piece of evidence
+LONGEST_NAME = 400  # characters
 
 
 def render(report: Report) -> str:
@@ -62,9 +63,9 @@ def render(report: Report) -> str:
 
 def unusual(report: Report) -> str:
     """One sentence that says what is unusual in the range, the most severe first; or that nothing is."""
-    found = list(_unusual(report))
-    if found:
-        return f"Unusual: {'; '.join(found)}."
+    remarks = list(_unusual(report))
+    if remarks:
+        return f"Unusual: {'; '.join(remarks)}."
     return "Nothing unusual: no alert is critical or high, no document was refused, and few answers are errors."
 
 
@@ -99,14 +100,7 @@ def with_words(reason: str) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("streaming.report"),
-        autoescape=True,
-        finalize=_harmless,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment("streaming.report")
     environment.filters |= {
         "moment": _moment,
         "share": _share,
@@ -116,11 +110,6 @@ def _environment() -> jinja2.Environment:
         "words": with_words,
     }
     return environment
-
-
-def _harmless(value: Any) -> Any:
-    """What every expression of the template goes through before it is escaped. Markup is ours."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else one_line(shortened(value, LONGEST))
 
 
 def _moment(ms: int) -> str:

@@ -10,7 +10,7 @@ from policy import Batch, MalformedRequest, Outcome, Request, Snapshot, Statemen
 from policy.analysis import uses
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
-from streaming.history.ranges import Range
+from streaming.history.ranges import Range, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.decision import DecisionRecord, Place
@@ -50,7 +50,7 @@ class AnswerIndex:
         if (chunk := self._chunk(source)) is None:
             return
         chunk[source.offset % CHUNK] = code
-        self._widen(source)
+        widen(self._ranges, source)
         if items:
             self._room -= len(items)
             self._batches[source] = bytes(CODES[item.context.outcome] for item in items)
@@ -61,14 +61,6 @@ class AnswerIndex:
         if chunk is None and len(self._chunks) < self._most_chunks:
             chunk = self._chunks[key] = bytearray(CHUNK)
         return chunk
-
-    def _widen(self, source: Place) -> None:
-        partition, offset = (source.topic, source.partition), source.offset
-        known = self._ranges.get(partition)
-        if known is None:
-            self._ranges[partition] = Range(offset, offset + 1)
-        elif not known.first <= offset < known.end:
-            self._ranges[partition] = Range(min(known.first, offset), max(known.end, offset + 1))
 
     def of(self, source: Place) -> tuple[Outcome, ...]:
         """The answers to the request there: one, or those of a batch in order; none when there is no decision."""
@@ -225,7 +217,7 @@ class RequestAnalysis:
 
     def take(self, record: ConsumerRecord) -> None:
         """Look at one request record."""
-        outcomes = self._answered.of(Place(record.topic, record.partition, record.offset))
+        outcomes = self._answered.of(record.source)
         if not outcomes:
             return
         try:
@@ -264,7 +256,7 @@ def analyse_requests(
     records: Iterable[ConsumerRecord], answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay
 ) -> RequestAnalysis:
     """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
-    made = RequestAnalysis(answered, trust, replay)
+    analysis = RequestAnalysis(answered, trust, replay)
     for record in records:
-        made.take(record)
-    return made
+        analysis.take(record)
+    return analysis

@@ -121,11 +121,11 @@ class AnswerChecker:
         recorded = read_request(value, at, frozenset())
         trust = self._trust_of(request.topic)
         trust = trust if answer.trust is None else trust.intersection(answer.trust)
-        found = _decode_findings(decision.raw).answered
-        if not found.verified and decision.outcome == "error":
+        answered = _decode_findings(decision.raw).answered
+        if not answered.verified and decision.outcome == "error":
             yield "the job did not know the policies that an answer names"
             return
-        if found.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
+        if answered.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
             yield Contradiction("unlike_reference", "the offsets that the answer names", str(decision.policy_offsets))
         deadline = recorded.envelope.deadline
         late = decision.code == TOO_LATE and deadline is not None and deadline < at
@@ -158,13 +158,13 @@ class AnswerChecker:
         yield from self._check_outcomes(expected, recorded, snapshot, trust, decision)
 
     def _snapshot(self, versions: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
-        found = self._snapshots.get(versions)
-        if found is None:
+        snapshot = self._snapshots.get(versions)
+        if snapshot is None:
             if len(self._snapshots) >= SNAPSHOTS_HELD:
                 del self._snapshots[next(iter(self._snapshots))]
-            found = self._log.snapshot_at(decision.policy_offsets, versions[1], moment)
-            self._snapshots[versions] = found
-        return found
+            snapshot = self._log.snapshot_at(decision.policy_offsets, versions[1], moment)
+            self._snapshots[versions] = snapshot
+        return snapshot
 
     def _check_version(self, snapshot: Snapshot, decision: Decision) -> Iterator[Contradiction | Unknown]:
         if decision.policy_version == snapshot.version:
@@ -182,9 +182,9 @@ class AnswerChecker:
         trust: frozenset[str],
         decision: Decision,
     ) -> Iterator[Contradiction | Unknown]:
-        found = (decision.outcome, *(item.outcome for item in decision.evaluations))
+        outcomes = (decision.outcome, *(item.outcome for item in decision.evaluations))
         code, system = decision.code if decision.outcome == "error" else "", request.envelope.system
-        if found == expected:
+        if outcomes == expected:
             return
         if code == TOO_LARGE:
             yield "the answer was too large to be written"
@@ -193,7 +193,7 @@ class AnswerChecker:
         elif _has_kind(system, lambda kind: kind.point_in_time) and (snapshot.history_held or not self._log.complete):
             yield "the answer may rest on older versions of documents, of which the job may have known fewer or more"
         else:
-            yield Contradiction("unlike_reference", _text(expected), _text(found))
+            yield Contradiction("unlike_reference", _text(expected), _text(outcomes))
 
     def _expected(
         self, versions: object, request: RecordedRequest, snapshot: Snapshot, trust: frozenset[str], decision: Decision
@@ -205,21 +205,21 @@ class AnswerChecker:
         dated = request.at if policy_set is not None and policy_set.edges else 0
         undated = msgspec.structs.replace(_with_time(request.dated, 0), id="")
         key = (versions, trust, dated, msgspec.json.encode(undated))
-        found = self._outcomes.get(key)
-        if found is None:
+        outcomes = self._outcomes.get(key)
+        if outcomes is None:
             if len(self._outcomes) >= ANSWERS_HELD:
                 self._outcomes.clear()
-            found = self._outcomes[key] = _reference(snapshot, request.dated, trust)
-        return found
+            outcomes = self._outcomes[key] = _reference(snapshot, request.dated, trust)
+        return outcomes
 
 
 def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contradiction]:
     """Whether the decision says which request it answers, and by which time."""
     names = request.envelope.id, request.envelope.system
-    expected, found = (*names, to_text(request.at)), (decision.request_id, decision.system, decision.time)
-    shortened = decision.code == TOO_LARGE and found == (*map(shorten_id, names), to_text(request.at))
-    if found != expected and not shortened:
-        yield Contradiction("unlike_reference", f"request, system, time {expected}", str(found))
+    expected, actual = (*names, to_text(request.at)), (decision.request_id, decision.system, decision.time)
+    shortened = decision.code == TOO_LARGE and actual == (*map(shorten_id, names), to_text(request.at))
+    if actual != expected and not shortened:
+        yield Contradiction("unlike_reference", f"request, system, time {expected}", str(actual))
 
 
 def _check_deadline(
@@ -251,8 +251,8 @@ def _reference(snapshot: Snapshot, request: Request | Batch, trust: frozenset[st
 
 
 def _has_kind(system: str, wanted: Callable[[Kind], bool]) -> bool:
-    known = all_systems().get(system)
-    return known is not None and any(map(wanted, known.kinds.values()))
+    definition = all_systems().get(system)
+    return definition is not None and any(map(wanted, definition.kinds.values()))
 
 
 def _demands(request: Request | Batch) -> Iterator[Any]:
@@ -326,8 +326,8 @@ def _readable(records: Iterable[DocumentRecord], end: int) -> Iterator[tuple[int
     run: list[DocumentRecord] = []
     for record in records:
         if run and record.offset != run[-1].offset + 1:
-            yield from ((one.offset, record.at) for one in run)
+            yield from ((written.offset, record.at) for written in run)
             run = []
         run.append(record)
     if run and run[-1].offset + 1 == end:
-        yield from ((one.offset, one.at) for one in run)
+        yield from ((written.offset, written.at) for written in run)

@@ -18,6 +18,7 @@ from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.answered import ANSWER_SKEW_MS, offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
+from streaming.records.dead_letter_headers import PREFIX, read_headers, source_of
 from streaming.records.decision import Place
 from streaming.records.schemas import Kind
 from streaming.settings import Settings
@@ -28,7 +29,6 @@ from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
-CONNECT = "__connect.errors."
 NUMBERS = re.compile(r"\b\d+\b")
 
 Json = Callable[[Kind, bytes], bytes]
@@ -65,9 +65,9 @@ _NO_SUCH_TOPIC = (
 class _Requests:
     """One request partition: which requests are open, and answers that were read before their requests."""
 
-    def __init__(self, found: Range) -> None:
-        self.range = found
-        self.position = found.start
+    def __init__(self, offsets: Range) -> None:
+        self.range = offsets
+        self.position = offsets.start
         self.open: dict[int, ConsumerRecord] = {}
         self.gaps: list[tuple[int, int]] = []  # offsets without a record: markers, and what was aborted
         self.early: dict[int, _Answer] = {}
@@ -137,7 +137,7 @@ class Checker:
         self._answered_topics, self._skew = names.answered, ANSWER_SKEW_MS
         self._limit, self._newest = settings.limits.record_in, 0
         self._trust_of = settings.trust_of
-        self._requests = {partition: _Requests(found) for partition, found in ranges.items()}
+        self._requests = {partition: _Requests(offsets) for partition, offsets in ranges.items()}
         self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
         self._topic_ids, self._demanded, self._clocks_ms, self._json = topic_ids, demanded or {}, clocks_ms, json
         self._sampled_below = int(sample * (1 << 32))
@@ -195,15 +195,11 @@ class Checker:
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1
-        headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
-        try:
-            place = Place(
-                headers[f"{CONNECT}topic"], int(headers[f"{CONNECT}partition"]), int(headers[f"{CONNECT}offset"])
-            )
-        except (KeyError, ValueError):
-            self._violated("unasked", record, f"headers {CONNECT}topic, partition and offset", str(sorted(headers)))
+        if (source := source_of(read_headers(record.headers))) is None:
+            names = sorted(dict(record.headers))
+            self._violated("unasked", record, f"headers {PREFIX}topic, partition and offset", str(names))
             return
-        self._match(place, _Answer(record, None))
+        self._match(source, _Answer(record, None))
 
     def _match(self, source: Place, answer: _Answer) -> None:
         """Find the request of an answer, which must be its first."""
@@ -292,24 +288,24 @@ class Checker:
         else:
             checked = self._answers.check(request, value, decision, record.at)
         sound = True
-        for found in checked:
+        for problem in checked:
             sound = False
-            if isinstance(found, str):
-                self._unknown(found)
+            if isinstance(problem, str):
+                self._unknown(problem)
             else:
-                self._violated(found.check, record, found.expected, found.found)
+                self._violated(problem.check, record, problem.expected, problem.found)
         self.findings.verified += sound
 
     def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})
-        for topic, known in self._acknowledged.items():
-            least = max(known.before(request.at, self._clocks_ms, CLOCK_MS), demanded.get(topic, -1))
+        for topic, documents in self._acknowledged.items():
+            least = max(documents.before(request.at, self._clocks_ms, CLOCK_MS), demanded.get(topic, -1))
             if named.get(topic, -1) < least:
                 expected = f"{topic} up to offset {least}, acknowledged before the request"
                 self._violated("judged_by_older_policy", record, expected, f"up to {named.get(topic, -1)}")
 
-    def _violated(self, check: str, record: ConsumerRecord, expected: str, found: str) -> None:
-        self.findings.violated(Violation(check, record.topic, record.partition, record.offset, expected, found))
+    def _violated(self, check: str, record: ConsumerRecord, expected: str, actual: str) -> None:
+        self.findings.violated(Violation(check, record.topic, record.partition, record.offset, expected, actual))
 
     def _unknown(self, reason: str) -> None:
         self.findings.unknown[NUMBERS.sub("#", reason)] += 1

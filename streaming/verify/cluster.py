@@ -76,8 +76,8 @@ def verify(
     checker = Checker(settings, log, ranges, ids, demanded, clocks_ms, decode, sample)
     first = first_offsets(admin, outputs)
     starts = first if span is None else offsets_since(admin, ends, span.start - TRANSACTION_MS)
-    starts |= {partition: found.start for partition, found in ranges.items()}
-    ends |= {partition: found.end for partition, found in ranges.items()}
+    starts |= {partition: offsets.start for partition, offsets in ranges.items()}
+    ends |= {partition: offsets.end for partition, offsets in ranges.items()}
     for count, message in enumerate(records_by_time(settings, starts, ends), 1):
         checker.take(record_of(message))
         if count % REMARK_EVERY == 0:
@@ -101,8 +101,8 @@ def _committed(settings: Settings, partitions: list[Partition]) -> PartitionOffs
     """The committed offsets of the job's group; none where it has none or may not be read."""
     consumer = group_observer(settings)
     try:
-        found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
-        return {(tp.topic, tp.partition): tp.offset for tp in found if tp.error is None and tp.offset >= 0}
+        offsets = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
+        return {(tp.topic, tp.partition): tp.offset for tp in offsets if tp.error is None and tp.offset >= 0}
     except KafkaException:
         return {}
     finally:

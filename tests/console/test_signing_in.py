@@ -26,7 +26,7 @@ from streaming.console.playground import Playground
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
 from streaming.console.sessions import Cookie, Session
-from streaming.console.signing_in import SignedIn, way_of
+from streaming.console.signing_in import SignedIn, sign_in_method
 from streaming.console.viewer import viewer_of
 from streaming.settings import SettingsError, check_settings
 from streaming.settings.console import ConsoleSettings, OidcSettings, ProxySettings
@@ -63,7 +63,7 @@ def _app(console: ConsoleSettings, host: str, sandbox: Sandbox | None = None) ->
     settings = check_settings({"console": msgspec.to_builtins(console)})
     tokens, static = Tokens(), StaticFiles()
     pages = Pages(static, (), tokens.of)
-    way = way_of(settings, tokens, pages)
+    way = sign_in_method(settings, tokens, pages)
     routes = [Route("/", _named), *Playground(pages, tokens, sandbox or Sandbox(0)).routes, *way.routes]
     return Guard(SignedIn(application(routes, pages, static), way, pages), {host})
 

@@ -1,0 +1,22 @@
+"""What git says of a folder of documents."""
+
+import os
+import subprocess
+from pathlib import Path
+
+
+def git(folder: Path | None, *arguments: str, seconds: float) -> bytes | None:
+    """What git prints; None where it fails, takes longer, or is not there. `folder`: None for the current one."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            # Else `git status` writes the index anew, and an editor that does so too finds it locked: git(1).
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            timeout=seconds,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
