@@ -9,7 +9,7 @@ from policy.core.model import Reason
 Outcome = Literal["allow", "deny", "error"]
 
 
-class Missing(msgspec.Struct, frozen=True):
+class Missing(msgspec.Struct, frozen=True, gc=False):
     """An atom that failed on deny: the permission, the object, its rule, and a sentence."""
 
     permission: str
@@ -18,7 +18,7 @@ class Missing(msgspec.Struct, frozen=True):
     message: str
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The answer to a request. ``evaluations``: of a batch, in order."""
 
     outcome: Outcome

@@ -24,26 +24,26 @@ class MalformedRequest(Exception):
     """The input is not a request; the message names the field. In the stream: the dead-letter topic."""
 
 
-class Subject(msgspec.Struct, frozen=True):
+class Subject(msgspec.Struct, frozen=True, gc=False):
     type: str
     id: str
     properties: dict[str, Any] = {}
 
 
-class Action(msgspec.Struct, frozen=True, omit_defaults=True):
+class Action(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """``properties``: read by systems whose rules have a place for them, of any type until then."""
 
     name: str
     properties: Any = None
 
 
-class Resource(msgspec.Struct, frozen=True):
+class Resource(msgspec.Struct, frozen=True, gc=False):
     type: str
     id: str
     properties: dict[str, Any] = {}
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, gc=False):
     """One question: may ``subject`` do ``action`` on ``resource``? ``time`` in ms, None when not given.
 
     ``max_claimed_groups``: how many groups it may claim, and how many roles: set by who reads it, never by the request.
@@ -60,13 +60,13 @@ class Request(msgspec.Struct, frozen=True):
     max_claimed_groups: int = MAX_CLAIMED_GROUPS
 
 
-class IncompleteItem(msgspec.Struct, frozen=True):
+class IncompleteItem(msgspec.Struct, frozen=True, gc=False):
     """An item of a batch that is no question: false, with an error reason for it alone."""
 
     message: str
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Several questions with one answer record (AuthZEN evaluations)."""
 
     id: str

@@ -38,7 +38,7 @@ whether exactly one property is the id, where the first says which.
 """
 
 
-class Kept(msgspec.Struct, frozen=True):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """A decision that is kept. ``recent``: where ``ID`` stands for the resource's id, the last decisions by this id."""
 
     decision: Decision

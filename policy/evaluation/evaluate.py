@@ -39,7 +39,7 @@ def evaluate_request(snapshot: Snapshot, request: Request, trust: frozenset[str]
     return resolve(snapshot.policy_sets, request, trust).evaluate()
 
 
-class ResolvedQuery(msgspec.Struct, frozen=True):
+class ResolvedQuery(msgspec.Struct, frozen=True, gc=False):
     """The query of a request, with who its subject is, before its expression is evaluated at a moment (ms)."""
 
     system: System

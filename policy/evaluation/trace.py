@@ -9,7 +9,7 @@ from policy.store.snapshot import EffectivePrincipals
 from policy.systems.kit.system import System
 
 
-class ExpressionResult(msgspec.Struct, frozen=True):
+class ExpressionResult(msgspec.Struct, frozen=True, gc=False):
     """An expression with its value (None: unknown), the determining grants, and its parts."""
 
     expression: Expression
@@ -38,7 +38,7 @@ class ExpressionResult(msgspec.Struct, frozen=True):
             yield from item.deciding(every)
 
 
-class EvaluationTrace(msgspec.Struct, frozen=True):
+class EvaluationTrace(msgspec.Struct, frozen=True, gc=False):
     """A question with its evidence: what `decide` answers from, and what tools draw."""
 
     system: System

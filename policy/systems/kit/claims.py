@@ -9,7 +9,7 @@ from policy.core.names import fault, is_simple
 from policy.core.request import Request
 
 
-class Claimed(msgspec.Struct, frozen=True):
+class Claimed(msgspec.Struct, frozen=True, gc=False):
     """The names that count, and their claim: ``used`` where it gave some, ``untrusted`` where it must not be used."""
 
     names: tuple[str, ...] = ()
