@@ -26,7 +26,7 @@ MODULES = (
 )
 
 
-# A worker keeps thousands of answers of its first batch, and nearly nothing is garbage. With Python's 700, 10 and 10 the
+# A worker keeps thousands of answers of a first batch, and nearly nothing is garbage. With Python's 700, 10 and 10 the
 # collector took a third of the time of answers that are worked out: 51 µs each, and 34 with these (1,000 statements of
 # five systems). PySpark collects all generations after a task besides.
 COLLECTED_AFTER = 50_000, 20, 20

@@ -85,7 +85,7 @@ def test_threads_that_share_a_snapshot_get_what_one_gets(
     """Each round has a new snapshot, whose caches all threads fill; what they leave behind is right too."""
     if small:
         monkeypatch.setattr(caching.BUDGET, "most", 2_000)
-        monkeypatch.setattr(index, "HELD", 8)
+        monkeypatch.setattr(index, "STATES_KEPT", 8)
     documents = _documents()
     requests = [_requests(subject) for subject in SUBJECTS]
     expected = [[policy.decide(policy.compile_documents(documents), one) for one in mine] for mine in requests]
