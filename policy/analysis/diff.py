@@ -26,7 +26,8 @@ from policy.core.model import Grant, Membership
 from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation.authorize import decide
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, Statement, engine_of, statement_facts, statements_of
 from policy.systems.kit.fact_changes import FactChange, Opening

@@ -9,7 +9,7 @@ from policy.analysis.versions import PolicySetVersion, Written, placeless
 from policy.core.grouping import grouped
 from policy.core.model import CompiledDocument, Effect, Fact, Grant, Membership
 from policy.store.history import DocumentHistory
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.fact_changes import FactChange, fact_changes
 from policy.systems.kit.system import System

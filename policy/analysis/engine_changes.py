@@ -10,7 +10,7 @@ from policy.analysis.edits import Edit
 from policy.core.limits import Work
 from policy.core.model import ALLOW, DENY, StatementId
 from policy.core.times import Window
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.engine import Engine, Statement, statement_facts, statements_of
 
 Written = tuple[StatementId, Statement]

@@ -39,7 +39,7 @@ from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.privileged import PrivilegedPermission, PrivilegeKind, PrivilegeTable, Severity, worst
 from policy.systems.kit.system import EVERYONE, HasCompanions, System
 

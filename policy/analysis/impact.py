@@ -18,7 +18,8 @@ from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.evaluation.authorize import decide
 from policy.evaluation.evaluate import resolve
 from policy.evaluation.explain import route
-from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
+from policy.store.policy_set import EffectivePrincipals, PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes, NeedsProperties

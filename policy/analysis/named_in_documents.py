@@ -13,7 +13,7 @@ from policy.core.model import All, AnyOf, AuthorizationQuery, Condition, Express
 from policy.core.pattern import Exact, Name, Pattern, match_part
 from policy.core.request import Request
 from policy.core.suggest import misspelt, nearest
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE
 

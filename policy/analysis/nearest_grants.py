@@ -30,7 +30,8 @@ from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.memberships import reachable_principals
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
 

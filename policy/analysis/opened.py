@@ -23,7 +23,7 @@ from policy.analysis.versions import PolicySetVersion, members_of_both, placeles
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.store.memberships import MembershipIndex
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.engine import Statement, engine_of
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.system import EVERYONE, System

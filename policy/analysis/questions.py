@@ -28,7 +28,8 @@ from policy.core.facts import BOUND, Reads
 from policy.core.model import PermissionCheck, StatementId
 from policy.core.request import Request
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 
 MOST = 100_000
 KEPT_MS = 24 * 3600 * 1000

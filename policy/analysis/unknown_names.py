@@ -26,7 +26,8 @@ from policy.core.pattern import Exact
 from policy.core.request import CLAIMS, Batch, Request, parse_request, usable_time
 from policy.core.suggest import nearest
 from policy.evaluation.authorize import answer
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.query import authorization_query

@@ -17,7 +17,8 @@ from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statement_facts, statements_of
 

@@ -13,7 +13,7 @@ from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
 from policy.matching.subsuming import Holders, SubsumptionIndex
 from policy.store.memberships import MembershipIndex, Windows, reachable_windows
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.system import EVERYONE
 
 Written = TypeVar("Written", Grant, Membership)

@@ -23,7 +23,7 @@ from policy.core.request import Request, Resource, usable_time
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, leaf, resolve
 from policy.matching.grants import Table
 from policy.matching.index import TrieState
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.query import check_name
 from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
 

@@ -28,7 +28,8 @@ from policy.core.model import (
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
+from policy.store.policy_set import EffectivePrincipals, PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE, System

@@ -20,7 +20,8 @@ from policy.core.model import (
 from policy.core.pattern import Exact, Part, Pattern, Prefix
 from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.core.times import Window, to_ms
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE

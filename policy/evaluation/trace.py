@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policy.core.model import AnyOf, EngineResult, Expression, Grant, Reason
-from policy.store.snapshot import EffectivePrincipals
+from policy.store.policy_set import EffectivePrincipals
 from policy.systems.kit.system import System
 
 

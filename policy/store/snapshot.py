@@ -11,9 +11,7 @@ from policy.store.delta import SnapshotChange
 from policy.store.documents import DocumentStore
 from policy.store.history import Rejected
 from policy.store.overlay import FactOverlay, layer_of
-from policy.store.policy_set import EffectivePrincipals, PolicySet
-
-__all__ = ["EffectivePrincipals", "PolicySet", "Snapshot", "compile_documents"]
+from policy.store.policy_set import PolicySet
 
 MANY_OBJECTS = 50_000
 

@@ -22,7 +22,8 @@ from policy.evaluation.answers import FIRST, LAST, AnswerCache, Basis, ByState, 
 from policy.evaluation.trace import ExpressionResult
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from streaming.enforcer import answers as contents
 from streaming.enforcer import evaluator as evaluators
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source

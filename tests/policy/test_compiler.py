@@ -22,7 +22,8 @@ from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.examples import examples
 from tests.policy.test_answers import MOMENTS, UNHURRIED

@@ -17,7 +17,8 @@ from policy.core.pattern import example, matches
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.examples import examples
 from tests.policy.test_answers import UNHURRIED

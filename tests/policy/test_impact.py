@@ -10,7 +10,7 @@ from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
 from policy.store.delta import PolicySetChange
-from policy.store.snapshot import PolicySet
+from policy.store.policy_set import PolicySet
 from policy.systems.kit.system import EVERYONE
 from tests.policy.test_lint import READ, group, role
 from tests.policy.test_tree import ASK

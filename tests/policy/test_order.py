@@ -10,7 +10,8 @@ import policy
 from policy.core.model import Membership, StatementId
 from policy.evaluation.explain import route
 from policy.store.delta import PolicySetChange
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
 ASK = {

@@ -26,7 +26,8 @@ from policy.evaluation import reference
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
 from policy.store.delta import PolicySetChange
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from tests.examples import examples

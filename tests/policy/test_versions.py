@@ -19,7 +19,8 @@ from policy.core.times import Window
 from policy.evaluation import reference
 from policy.evaluation.explain import route
 from policy.store.delta import PolicySetChange
-from policy.store.snapshot import PolicySet, Snapshot
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot
 
 TIMELESS = CLAIMS - {"time"}
 BEFORE, FROM = 99, 100

@@ -9,7 +9,8 @@ import pytest
 from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
 from policy.store.overlay import FactChange, FactOverlay
-from policy.store.snapshot import PolicySet, Snapshot, compile_documents
+from policy.store.policy_set import PolicySet
+from policy.store.snapshot import Snapshot, compile_documents
 from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
