@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from streaming.serve.connections import network_of
+from streaming.settings.urls import host_of
 
 TOKEN_HEADER = "x-lockkeeper-token"
 TOKEN_FIELD = "token"
@@ -102,14 +103,6 @@ class Guard:
         if scope["method"] not in ("GET", "HEAD") and not _same_origin(headers, hosts[0]):
             return PlainTextResponse("a page of another origin has sent this", 403)
         return None
-
-
-def host_of(host: str) -> str:
-    """The name in a Host header; "" where it is none."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _same_origin(headers: Headers, host: str) -> bool:

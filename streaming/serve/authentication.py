@@ -19,7 +19,7 @@ from streaming.serve.keys import IssuerKeys, KeysUnavailable
 from streaming.serve.tls import PEER, Peer
 from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import Settings, SettingsError
-from streaming.settings.urls import is_url
+from streaming.settings.urls import host_of, is_url
 
 log = structlog.get_logger()
 
@@ -86,7 +86,7 @@ class Authentication:
     def _local(self, scope: Scope) -> Caller:
         """Programs of this machine ask it; a web page that had its name resolved to this machine must not."""
         hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or urlsplit(b"//" + hosts[0]).hostname not in {host.encode() for host in self._hosts}:
+        if len(hosts) != 1 or host_of(hosts[0].decode("latin-1")) not in self._hosts:
             raise Unauthorized("the Host header must name this machine, or the host of serve.url", status=403)
         return self._anyone
 

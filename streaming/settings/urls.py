@@ -46,3 +46,11 @@ def is_trustworthy(url: str) -> bool:
     if not parts.hostname or port == 0:
         return False
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOCAL_HOSTS)
+
+
+def host_of(header: str) -> str:
+    """The name in a Host header; "" where it has none."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:  # such as a bracket without its other one
+        return ""

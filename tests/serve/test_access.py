@@ -393,7 +393,15 @@ def test_without_authentication_other_hosts_names_are_refused(broker: TestBroker
     world = World(broker, f"access-{uuid.uuid4().hex[:12]}", str(tmp_path / "checkpoint"))
     serve = ServeSettings(port=0, default_system=SYSTEM, record="none", url="https://pdp.example.com")
     with serving(msgspec.structs.replace(world.settings, serve=serve)) as running:
-        for host in ("evil.example.com", "127.0.0.1.evil.example.com", "", "127.0.0.1@evil.example.com"):
+        for host in (
+            "evil.example.com",
+            "127.0.0.1.evil.example.com",
+            "",
+            "127.0.0.1@evil.example.com",
+            "\xf5",
+            "[",
+            "[::1",
+        ):
             status, said, _ = running.ask(PATH, ASKED, Host=host)
             assert (status, isinstance(said, str)) == (403, True), host
         for host in ("localhost:1", "127.0.0.1", "[::1]:8080", "pdp.example.com"):
