@@ -79,7 +79,7 @@ def changes_of(key: Key, document_history: DocumentHistory, new: int) -> Iterato
 
 
 class FactOverlay:
-    """The facts of all systems, by system, and whom the refused documents among them affect; see `FactTable`."""
+    """The facts of all systems, by system, and the principals that refused ones affect; see `FactTable`."""
 
     def __init__(self, changes: Iterable[FactChange] = (), all_held_after: int = FUTURE) -> None:
         self._all_after = all_held_after

@@ -13,6 +13,7 @@ from policy.core.caching import Cache, weight_of_texts
 from policy.core.document import SINCE_EVER, Key
 from policy.core.fact_table import FactTable
 from policy.core.facts import Facts
+from policy.core.grouping import grouped
 from policy.core.model import TIME_NEEDED, Grant, Membership, Unanswerable
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
@@ -88,7 +89,7 @@ class PolicySet:
         other.grants = _changed(self.grants, change.no_grants, change.grants, _principal)
         other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
         for member in {membership.member for membership in change.memberships}:
-            other.memberships[member].sort(key=_route_order)  # a list of this change's own: others are not sorted anew
+            other.memberships[member].sort(key=_route_order)  # a list of this change's own: others are not sorted again
         if change.no_grants or change.grants:
             other.index = self.index.with_changes(change.no_grants, change.grants)
         other._windows = self._windows.copy()
@@ -222,9 +223,9 @@ def _changed(
     if not removed and not added:
         return statements
     changed = dict(statements)
-    for name, less in _by_owner(removed, owner).items():
+    for name, less in grouped(removed, owner).items():
         changed[name] = _left(changed[name], less)
-    for name, more in _by_owner(added, owner).items():
+    for name, more in grouped(added, owner).items():
         changed[name] = changed.get(name, []) + more
     for name in {owner(statement) for statement in removed}:
         if not changed[name]:
@@ -235,13 +236,6 @@ def _changed(
 def _left(statements: list[Statement], removed: list[Statement]) -> list[Statement]:
     documents = {statement.statement_id.document for statement in removed}
     return without(statements, removed, lambda statement: statement.statement_id.document in documents)
-
-
-def _by_owner(statements: Iterable[Statement], owner: Callable[[Statement], str]) -> dict[str, list[Statement]]:
-    by_owner: dict[str, list[Statement]] = {}
-    for statement in statements:
-        by_owner.setdefault(owner(statement), []).append(statement)
-    return by_owner
 
 
 def _bounded(*parts: Sequence[Grant] | Sequence[Membership]) -> Iterator[Window]:

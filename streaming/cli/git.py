@@ -11,7 +11,7 @@ def git(folder: Path | None, *arguments: str, seconds: float) -> bytes | None:
         done = subprocess.run(
             ["git", *arguments],
             cwd=folder,
-            # Else `git status` writes the index anew, and an editor that does so too finds it locked: git(1).
+            # Else `git status` writes the index again, and an editor that does so too finds it locked: git(1).
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
             capture_output=True,
             timeout=seconds,

@@ -76,7 +76,8 @@ public final class Evaluation {
         SparkPlan scan = scan(records);
         UndecidedRows undecided = new UndecidedRows(rows(records, scan));
         SparkPlan plan = new RDDScanExec(
-            DataTypeUtils.toAttributes(InputRecord.SCHEMA), undecided, "undecided", scan.outputPartitioning(), scan.outputOrdering(), Option.empty());
+            DataTypeUtils.toAttributes(InputRecord.SCHEMA), undecided, "undecided", scan.outputPartitioning(),
+            scan.outputOrdering(), Option.empty());
         RDD workers = workers(plan, function, broadcasts).execute();
         KnownTask task = known == null ? null : KnownTask.read(settings.instance, known);
         PartitionSet[] sets = DecidedPartitions.sets(workers, lines);

@@ -47,7 +47,7 @@ class Checkpoint:
             write_plainly(spark, location)
         self._jvm: Any = spark.sparkContext._jvm
         self._session: Any = spark._jsparkSession
-        self._place = location
+        self._location = location
         self._offset_log: Any = None
         self._end_of = java_classes(spark).OffsetLog.end
         self._query_id: str | None = None
@@ -74,10 +74,10 @@ class Checkpoint:
         other = self._cluster_id()
         if other not in (None, cluster_id):
             raise CannotStart(
-                f"the checkpoint {self._place} belongs to another Kafka cluster: to the one with cluster id {other}, "
-                f"and bootstrap_servers is the one with cluster id {cluster_id}, where its offsets mean other records. "
-                "If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such as by a "
-                f"broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "
+                f"the checkpoint {self._location} belongs to another Kafka cluster: to the one with cluster id "
+                f"{other}, and bootstrap_servers is the one with cluster id {cluster_id}, where its offsets mean other "
+                "records. If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such as "
+                f"by a broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "
                 "checkpoints of the job and of its monitor away, and the job starts from the offsets committed here"
             )
 
@@ -116,9 +116,9 @@ class Checkpoint:
                 log.getLatest()
         except Py4JJavaError as error:
             raise CannotStart(
-                f"Spark cannot read the checkpoint {self._place}: {error.java_exception.getMessage()} If a newer "
+                f"Spark cannot read the checkpoint {self._location}: {error.java_exception.getMessage()} If a newer "
                 "lockkeeper wrote it, start that one. Else move the checkpoint away with "
-                f"`{ARCHIVE} {self._place}`: the job will start from the committed offsets, where nothing is lost "
+                f"`{ARCHIVE} {self._location}`: the job will start from the committed offsets, where nothing is lost "
                 "or decided twice"
             ) from error
 
@@ -136,7 +136,7 @@ class Checkpoint:
 
     def _find(self, name: str) -> tuple[Any, Any]:
         """The path of a part of the checkpoint, and the file system on which it is."""
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/{name}")
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
         return path, path.getFileSystem(self._session.sessionState().newHadoopConf())
 
     def completed(self) -> int:
@@ -167,11 +167,11 @@ class Checkpoint:
 
     def _offsets(self) -> Any:
         if self._offset_log is None:
-            self._offset_log = self._classes().OffsetSeqLog(self._session, f"{self._place}/offsets", True)
+            self._offset_log = self._classes().OffsetSeqLog(self._session, f"{self._location}/offsets", True)
         return self._offset_log
 
     def _commits(self) -> Any:
-        return self._classes().CommitLog(self._session, f"{self._place}/commits", True)
+        return self._classes().CommitLog(self._session, f"{self._location}/commits", True)
 
     def _classes(self) -> Any:
         return self._jvm.org.apache.spark.sql.execution.streaming.checkpointing

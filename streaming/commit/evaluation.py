@@ -23,8 +23,6 @@ from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_worke
 
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
 CLOSE_SECONDS = 5.0
-# Spark's spark.broadcast.UDFCompressionThreshold, for which PySpark asks Java by three calls with every function.
-BROADCAST_BYTES = 1 << 20
 _SERIALIZER: Any = CloudPickleSerializer()
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -41,6 +39,9 @@ class Evaluation:
     def __init__(self, spark: SparkSession) -> None:
         self._spark, self._context = spark, spark.sparkContext
         self._workers_start: WorkersStart | None = None
+        jvm: Any = spark._jvm
+        # Of a function; PySpark asks Java for it with every one, by three calls (`_prepare_for_python_RDD`).
+        self._broadcast_bytes = int(jvm.PythonUtils.getBroadcastThreshold(self._context._jsc))
         session: Any = spark._jsparkSession
         self._java = java_classes(spark).Evaluation(
             self._python_function(),
@@ -76,7 +77,7 @@ class Evaluation:
     def _pickle(self, evaluate: Evaluate) -> tuple[bytes, list[Any]]:
         """The function as workers read it, and the broadcasts in it, in Java."""
         function: bytes = _SERIALIZER.dumps((evaluate, SCHEMA))
-        if len(function) > BROADCAST_BYTES:
+        if len(function) > self._broadcast_bytes:
             function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
             return function, broadcasts
         broadcasts = [broadcast._jbroadcast for broadcast in self._context._pickled_broadcast_vars]

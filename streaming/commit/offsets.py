@@ -157,11 +157,11 @@ class OffsetTracker:
         owner_of: Callable[[Partition], str] = lambda _partition: "",
     ) -> None:
         self.replaced = replaced or {}
-        self.committed = {partition: known.offset for partition, known in committed.items()}
+        self.committed = {partition: entry.offset for partition, entry in committed.items()}
         self._topic_ids = topic_ids
-        by_topic = {topic: known.metadata for (topic, _), known in committed.items() if known.metadata}
+        by_topic = {topic: entry.metadata for (topic, _), entry in committed.items() if entry.metadata}
         self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in by_topic.items() if m.unanalysed}
-        metadata = [known.metadata for known in committed.values() if known.metadata]
+        metadata = [entry.metadata for entry in committed.values() if entry.metadata]
         self._committed_batches = {
             (one.checkpoint, one.batch) for one in metadata
         }  # input partitions are committed one by one
@@ -270,16 +270,16 @@ def open_offset_tracker(
     checkpoint.check_cluster(cluster_id)  # before anything else: no other difference would name the cause
     committed_before = read_committed(group, partitions)
     committed = without_replaced(committed_before, topic_ids, accepted)
-    known = checkpoint.query_id()
+    query_id = checkpoint.query_id()
     topics = set(requests)
-    if known is not None and not any(topic in topics for topic, _ in committed):
+    if query_id is not None and not any(topic in topics for topic, _ in committed):
         raise CannotStart(NOTHING_COMMITTED)
     checkpoint.check_readable()
-    check_commit_metadata(committed, topic_ids, known, checkpoint.completed() if known else -1)
+    check_commit_metadata(committed, topic_ids, query_id, checkpoint.completed() if query_id else -1)
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
-    replaced = {partition: known for partition, known in committed_before.items() if partition not in committed}
-    return OffsetTracker(committed, topic_ids, replaced, known, owner_of)
+    replaced = {partition: entry for partition, entry in committed_before.items() if partition not in committed}
+    return OffsetTracker(committed, topic_ids, replaced, query_id, owner_of)
 
 
 def without_replaced(

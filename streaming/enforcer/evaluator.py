@@ -449,14 +449,14 @@ class EncodedEvaluator:
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
         """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
-        record = number, key_, value_, carried = self._evaluator.decide(key, value, headers, offset, at)
-        if number != DECISIONS or value_ is None:
+        record = number, decision_key, decision, carried = self._evaluator.decide(key, value, headers, offset, at)
+        if number != DECISIONS or decision is None:
             return record
         try:
-            encoded = self._encode(value_)
-            size = record_size(key_, encoded)
+            encoded = self._encode(decision)
+            size = record_size(decision_key, encoded)
             if not fits(size, self._limits.record_out):
                 raise TooLarge("the decision", size, self._limits.record_out)
-            return number, key_, encoded, carried and with_content_type(carried, self._content_type)
+            return number, decision_key, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
             return rejected(self._source, offset, refusal, key, value, headers, self._limits)

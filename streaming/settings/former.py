@@ -36,18 +36,10 @@ REMOVED: Mapping[Path, str] = {
     ("serve", "record_queue"): CONSTANT,
     ("serve", "record_full"): "an answer that cannot be recorded is an error",
     ("serve", "jwt", "leeway_seconds"): CONSTANT,
-    (
-        "serve",
-        "jwt",
-        "algorithms",
-    ): ALGORITHM,
+    ("serve", "jwt", "algorithms"): ALGORITHM,
     ("console", "session_seconds"): CONSTANT,
     ("console", "oidc", "scopes"): CONSTANT,
-    (
-        "console",
-        "oidc",
-        "algorithms",
-    ): ALGORITHM,
+    ("console", "oidc", "algorithms"): ALGORITHM,
 }
 """Settings without effect, and what takes their place."""
 

@@ -70,7 +70,7 @@ class _Open:
 
 SNAPSHOTS_KEPT = 8  # audit events that come late are evaluated under the policies of their time; older ones are rebuilt
 # Of changes that travel with each task before they are broadcast. PySpark broadcasts a function of more than 1 MiB
-# (`_prepare_for_python_RDD`), anew with each batch.
+# (`_prepare_for_python_RDD`), again with each batch.
 TAIL_BYTES = 32 << 10
 SEGMENT_CHANGES = 1_000  # a worker that starts has to take them all together
 SEGMENT_SIZE = 2_000  # or a quarter of the snapshot: so much may be different before a segment ends

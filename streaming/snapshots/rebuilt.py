@@ -24,7 +24,7 @@ TIMES_HELD = 4  # so many times as many are held as there are snapshots of the p
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
+class RebuiltSnapshot(msgspec.Struct, frozen=True):
     """A snapshot that was rebuilt, and when (seconds by the clock)."""
 
     broadcast: "Broadcast[Snapshot]"
@@ -51,7 +51,7 @@ class RebuiltSnapshots(Generic[Key]):
     ) -> None:
         self._documents, self._send, self._clock = documents, send, clock
         self._most, self._grants = most, grants
-        self.held: dict[Key, Rebuilt] = {}
+        self.held: dict[Key, RebuiltSnapshot] = {}
         self._replaced: list[Broadcast[Snapshot]] = []
         self._at_once = self._left = at_once
         self._looked_at = clock()
@@ -63,7 +63,7 @@ class RebuiltSnapshots(Generic[Key]):
         self._looked_at = now
         return self._left > 0
 
-    def rebuild(self, key: Key, offsets: Offsets, moment: int | None = None) -> Rebuilt:
+    def rebuild(self, key: Key, offsets: Offsets, moment: int | None = None) -> RebuiltSnapshot:
         """Rebuild the snapshot at these offsets, in place of the oldest ones. Raises NoLongerKnown; see `DocumentLog`.
 
         Its time counts in either case: offsets that cost work and are not known in the end must not be free to name.
@@ -80,7 +80,7 @@ class RebuiltSnapshots(Generic[Key]):
         while self.held and self._is_full(grants):
             self._let_go(next(iter(self.held)))
         broadcast = self._send(snapshot.without_findings())
-        self.held[key] = Rebuilt(broadcast, snapshot.version, grants, self._clock())
+        self.held[key] = RebuiltSnapshot(broadcast, snapshot.version, grants, self._clock())
 
     def _is_full(self, grants: int) -> bool:
         together = sum(rebuilt.grants for rebuilt in self.held.values())

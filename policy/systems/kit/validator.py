@@ -123,7 +123,7 @@ class Validator:
         """A mapping within this one, whose errors are added to the same list."""
         return Validator(self.raw(field), self.path(field), self.errors)
 
-    def beside(self, value: Mapping[str, object]) -> "Validator":
+    def sibling(self, value: Mapping[str, object]) -> "Validator":
         """Other fields at the same place, such as one of this mapping in another spelling."""
         return Validator(value, self.where, self.errors)
 

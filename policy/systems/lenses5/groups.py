@@ -39,7 +39,7 @@ def read_group(document: Document) -> CompiledDocument:
     return CompiledDocument(tuple(grants), memberships, warnings=tuple(reader.warnings))
 
 
-class Family(msgspec.Struct, frozen=True):
+class PermissionFamily(msgspec.Struct, frozen=True):
     """The permissions that a list may hold; ``codes``: their names in Lenses's clients, ``text``: for people."""
 
     permissions: list[str]
@@ -48,16 +48,16 @@ class Family(msgspec.Struct, frozen=True):
     rule: str = ""
 
 
-def feature_family(name: str) -> Family:
+def feature_family(name: str) -> PermissionFamily:
     """The application or the administration permissions."""
     permissions: list[str] = getattr(catalogue(), name)
-    return Family(permissions, catalogue().code_names[name], f"the {name} permissions")
+    return PermissionFamily(permissions, catalogue().code_names[name], f"the {name} permissions")
 
 
-def namespace_family(type_: str) -> Family:
+def namespace_family(type_: str) -> PermissionFamily:
     """The permissions that namespaces of a connection type may hold."""
     text = f"the permissions of {type_} namespaces"
-    return Family(catalogue().namespace[type_], catalogue().code_names["namespace"], text, "L5-NS-AVAILABLE")
+    return PermissionFamily(catalogue().namespace[type_], catalogue().code_names["namespace"], text, "L5-NS-AVAILABLE")
 
 
 class _GroupReader:
@@ -117,7 +117,9 @@ class _GroupReader:
             for text in dict.fromkeys(datasets):
                 yield self._grant((type_, permission), _datasets(connection, text), number)
 
-    def _permissions(self, validator: Validator, field: str, family: Family, required: bool = True) -> list[str]:
+    def _permissions(
+        self, validator: Validator, field: str, family: PermissionFamily, required: bool = True
+    ) -> list[str]:
         """The permissions in ``field``, each by its name or by the one that Lenses's clients use."""
         permissions = dict[str, None]()
         for text in validator.texts(field, required):

@@ -16,7 +16,7 @@ from policy.importers.frame import Document, Findings, ImportInput, Source, Spot
 from policy.importers.inputs import read_spots
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import catalogue
-from policy.systems.lenses5.groups import Family, feature_family, namespace_family
+from policy.systems.lenses5.groups import PermissionFamily, feature_family, namespace_family
 
 SPELLINGS = {  # the field of our documents → how Lenses spells it
     "namespaces": ("namespaces", "dataNamespaces"),
@@ -195,7 +195,7 @@ def _namespace(namespace: Namespace) -> dict[str, Any] | None:
     }
 
 
-def _permissions(names: Iterable[str], family: Family, spot: Spot) -> set[str]:
+def _permissions(names: Iterable[str], family: PermissionFamily, spot: Spot) -> set[str]:
     """Permissions by their own names (code names: see the catalogue); others are left out."""
     kept = set()
     for name in names:

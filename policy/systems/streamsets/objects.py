@@ -122,7 +122,7 @@ def _set(validator: Validator, field: str, type_: ObjectType) -> frozenset[str] 
     value = validator.raw(field)
     if isinstance(value, list | tuple):
         value = [str(item) if isinstance(item, int) else item for item in value]
-    return frozenset(validator.beside({field: value}).texts(field))
+    return frozenset(validator.sibling({field: value}).texts(field))
 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:

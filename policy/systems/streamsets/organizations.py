@@ -104,7 +104,7 @@ def tasks_opened(before: TaskRoles, after: TaskRoles) -> Iterator[str]:
 def _alternatives(validator: Validator, task: str) -> tuple[tuple[str, ...], ...]:
     value = validator.raw(task)
     nested = isinstance(value, list) and bool(value) and all(isinstance(item, list) for item in value)
-    lists = [validator.beside({task: item}).texts(task) for item in (value if nested else [value])]
+    lists = [validator.sibling({task: item}).texts(task) for item in (value if nested else [value])]
     if not all(lists):
         validator.error("needs at least one role; leave the task out if it needs none (SS-Q1)", task)
     return tuple(lists)
