@@ -76,8 +76,8 @@ class Checkpoint:
             raise CannotStart(
                 f"the checkpoint {self._location} belongs to another Kafka cluster: to the one with cluster id "
                 f"{other}, and bootstrap_servers is the one with cluster id {cluster_id}, where its offsets mean other "
-                "records. If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such as "
-                f"by a broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "
+                "records. If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such "
+                f"as by a broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "
                 "checkpoints of the job and of its monitor away, and the job starts from the offsets committed here"
             )
 
