@@ -11,11 +11,15 @@ BOUND: Lookup = ("bound",)
 
 
 class Reads:
-    """What a decision has read of the facts, found or not, and the moments (ms) at which that begins or ceases."""
+    """What a decision has read of the facts, found or not, and the moments (ms) at which that begins or ceases.
+
+    ``principals``: from which it has gone to the effective ones.
+    """
 
     def __init__(self) -> None:
         self.lookups: set[Lookup] = set()
         self.edges: set[int] = set()
+        self.principals: set[str] = set()
 
 
 class Facts:

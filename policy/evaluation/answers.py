@@ -50,12 +50,16 @@ Render = Callable[[Request, Decision, bool], tuple[Rendered, int]]
 class Basis(msgspec.Struct, frozen=True, gc=False):
     """What an answer rests on beside what was asked: it ends when one of the facts that were looked up changes, found
     or not, and holds from moment ``since`` (ms) up to, without it, ``until``. None such: the time is not known.
+
+    ``principals``: of the policies it rests on what they say of these, and of whatever these are by memberships; see
+    `PolicySet.concerned`.
     """
 
     system: str
     lookups: tuple[Lookup, ...]
     since: int
     until: int
+    principals: tuple[str, ...] = ()
 
     def holds(self, at: int | None) -> bool:
         """Whether the answer does at a moment (ms; None: not known)."""
@@ -352,11 +356,12 @@ def _for_all(request: Request, repeats_id: bool = False) -> Request:
 
 
 def _basis(system: str, policy_sets: PolicySets, reads: Reads, at: int | None, first: int) -> Basis:
-    lookups, policy_set = (*reads.lookups, BOUND), policy_sets.get(system)
+    lookups, policy_set, principals = (*reads.lookups, BOUND), policy_sets.get(system), tuple(reads.principals)
     if at is None:
-        return Basis(system, lookups, LAST, FIRST)
+        return Basis(system, lookups, LAST, FIRST, principals)
     since, until = policy_set.interval(at, reads.edges) if policy_set else (None, None)
-    return Basis(system, lookups, first if since is None else max(first, since), LAST if until is None else until)
+    since, until = first if since is None else max(first, since), LAST if until is None else until
+    return Basis(system, lookups, since, until, principals)
 
 
 def _objects_of(system: System, request: Request, repeats_id: bool) -> ObjectOf | None:

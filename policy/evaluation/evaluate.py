@@ -48,10 +48,12 @@ class ResolvedQuery(msgspec.Struct, frozen=True, gc=False):
     query: AuthorizationQuery
     effective_principals: EffectivePrincipals
     at: int | None
+    reads: Reads | None = None
 
     def evaluate(self) -> EvaluationTrace:
         """Evaluate the expression; raises Unanswerable."""
-        return self.to_trace(Evaluation(self.policy_set, self.effective_principals, self.at).of(self.query.expression))
+        evaluation = Evaluation(self.policy_set, self.effective_principals, self.at, self.reads)
+        return self.to_trace(evaluation.of(self.query.expression))
 
     def to_trace(self, result: ExpressionResult) -> EvaluationTrace:
         """The evidence, where this is the result of the expression."""
@@ -67,7 +69,7 @@ def resolve(
     trust: frozenset[str] = CLAIMS,
     reads: Reads | None = None,
 ) -> ResolvedQuery:
-    """The query of a request and its effective principals; raises Unanswerable. ``reads``: notes the look-ups."""
+    """The query of a request and its effective principals; raises Unanswerable. ``reads``: notes what is read."""
     policy_set = policy_sets.get(request.system)
     if policy_set is None:
         names = ", ".join(policy_sets)
@@ -75,11 +77,16 @@ def resolve(
     system = all_systems()[request.system]
     at = usable_time(request, trust)
     query = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
-    return ResolvedQuery(system, policy_set, query, _sound_principals(policy_set, query.principals, at), at)
+    principals = _sound_principals(policy_set, query.principals, at, reads)
+    return ResolvedQuery(system, policy_set, query, principals, at, reads)
 
 
-def _sound_principals(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+def _sound_principals(
+    policy_set: PolicySet, principals: tuple[str, ...], at: int | None, reads: Reads | None
+) -> EffectivePrincipals:
     """The effective principals; raises Unanswerable where a refused document affects one: it may have held a deny."""
+    if reads is not None:
+        reads.principals.update(principals)  # before anything is raised that rests on them
     effective_principals, broken = policy_set.effective_principals(principals, at), policy_set.broken_at(at)
     for principal in sorted(effective_principals.via.keys() & broken.keys()) if broken else ():
         raise Unanswerable("refused-document", _refusal(broken[principal], principal))
@@ -96,10 +103,12 @@ def _refusal(document: Key, principal: str) -> str:
 class Evaluation:
     """Evaluates expressions for one subject at one moment (``at``: ms, None: not known)."""
 
-    def __init__(self, policy_set: PolicySet, effective_principals: EffectivePrincipals, at: int | None) -> None:
+    def __init__(
+        self, policy_set: PolicySet, effective_principals: EffectivePrincipals, at: int | None, reads: Reads | None
+    ) -> None:
         self._policy_set = policy_set
         self._effective_principals = effective_principals
-        self._at = at
+        self._at, self._reads = at, reads
         self._parts = 0
         self._objects: set[str] = set()
 
@@ -109,7 +118,7 @@ class Evaluation:
             self._objects.add(expression.object_text)
             effective_principals = self._effective_principals
             if expression.principals:
-                effective_principals = _sound_principals(self._policy_set, expression.principals, self._at)
+                effective_principals = _sound_principals(self._policy_set, expression.principals, self._at, self._reads)
             return leaf(expression, effective_principals.permissions(expression.permission).on(expression.object))
         if isinstance(expression, Condition | EngineResult):
             return ExpressionResult(expression, expression.held)

@@ -19,7 +19,7 @@ from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants, without
 from policy.store.delta import PolicySetChange, Refused
-from policy.store.memberships import Via, reachable_principals
+from policy.store.memberships import MembershipIndex, Via, reachable_principals
 from policy.store.overlay import FactOverlay
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems.kit.system import EVERYONE
@@ -128,6 +128,22 @@ class PolicySet:
         of_facts = self.facts.edges()
         return sorted({*self._policy_edges, *of_facts}) if of_facts else self._policy_edges
 
+    def concerned(self, other: "PolicySet") -> set[str] | None:
+        """The principals whose decisions may be others by ``other``, which was made of this one; None: of everybody.
+
+        Of a principal a decision reads grants and memberships, and the same of all that it is by these. So one is
+        concerned who is a principal of whom the two say something else, or comes to such a one by the memberships of
+        this one: a new way begins at a member of whom they say something else, too. Facts and refused documents
+        concern everybody here.
+        """
+        if self._policy_facts is not other._policy_facts or self._refused is not other._refused:
+            return None
+        changed = {*_different(self.grants, other.grants), *_different(self.memberships, other.memberships)}
+        if not changed:
+            return changed
+        concerned = MembershipIndex(itertools.chain.from_iterable(self.memberships.values())).members(changed)
+        return None if EVERYONE in concerned else concerned
+
     def __reduce__(self) -> tuple[Any, ...]:
         """What came by changes is packed as a change of the empty one; indexes are made where it is unpacked."""
         packed = pack_grants(self.grants), pack_memberships(self.memberships)
@@ -231,6 +247,13 @@ def _changed(
         if not changed[name]:
             del changed[name]
     return changed
+
+
+def _different(statements: Mapping[str, list[Statement]], others: Mapping[str, list[Statement]]) -> Iterator[str]:
+    """The owners whose lists are not the very same: see `_changed`."""
+    if statements is not others:
+        owners = itertools.chain(statements, others)
+        yield from (name for name in owners if statements.get(name) is not others.get(name))
 
 
 def _left(statements: list[Statement], removed: list[Statement]) -> list[Statement]:

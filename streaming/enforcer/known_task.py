@@ -9,12 +9,13 @@ import msgspec
 from policy import Snapshot
 from policy.evaluation import Lookup, PolicySets
 from streaming.enforcer.evaluator import EvaluationContext, Source, envelope_of
-from streaming.enforcer.lessons import number_of
+from streaming.enforcer.lessons import number_of, said_of
 from streaming.enforcer.worker import Task
 from streaming.kafka.clients import Partition
 from streaming.records.packing import DECISIONS
 
-LOOKUPS = 2_000  # of facts, that have changed last; executors that are further behind forget all
+LOOKUPS = 2_000  # that have changed last; executors that are further behind forget all
+PRINCIPALS = 500  # whom a change of policies concerns; where there are more, it ends all answers of the system
 
 
 class Versions:
@@ -23,20 +24,26 @@ class Versions:
     def __init__(self) -> None:
         self._policy_sets: PolicySets = {}
         self._epochs: dict[str, int] = {}
+        self._tries: dict[str, int] = {}
         self._lookups: collections.deque[int] = collections.deque(maxlen=LOOKUPS)
         self._changes = self._number = 0
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
         """Note the policies in force, and the lookups of facts, by system, that may have other answers than before."""
         before, self._policy_sets = self._policy_sets, snapshot.policy_sets
+        lookups = [number_of(system, looked_up) for system, looked_up in changed]
         other = [
             name
             for name, policy_set in self._policy_sets.items()
             if name not in before or not policy_set.says_the_same(before[name])
         ]
         for name in other:
-            self._epochs[name] = self._epochs.get(name, 0) + 1
-        lookups = [number_of(system, looked_up) for system, looked_up in changed]
+            self._tries[name] = self._tries.get(name, 0) + 1
+            concerned = before[name].concerned(self._policy_sets[name]) if name in before else None
+            if concerned is None or len(concerned) > PRINCIPALS:
+                self._epochs[name] = self._epochs.get(name, 0) + 1
+            else:
+                lookups += [number_of(name, said_of(principal)) for principal in concerned]
         self._lookups += lookups
         self._changes += len(lookups)
         self._number += bool(other or lookups)
@@ -44,7 +51,8 @@ class Versions:
     def to_java(self) -> dict[str, Any]:
         """As Java reads them."""
         first = self._changes - len(self._lookups)
-        return {"number": self._number, "epochs": self._epochs, "first": first, "lookups": list(self._lookups)}
+        systems = {"epochs": self._epochs, "tries": self._tries}
+        return {"number": self._number, **systems, "first": first, "lookups": list(self._lookups)}
 
 
 def encode_task(task: Task, version: str, versions: Versions, partitions: Iterable[Partition]) -> bytes | None:

@@ -37,9 +37,14 @@ def _items(encoded: Sequence[bytes]) -> bytes:
     return _number(len(encoded)) + b"".join(encoded)
 
 
+def said_of(principal: str) -> Lookup:
+    """What the policies say of a principal, and of what it is by memberships, as if it were a lookup of facts."""
+    return "principal", principal
+
+
 @functools.lru_cache(100_000)
 def number_of(system: str, lookup: Lookup) -> int:
-    """A lookup of facts as Java knows it. Two that have the same number end more answers than they must."""
+    """A lookup as Java knows it. Two that have the same number end more answers than they must."""
     return int.from_bytes(hashlib.blake2b(repr((system, lookup)).encode(), digest_size=8).digest(), signed=True)
 
 
@@ -79,9 +84,10 @@ class Lessons:
         self._taught.add(key)
         basis, scope = query.basis, b"" if id_ is not None else _scope(query)
         only = NO_ANSWER if id_ is None else self._answer(query.answer(id_).rendered)
-        lookups = b"".join(_long(number_of(basis.system, lookup)) for lookup in basis.lookups)
+        rests_on = [*basis.lookups, *map(said_of, basis.principals)]
+        lookups = b"".join(_long(number_of(basis.system, lookup)) for lookup in rests_on)
         between = (_text(basis.system.encode()), _long(basis.since), _long(basis.until), _number(only), _text(scope))
-        self._queries.append(b"".join((_text(key), *between, _number(len(basis.lookups)), lookups)))
+        self._queries.append(b"".join((_text(key), *between, _number(len(rests_on)), lookups)))
 
     def _add_state(self, content: bytes, query: ByState[RenderedDecision], id_: str) -> None:
         if (content, id_) in self._taught:

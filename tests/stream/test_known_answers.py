@@ -34,6 +34,7 @@ from tests.bench import traffic
 from tests.brokers import TestBroker
 from tests.examples import examples
 from tests.policy import test_answer_mutants as checks
+from tests.policy.changing import Changing
 from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN as SYSTEMS
 from tests.policy.test_properties import dated, requests_of
@@ -279,9 +280,13 @@ def test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_non
 
 def _datasets(*patterns: str) -> Snapshot:
     """Policies of Lenses 5, whose patterns may have a wildcard anywhere; those of Lenses 6 at the end alone."""
+    return compile_documents([_dataset_group("dana", *patterns)])
+
+
+def _dataset_group(member: str, *patterns: str) -> dict[str, Any]:
     namespace = {"connection": "kafka", "type": "Kafka", "datasets": [*patterns], "permissions": ["Show Topic"]}
-    spec = {"namespaces": [namespace], "members": ["dana"]}
-    return compile_documents([{"system": "lenses5", "kind": "Group", "name": "g", "spec": spec}])
+    spec = {"namespaces": [namespace], "members": [member]}
+    return {"system": "lenses5", "kind": "Group", "name": f"of-{member}", "spec": spec}
 
 
 def _dataset(name: str) -> Any:
@@ -356,18 +361,53 @@ def test_answers_follow_facts_and_policies_that_change(spark: SparkSession, syst
     rules = [document for document in documents if document["kind"] not in kinds]
     for order, document in enumerate(rules):
         policies.put(document, order, order)
-    compiled = Snapshot(policies)
-    ways = Ways(spark, compiled.with_facts(overlay))
+    compiled = Changing(policies)
+    ways = Ways(spark, compiled.snapshot.with_facts(overlay))
     changes = [document for document in documents if document["kind"] in kinds][:2]
     for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
         lookups = [] if document is None else overlay.apply(change(facts, document, order))
-        ways.follow(compiled.with_facts(overlay), [(system, lookup) for lookup in lookups])
+        ways.follow(compiled.snapshot.with_facts(overlay), [(system, lookup) for lookup in lookups])
         for at in data.draw(st.lists(st.sampled_from(MOMENTS), min_size=1, max_size=2)):
             ways.ask(*plain, at=at, times=2)
-    for document in rules[:2]:
-        policies.put(spoiled(document), 1_000, 1_000)
-        ways.follow(Snapshot(policies).with_facts(overlay))
+    for order, document in enumerate(data.draw(st.lists(st.sampled_from(rules), max_size=4)) if rules else (), 1_000):
+        edit = data.draw(st.sampled_from([deletion, dict, dict, spoiled]))
+        ways.follow(compiled.change(edit(document), order).with_facts(overlay))
         ways.ask(*plain, at=6, times=2)
+
+
+def test_answers_outlive_policies_that_change_for_others(spark: SparkSession) -> None:
+    policies = Changing.of(DOCUMENTS)
+    ways = Ways(spark, policies.snapshot)
+    dana, eve = (
+        [_request(user=user, topic=f"prod/main/{name}") for name in ("x", "secret-1")] for user in ("dana", "eve")
+    )
+    assert ways.ask(*dana, *eve) == 4
+    ways.follow(policies.change(role("closed", "kafka:topic:prod/main/x*", effect="deny")))
+    assert ways.ask(*eve, times=1) == 0, "concerned as a member of the group with that role"
+    assert ways.ask(*dana, times=1) == 2
+    assert ways.ask(*dana, *eve) == 4
+    ways.follow(policies.change(group("closed", "user:eve", "user:dana"), 2))
+    assert ways.ask(*dana, times=1) == 0, "a new member"
+    assert ways.ask(*eve, times=1) == 2
+    ways.follow(policies.change(group("closed", "user:eve"), 3))
+    assert ways.ask(*dana, times=1) == 0, "a member no more"
+    ways.follow(policies.change({**group("never", "user:tom"), "spec": {"roles": 1}}, 4))
+    assert ways.ask(*dana, *eve, times=1) == 0, "documents that are refused concern everybody"
+
+
+def test_an_id_that_is_new_is_asked_for_again_after_a_change_that_may_tell_it_apart(spark: SparkSession) -> None:
+    """The globs of the tries are for Python: each id is known by itself."""
+    policies = Changing.of([_dataset_group("dana", "q*a*z")])
+    ways = Ways(spark, policies.snapshot)
+    assert ways.ask(_dataset("one-1")) == 1
+    ways.follow(policies.change(_dataset_group("eve", "o*e")))
+    assert ways.ask(_dataset("one-1"), times=1) == 1
+    assert ways.ask(_dataset("two-1"), times=1) == 0
+    assert ways.ask(_dataset("two-1"), times=1) == 1, "taught by one record"
+    assert ways.ask(_dataset("one-1"), times=1) == 0, "of the newest trie it is not known yet"
+    assert ways.ask(_dataset("one-1"), _dataset("two-1"), times=1) == 2
+    ways.follow(policies.change(_dataset_group("dana", "o*1"), 2))
+    assert ways.ask(_dataset("one-1"), _dataset("two-1"), times=1) == 0
 
 
 def test_records_are_counted_as_a_worker_counts_them(ways: Ways) -> None:

@@ -66,7 +66,15 @@ MUTANTS = {
     "stale after a change of facts": Mutant(
         "KnownAnswers.java", "lookups.add(Long.valueOf(versions.lookups[(int) (change - versions.first)]));", ""
     ),
-    "stale after a change of policies": Mutant("KnownAnswers.java", "            lookups.add(system);\n", ""),
+    "stale after a change of policies": Mutant(
+        "KnownAnswers.java", "changed(epochs, versions.epochs)", "new HashSet()"
+    ),
+    "ids of answers that outlive a trie": Mutant(
+        "KnownAnswers.java", "query.states.hasEnded() ? QUERY : STATE", "STATE"
+    ),
+    "answers that outlive a trie are taught no more": Mutant(
+        "KnownQuery.java", "(states == null || !states.hasEnded()) && ", ""
+    ),
     "where ids led under policies before": Mutant("KnownAnswers.java", "scopes.remove();", ""),
     "stale where changes were missed": Mutant("KnownAnswers.java", "versions.isContinued(changes) && ", ""),
     "one table for every trust": Mutant(
@@ -111,6 +119,7 @@ def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
     yield lambda: tests.test_each_trust_has_its_own_answers(spark)
     yield lambda: tests.test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark)
     yield lambda: tests.test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark, 1)
+    yield lambda: tests.test_an_id_that_is_new_is_asked_for_again_after_a_change_that_may_tell_it_apart(spark)
     yield lambda: tests.test_where_ids_lead_ends_with_the_policies(spark)
     yield lambda: tests.test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark)
     yield lambda: tests.test_a_context_is_part_of_what_is_asked(spark)

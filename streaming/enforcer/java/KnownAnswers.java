@@ -12,8 +12,13 @@ import java.util.concurrent.ConcurrentHashMap;
 /**
  * The answers that workers have given to the producers of one trust, for all tasks of a job in this JVM.
  *
- * They are those of one version of policies and facts: `follow` ends what a newer one may have changed, by the rules of
- * `AnswerCache.follow` in policy/evaluation/answers.py. Tasks of another version neither find nor teach anything.
+ * They are those of one version of policies and facts: `follow` ends what a newer one may have changed. That is what has
+ * looked up a fact or started from a principal that has changed, see `Basis` in policy/evaluation/answers.py and
+ * `PolicySet.concerned`. Tasks of another version neither find nor teach anything.
+ *
+ * Where ids lead is known by the trie of one version of a system's policies. Answers that outlive it keep it for the ids
+ * that it knows; nothing is added to it, for workers number the states of the newest trie. With another id such a query is
+ * taught anew: patterns that are new may tell ids apart that were alike.
  *
  * Queries are of two generations: a new one is young, and an old one again when it is found; when the young ones have half
  * of the bytes, the old ones are dropped and the young ones become old. So what is asked once does not drive out what is
@@ -33,6 +38,7 @@ final class KnownAnswers {
     private volatile ConcurrentHashMap old = new ConcurrentHashMap();
     private final ConcurrentHashMap states = new ConcurrentHashMap(); // by system and scope
     private Map epochs = new HashMap();
+    private Map tries = new HashMap();
     private long changes;
     private long youngBytes;
     private long stateBytes;
@@ -57,32 +63,38 @@ final class KnownAnswers {
             clear();
         }
         epochs = versions.epochs;
+        tries = versions.tries;
         changes = versions.changes();
         version = versions.number;
         return true;
     }
 
-    /** Ends what has looked up facts that have changed, and all of systems whose policies have, and where ids lead there. */
+    /** Ends what rests on lookups that have changed, all of systems whose policies have for everybody, and their tries. */
     private void endChanged(KnownTask.Versions versions) {
-        Set lookups = new HashSet();
+        Set lookups = changed(epochs, versions.epochs);
         for (long change = changes; change < versions.changes(); change++) {
             lookups.add(Long.valueOf(versions.lookups[(int) (change - versions.first)]));
         }
-        Set systems = new HashSet(versions.epochs.entrySet());
-        systems.removeAll(epochs.entrySet());
-        for (Iterator each = systems.iterator(); each.hasNext();) {
-            String system = (String) ((Map.Entry) each.next()).getKey();
-            lookups.add(system);
-            for (Iterator scopes = states.keySet().iterator(); scopes.hasNext();) {
-                if (((String) scopes.next()).startsWith(system + "\n")) {
-                    scopes.remove();
-                }
+        Set systems = changed(tries, versions.tries);
+        for (Iterator scopes = states.entrySet().iterator(); scopes.hasNext();) {
+            Map.Entry scope = (Map.Entry) scopes.next();
+            String name = (String) scope.getKey();
+            if (systems.contains(name.substring(0, name.indexOf('\n')))) {
+                ((TrieStates) scope.getValue()).end();
+                scopes.remove();
             }
         }
         if (!lookups.isEmpty()) {
             end(young, lookups);
             end(old, lookups);
         }
+    }
+
+    /** The systems that have another number. */
+    private static Set changed(Map before, Map after) {
+        Map changed = new HashMap(after);
+        changed.entrySet().removeAll(before.entrySet());
+        return new HashSet(changed.keySet());
     }
 
     /** changed: of the queries to end, the lookups or systems; null: all. Tasks may have them in hands. */
@@ -127,7 +139,7 @@ final class KnownAnswers {
         int id = request.start[RequestScan.RESOURCE] + 1;
         Long state = query.states.find(request.text, id, id + request.length[RequestScan.RESOURCE] - 2, found.name);
         found.answer = state == null ? null : query.at(state);
-        found.missing = found.answer == null ? STATE : NOTHING;
+        found.missing = found.answer != null ? NOTHING : query.states.hasEnded() ? QUERY : STATE;
     }
 
     private KnownQuery query(Content key) {
@@ -222,7 +234,7 @@ final class KnownAnswers {
         byte[] id = ColumnarBatch.bytes(in);
         Long state = Long.valueOf(in.getLong());
         KnownAnswer answer = answers[in.getInt()];
-        if (query == null || query.states == null || query.hasEnded()) {
+        if (query == null || query.states == null || query.hasEnded() || query.states.hasEnded()) {
             return;
         }
         stateBytes += query.states.learn(id, state);

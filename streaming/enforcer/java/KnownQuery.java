@@ -19,7 +19,7 @@ final class KnownQuery {
     private final long until;
     private final KnownAnswer only;
     private final ConcurrentHashMap byState;
-    private final Long[] lookups; // of facts
+    private final Long[] lookups; // of facts and principals
     private volatile boolean hasEnded;
 
     KnownQuery(Content key, String system, long since, long until, TrieStates states, KnownAnswer only, Long[] lookups) {
@@ -38,7 +38,7 @@ final class KnownQuery {
         return !hasEnded && since <= at && at < until;
     }
 
-    /** changed: lookups of facts, and systems. */
+    /** changed: lookups, and systems. */
     boolean restsOn(Set changed) {
         boolean rests = changed.contains(system);
         for (int number = 0; !rests && number < lookups.length; number++) {
@@ -56,8 +56,9 @@ final class KnownQuery {
         return hasEnded;
     }
 
+    /** Whether it may be taught more, and holds between these moments. */
     boolean isOf(long since, long until) {
-        return !hasEnded && this.since == since && this.until == until;
+        return !hasEnded && (states == null || !states.hasEnded()) && this.since == since && this.until == until;
     }
 
     KnownAnswer only() {

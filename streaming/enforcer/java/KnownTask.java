@@ -91,9 +91,10 @@ public final class KnownTask implements Serializable {
     /** By which policies and facts a batch is decided, and what has changed since versions before. */
     public static final class Versions implements Serializable {
         public long number; // rises with each change
-        public Map epochs; // by system: how often its policies have changed
+        public Map epochs; // by system: how often its policies have changed for everybody
+        public Map tries; // by system: how often its policies have changed
         public long first; // the number of the first of these lookups
-        public long[] lookups; // of facts, that may have other answers than before; the newest last
+        public long[] lookups; // of facts and principals, that may have other answers than before; the newest last
 
         /** How many lookups have changed, ever. */
         long changes() {

@@ -15,8 +15,19 @@ final class TrieStates {
     private final ConcurrentHashMap exits = new ConcurrentHashMap(); // by state
     private final ConcurrentHashMap ids = new ConcurrentHashMap(); // where it is not known how to go on from a head
 
+    private volatile boolean hasEnded;
+
     TrieStates(boolean hasLevels) {
         this.hasLevels = hasLevels;
+    }
+
+    /** The trie is not the newest any more. */
+    void end() {
+        hasEnded = true;
+    }
+
+    boolean hasEnded() {
+        return hasEnded;
     }
 
     /** Where the last part of an id begins. */
