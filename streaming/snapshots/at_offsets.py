@@ -25,7 +25,7 @@ that were deleted from the beginning of a log (`kafka-delete-records`) make all 
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -146,13 +146,12 @@ class DocumentLog:
         self._policies.share(compiler)
 
     @_locked
-    def add_kept(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> None:
-        """Take a record of the history topic. Raises CannotStart for a newer format.
+    def add_kept(self, version: KeptVersion) -> None:
+        """Take a version of the history topic.
 
-        Deletions are ignored: what a document once was stays true when the job has no need of it any more.
+        Its deletions are not needed: what a document once was stays true when the job has no need of it any more.
         """
-        version = kept_version(self._names.policy_topics(), key, value, headers, self._names.history)
-        if version is not None and self._logs[version.record.topic].is_of(version.topic_id):
+        if self._logs[version.record.topic].is_of(version.topic_id):
             self._kept[version.record.topic][version.record.offset] = version
 
     @_locked
@@ -322,8 +321,11 @@ def read_document_log(settings: Settings) -> DocumentLog:
     """
     names = settings.topics
     log = DocumentLog(names, settings.limits.document, time.time_ns() // 1_000_000, read_retention(settings))
+    by_system = names.policy_topics()
     for message in committed_records(settings, [names.history]):
-        log.add_kept(message.key() or b"", message.value(), message.headers() or ())
+        key, value, headers = message.key() or b"", message.value(), message.headers() or ()
+        if (version := kept_version(by_system, key, value, headers, names.history)) is not None:
+            log.add_kept(version)
     read_further(settings, log, {})
     return log
 

@@ -173,7 +173,7 @@ class History:
 
     def read_back(
         self, key: bytes, value: bytes | None, headers: Iterable[Any], trusted: Container[str] = ()
-    ) -> DocumentRecord | None:
+    ) -> "KeptVersion | None":
         """The version that a record of the history topic keeps; None for a deletion or what is not ours.
 
         `trusted`: topics whose id is the one of before, also for records of lockkeeper 0.1.0, which name none.
@@ -194,7 +194,7 @@ class History:
             return None
         self._written.setdefault(version[0], set()).add(version[1])
         self._successors[version] = kept.successor
-        return kept.record
+        return kept
 
     def _forget(self, version: VersionId) -> None:
         key, offset = version

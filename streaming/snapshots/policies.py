@@ -40,6 +40,7 @@ from streaming.snapshots.documents import (
     KEPT_BY_TOPIC_MS,
     DocumentRecord,
     History,
+    KeptVersion,
     Loader,
     Refused,
 )
@@ -174,23 +175,24 @@ class Policies:
 
     def _read_history(self, trusted: Container[str], stop: threading.Event) -> list[DocumentRecord]:
         """However long it takes: a reading that is cut short goes on where it was."""
-        kept: dict[bytes, DocumentRecord | None] = {}
+        kept: dict[bytes, KeptVersion | None] = {}
         with contextlib.closing(TopicReader(self._settings, [self._settings.topics.history])) as reader:
             while not self._take_history(reader, kept, trusted):
                 if stop.wait(HISTORY_PAUSE_SECONDS):
                     raise Stopping("asked to stop while reading the history topic")
-        return [record for record in kept.values() if record is not None]
+        return [version.record for version in kept.values() if version is not None]
 
     def _take_history(
-        self, reader: TopicReader, kept: dict[bytes, DocumentRecord | None], trusted: Container[str]
+        self, reader: TopicReader, kept: dict[bytes, KeptVersion | None], trusted: Container[str]
     ) -> bool:
         """Read on; whether the end is reached. A deletion may come in a later reading than what it deletes."""
         try:
             for message in reader.read_to_end(HISTORY_ATTEMPT_SECONDS):
                 key = message.key() or b""
-                kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
-                if kept[key] is not None:
-                    self.documents.add_kept(key, message.value(), message.headers() or ())
+                version = self._history.read_back(key, message.value(), message.headers() or (), trusted)
+                kept[key] = version
+                if version is not None:
+                    self.documents.add_kept(version)
         except (KafkaException, TimeoutError) as error:
             log.warning("history topic not read to its end; waiting", records_read=len(kept), error=str(error))
             return False

@@ -10,7 +10,7 @@ from policy import compile_documents, decide
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.snapshots.documents import DocumentRecord, Loader, kept_version
 from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()
@@ -159,9 +159,16 @@ def test_a_topic_that_is_not_in_the_settings_is_not_guessed() -> None:
         log_of([], end=0).snapshot_at({"elsewhere": {"0": 1}}, -1)
 
 
+def add_kept(log: DocumentLog, key: bytes, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    """Take a record of the history topic, as a reader of it does."""
+    version = kept_version(NAMES.policy_topics(), key, value, headers, NAMES.history)
+    if version is not None:
+        log.add_kept(version)
+
+
 def _kept(log: DocumentLog, record: DocumentRecord, successor: int, *more: tuple[str, bytes]) -> None:
     headers = [("at", b"%d" % record.at), ("next", b"%d" % successor), ("format", b"1"), *more]
-    log.add_kept(b"lenses6/%b/%d" % (record.key, record.offset), record.value, headers)
+    add_kept(log, b"lenses6/%b/%d" % (record.key, record.offset), record.value, headers)
 
 
 def _compacted(kept: DocumentRecord | None, *records: DocumentRecord, end: int, history_lag: int = LAG) -> DocumentLog:

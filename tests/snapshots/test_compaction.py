@@ -10,7 +10,7 @@ from streaming.kafka.reader import TopicLog
 from streaming.records.formats import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, History, Loader
-from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
+from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, add_kept, at, may_read, put, role
 
 LOG = TopicLog("topic-id")
 DOCUMENTS = (role("readers", "orders"), role("readers", "carts"), role("readers"), b"{", None)
@@ -68,7 +68,7 @@ def test_a_rebuilt_snapshot_is_that_of_the_job_or_no_longer_known(history_lag: i
             DocumentRecord("", key or b"", value or b"", n, at) for n, (at, (_, key, value, _)) in enumerate(written)
         ]
         for record in _compacted(kept, rng, history_lag):
-            log.add_kept(record.key, record.value or None, written[record.offset][1][3])
+            add_kept(log, record.key, record.value or None, written[record.offset][1][3])
         for record in _compacted(records, rng, LAG):
             log.add(record)
         log.read_to({(topic, 0): end if topic == POLICIES else 0 for topic in log.topics})

@@ -131,8 +131,9 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
         before.take(_record(value, offset))
     [(_, key, text, headers)] = before.changes()
     kept = after.history.read_back(key or b"", text, headers)
-    assert kept == _record(ROLE, 0)
-    after.take(kept)
+    assert kept is not None
+    assert kept.record == _record(ROLE, 0)
+    after.take(kept.record)
     for record in (_record(ROLE, 0), _record(b"{", 1)):
         after.take(record)
     assert after.statements() == before.statements() == ROLE["spec"]["statements"]
@@ -144,9 +145,9 @@ def _restarted(kept: list[Any], *records: DocumentRecord) -> DocumentHistory:
     """A job that starts with what the history and the policy topic still hold."""
     document_history = DocumentHistory()
     for _, key, value, headers in kept:
-        record = document_history.history.read_back(key or b"", value, headers)
-        assert record is not None
-        document_history.take(record)
+        version = document_history.history.read_back(key or b"", value, headers)
+        assert version is not None
+        document_history.take(version.record)
     for record in records:
         document_history.take(record)
     document_history.history.close_gaps(document_history.store, 2000)
@@ -190,9 +191,9 @@ def _started(topic_id: str, kept: list[Any], *records: DocumentRecord) -> Docume
     """A job that starts with kept versions, and with a policy topic of this id."""
     document_history = DocumentHistory(topic_id)
     for _, key, value, headers in kept:
-        record = document_history.history.read_back(key or b"", value, headers, trusted=())
-        if record is not None:
-            document_history.take(record)
+        version = document_history.history.read_back(key or b"", value, headers, trusted=())
+        if version is not None:
+            document_history.take(version.record)
     for record in records:
         document_history.take(record)
     document_history.history.close_gaps(document_history.store, 2000)
@@ -293,9 +294,9 @@ def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
         document_history.take(_record(value, offset, key))
     for _, key, value, headers in document_history.changes():
         kept = DocumentHistory()
-        record = kept.history.read_back(key or b"", value, headers)
-        assert record is not None
-        assert kept.take(record) is not None
+        version = kept.history.read_back(key or b"", value, headers)
+        assert version is not None
+        assert kept.take(version.record) is not None
         assert "*" in Snapshot(kept.store).policy_sets["lenses6"].broken
 
 

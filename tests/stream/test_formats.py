@@ -5,7 +5,7 @@ import pytest
 from streaming.commit.offsets import FORMAT, check_format, form_of
 from streaming.errors import CannotStart
 from streaming.kafka.reader import TopicLog
-from streaming.snapshots.documents import AT, FORM, NEXT, SINCE, TOPIC_ID, History, said_since
+from streaming.snapshots.documents import AT, FORM, NEXT, SINCE, TOPIC_ID, DocumentRecord, History, said_since
 
 NAMES = {"lenses6": "policies"}
 KEY = b"lenses6/Role/readers/3"
@@ -49,7 +49,7 @@ def test_kept_versions_of_known_forms_are_read_back(headers: list[tuple[str, byt
     """Those that name no topic id are of the topic, if the mark beside its committed offset says so."""
     kept = History("history", NAMES, 1000, LOGS).read_back(KEY, VERSION, headers, trusted={"policies"})
     assert kept is not None
-    assert (kept.topic, kept.key, kept.value, kept.offset, kept.at) == ("policies", b"Role/readers", VERSION, 3, 1000)
+    assert kept.record == DocumentRecord("policies", b"Role/readers", VERSION, 3, 1000)
 
 
 def test_a_kept_version_of_a_newer_form_stops_the_start_naming_the_record() -> None:

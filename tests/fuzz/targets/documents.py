@@ -190,12 +190,13 @@ class HistoryRecords:
         log = DocumentLog(self._topics, MAX_BYTES, AT)
         headers = [(name, text) for name, text in given["headers"]]
         try:
-            record = history.read_back(given["key"], given["value"], headers)
-            log.add_kept(given["key"], given["value"], headers)
+            version = history.read_back(given["key"], given["value"], headers)
         except CannotStart:
             return Execution(True, True)
-        if record is None:
+        if version is None:
             return Execution(False, True)
+        record = version.record
+        log.add_kept(version)
         store = DocumentStore()
         system = next(name for name, topic in by_system.items() if topic == record.topic)
         Loader(store, system, MAX_BYTES).take(record)
