@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from streaming.cli.app import echo, echo_err, echo_json
+from streaming.cli.output import echo, echo_err, echo_json
 from streaming.terminal import escape, escaped_streams, one_line
 
 BLOCKS = (

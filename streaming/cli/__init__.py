@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streaming.cli.app import FAILED, app, echo_error, exit_code
+from streaming.cli.app import app
+from streaming.cli.expected_errors import echo_error, exit_code
+from streaming.cli.failure import FAILED
 from streaming.terminal import escaped_streams
 
 _NO_COMMANDS = {"__main__"}

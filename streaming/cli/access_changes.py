@@ -3,15 +3,12 @@
 import sys
 from typing import TYPE_CHECKING
 
-from streaming.cli.app import (
-    Failure,
-    Kafka,
-    app,
-    echo_err,
-    give_up,
-    reach,
-    stop_on_signals,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Kafka
+from streaming.cli.failure import Failure
+from streaming.cli.output import echo_err
+from streaming.cli.signals import give_up, stop_on_signals
 
 if TYPE_CHECKING:
     from streaming.settings import Settings

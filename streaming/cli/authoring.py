@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    echo,
-    echo_err,
-    echo_json,
-    policy_app,
-)
+from streaming.cli.app import policy_app
+from streaming.cli.common_options import Json
 from streaming.cli.comparing import sound_documents
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.request_options import AllowUnknown, refuse_mistakes
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure
+from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.git import git
 
 if TYPE_CHECKING:

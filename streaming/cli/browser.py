@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    need,
-    reach,
-    stop_on_signals,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Kafka
+from streaming.cli.extras import need
+from streaming.cli.output import echo, echo_err
+from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from socket import socket

@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    echo,
-    echo_err,
-    echo_json,
-    echo_lines,
-    policy_app,
-    reach,
-)
+from streaming.cli.app import policy_app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
 from streaming.cli.decisions import span_since
 from streaming.cli.differences import difference_line
+from streaming.cli.failure import MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:

@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    echo_err,
-    echo_lines,
-    policy_app,
-    reach,
-)
+from streaming.cli.app import policy_app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.git import git
+from streaming.cli.output import echo_err, echo_lines
 from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:

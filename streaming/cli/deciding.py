@@ -8,7 +8,9 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from streaming.cli.app import FAILED, MISUSED, Failure, app, echo_err, echo_json
+from streaming.cli.app import app
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo_err, echo_json
 from streaming.cli.request_options import Policies, Trust, claims_of, snapshot_of
 
 

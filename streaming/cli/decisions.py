@@ -5,17 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    echo_json,
-    reach,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json
 
 if TYPE_CHECKING:
     from streaming.decision_log.search import Answer, Found, Query

@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo_err,
-    echo_json,
-    echo_lines,
-    reach,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
 from streaming.cli.decisions import Since, span_since
+from streaming.cli.failure import FAILED, Failure
+from streaming.cli.output import echo_err, echo_json, echo_lines
 
 if TYPE_CHECKING:
     from streaming.decision_log.status import GroupStatus, Status

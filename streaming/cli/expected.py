@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Failure
+from streaming.cli.failure import Failure
 
 if TYPE_CHECKING:
     from streaming.settings import Settings

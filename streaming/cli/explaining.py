@@ -6,20 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    echo_json,
-    echo_lines,
-    reach,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.nearest import nearest_lines, nearest_of
+from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.request_options import Asked, Evaluation, refuse_unknown
 from streaming.terminal import one_line, raw
 

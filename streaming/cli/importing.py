@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo_err,
-    echo_exactly,
-    echo_json,
-    echo_lines,
-)
+from streaming.cli.app import app
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo_err, echo_exactly, echo_json, echo_lines
 
 if TYPE_CHECKING:
     from policy.importers import ImportInput, Source, Target, Translation
@@ -159,7 +151,7 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     import json
 
     from policy.importers import ImportInput
-    from streaming.cli.app import reach
+    from streaming.cli.cluster import reach
     from streaming.kafka.permissions import described_acls
 
     rows = described_acls(reach(settings))

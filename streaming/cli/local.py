@@ -5,7 +5,11 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, echo_err, echo_now, need, stop_on_signals
+from streaming.cli.app import app
+from streaming.cli.extras import need
+from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
+from streaming.cli.output import echo_err, echo_now
+from streaming.cli.signals import stop_on_signals
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    echo,
-    echo_err,
-    echo_json,
-    echo_text,
-    policy_app,
-    reach,
-)
+from streaming.cli.app import policy_app
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
 from streaming.cli.expected import Expect, check_expected
+from streaming.cli.failure import MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json, echo_text
 from streaming.cli.published import as_yaml, with_refusals
 
 HOW_TO_WRITE = "write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers"

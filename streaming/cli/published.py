@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from streaming.cli.app import MISUSED, Failure, reach
+from streaming.cli.cluster import reach
+from streaming.cli.failure import MISUSED, Failure
 from streaming.terminal import escape
 
 if TYPE_CHECKING:

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo_err,
-    echo_json,
-    echo_lines,
-    need,
-    reach,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
 from streaming.cli.comparing import LIVE, FailOn, sound_documents
 from streaming.cli.decisions import span_since
+from streaming.cli.extras import need
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo_err, echo_json, echo_lines
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -8,24 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    HINT_SECONDS,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    echo_err_after,
-    echo_json,
-    echo_lines,
-    echo_now,
-    reach,
-    stop_on_signals,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import HINT_SECONDS, reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_err_after, echo_json, echo_lines, echo_now
 from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
+from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from streaming.client import Decision

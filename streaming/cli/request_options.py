@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, Kafka, Options, echo_err, reach
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Kafka
+from streaming.cli.failure import MISUSED, Failure
+from streaming.cli.grouped_options import Options
+from streaming.cli.output import echo_err
 
 if TYPE_CHECKING:
     from policy import Snapshot

@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    echo,
-    echo_err,
-    echo_json,
-    policy_app,
-    reach,
-)
+from streaming.cli.app import policy_app
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:

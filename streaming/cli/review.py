@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    echo_json,
-    echo_lines,
-    policy_app,
-)
+from streaming.cli.app import policy_app
+from streaming.cli.common_options import Json, Kafka
 from streaming.cli.comparing import LIVE, Sides, both_sides
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo_json, echo_lines
 
 if TYPE_CHECKING:
     from policy import Located, Place

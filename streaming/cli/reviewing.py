@@ -8,21 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import (
-    EXIT_CODES,
-    FAILED,
-    MISUSED,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    echo_json,
-    need,
-    reach,
-    stop_on_signals,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.extras import need
+from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json
+from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from streaming.history.span import Span

@@ -5,21 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    Config,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    checkpoint_app,
-    echo,
-    echo_err,
-    echo_json,
-    give_up,
-    reach,
-    settings_of,
-    stop_on_signals,
-)
+from streaming.cli.app import app, checkpoint_app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Config, Json, Kafka
+from streaming.cli.failure import Failure
+from streaming.cli.output import echo, echo_err, echo_json
+from streaming.cli.signals import give_up, stop_on_signals
 
 if TYPE_CHECKING:
     from streaming.monitor.query import MonitorStep
@@ -137,7 +128,7 @@ def archive_command(
     """
     from streaming.runtime.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
 
-    locations = checkpoints or list(checkpoints_of(settings_of(config)))
+    locations = checkpoints or list(checkpoints_of(Kafka(config).settings()))
     folders = [folder for folder in map(local_path, locations) if folder is not None]
     if len(folders) < len(locations):
         moves = "; ".join(f"hadoop fs -mv {location} {archived_name(location)}" for location in locations)

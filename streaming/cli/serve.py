@@ -6,19 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    DEADLINE_SECONDS,
-    FAILED,
-    Kafka,
-    app,
-    echo_err,
-    echo_error,
-    end_at_once,
-    exit_code,
-    need,
-    reach,
-    stop_on_signals,
-)
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Kafka
+from streaming.cli.expected_errors import echo_error, exit_code
+from streaming.cli.extras import need
+from streaming.cli.failure import FAILED
+from streaming.cli.output import echo_err
+from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
 
 if TYPE_CHECKING:
     from socket import socket

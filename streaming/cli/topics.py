@@ -6,22 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import (
-    FAILED,
-    MISUSED,
-    Config,
-    Failure,
-    Json,
-    Kafka,
-    app,
-    echo,
-    echo_err,
-    echo_json,
-    echo_text,
-    reach,
-    settings_of,
-    topics_app,
-)
+from streaming.cli.app import app, topics_app
+from streaming.cli.cluster import reach
+from streaming.cli.common_options import Config, Json, Kafka
+from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.output import echo, echo_err, echo_json, echo_text
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem, Sizes
@@ -126,7 +115,7 @@ def manifest(
 
     from streaming.kafka.manifests import topic_manifests, user_manifests
 
-    settings = settings_of(config)
+    settings = Kafka(config).settings()
     resources = (
         user_manifests(settings, cluster, authentication.value)
         if users

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, Json, Kafka, app, echo, echo_err, echo_json, echo_lines
+from streaming.cli.app import app
+from streaming.cli.common_options import Json, Kafka
+from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.nearest import who_text
+from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.request_options import (
     ActionOption,
     ContextOption,

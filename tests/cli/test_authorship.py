@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 
-from streaming.cli.app import Failure
 from streaming.cli.authorship import authorship
+from streaming.cli.failure import Failure
 from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
 from streaming.kafka.committed import committed_records, read_stored
 from streaming.kafka.publish import Publication, PublishFailed, publish, publish_prepared

