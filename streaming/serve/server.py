@@ -1,14 +1,15 @@
 """AuthZEN's paths over `streaming.serve.authzen`, as an ASGI application, under the snapshot of a follower."""
 
 import asyncio
+import functools
 import re
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -55,6 +56,15 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Parse = Callable[[bytes, str, str, Rules], EvaluationRequest]
+PARSERS: dict[str, Parse] = {EVALUATION: authzen.parse_evaluation, EVALUATIONS: authzen.parse_evaluations}
+
+
+class Endpoint(NamedTuple):
+    """What a path is for. `template`: the path as openapi.yaml has it, which lists them all; it makes the body."""
+
+    method: str
+    template: str
+    respond: Callable[[Scope, Receive, str], Awaitable[bytes]]
 
 
 class Refused(Exception):
@@ -96,16 +106,21 @@ class Application:
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
         self.url = serve.url
-        parsers: dict[str, Parse] = {EVALUATION: authzen.parse_evaluation, EVALUATIONS: authzen.parse_evaluations}
-        systems = ("", *settings.systems)
         self._kinds = search.KINDS if serve.search else ()
-        self._searches = {
-            _path(system, f"{SEARCH}{kind}"): (system, kind) for kind in self._kinds for system in systems
-        }
+        self.endpoints = {path: endpoint for system in ("", *settings.systems) for path, endpoint in self._of(system)}
         self._searching = asyncio.Semaphore(SEARCHES)
         self._searchers = ThreadPoolExecutor(1, thread_name_prefix="search")
-        self._posts = {_path(system, path): (system, parse) for path, parse in parsers.items() for system in systems}
-        self._gets = {f"{WELL_KNOWN}/{system}".rstrip("/"): system for system in systems}
+
+    def _of(self, system: str) -> Iterator[tuple[str, Endpoint]]:
+        """The paths for one system; "": for those that the requests name."""
+        before, after = ("/{system}", f"{WELL_KNOWN}/{{system}}") if system else ("", WELL_KNOWN)
+        yield f"{WELL_KNOWN}/{system}".rstrip("/"), Endpoint("GET", after, functools.partial(self._metadata, system))
+        for path, parse in PARSERS.items():
+            respond = functools.partial(self._evaluate, system, parse)
+            yield _path(system, path), Endpoint("POST", before + path, respond)
+        for kind in self._kinds:
+            respond = functools.partial(self._search_for, system, kind)
+            yield _path(system, SEARCH + kind), Endpoint("POST", f"{before}{SEARCH}{kind}", respond)
 
     def take(self, read: Read | None) -> None:
         """Decide by another reading from now on; in the loop's thread. None: there is none, and will be none."""
@@ -147,8 +162,7 @@ class Application:
             self._access_log.add(scope, status, seconds)
         if self._tracing is not None:
             path = _plain_path(scope)
-            has_route = path in self._posts or path in self._searches or path in self._gets
-            self._tracing.answered(scope, path if has_route else "", status, seconds)
+            self._tracing.answered(scope, path if path in self.endpoints else "", status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         try:
@@ -173,24 +187,30 @@ class Application:
             return 500, authzen.message("internal error"), [CLOSE]
 
     async def _respond(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes]:
-        path, method = _plain_path(scope), scope["method"]
-        if path in self._gets:
-            _check_method(method, "GET")
-            return 200, authzen.encode(authzen.metadata(self.url, self._gets[path], self._kinds))
-        if path in self._searches:
-            system, kind = self._searches[path]
-            caller = await self._caller(scope, system)
-            if not caller.may_search:
-                raise Refused(403, "this caller may not search")
-            return 200, await self._search(caller, system, kind, await self._body(scope, receive), id_)
+        path = _plain_path(scope)
+        endpoint = self.endpoints.get(path)
+        if endpoint is not None:
+            _check_method(scope["method"], endpoint.method)
+            return 200, await endpoint.respond(scope, receive, id_)
         if self._routes is not None and path.startswith(f"{PREFIX}/"):
             return await self._check_route(self._routes, scope, id_)
-        if path not in self._posts:
-            raise Refused(404, "no such path: there are those that the configuration names, and its own")
-        system, parse = self._posts[path]
-        caller = await self._caller(scope, system)
+        raise Refused(404, "no such path: there are those that the configuration names, and its own")
+
+    async def _metadata(self, system: str, _scope: Scope, _receive: Receive, _id: str) -> bytes:
+        """Which paths there are, for everybody."""
+        return authzen.encode(authzen.metadata(self.url, system, self._kinds))
+
+    async def _evaluate(self, system: str, parse: Parse, scope: Scope, receive: Receive, id_: str) -> bytes:
+        """The decision on a request, or on several."""
+        caller = await self._identified(scope, system)
         request = parse(await self._body(scope, receive), id_, system, caller.rules)
-        return 200, (await self._decide(caller, request))[1]
+        return (await self._decide(caller, request))[1]
+
+    async def _search_for(self, system: str, kind: search.Kind, scope: Scope, receive: Receive, id_: str) -> bytes:
+        caller = await self._identified(scope, system)
+        if not caller.may_search:
+            raise Refused(403, "this caller may not search")
+        return await self._search(caller, system, kind, await self._body(scope, receive), id_)
 
     async def _decide(self, caller: Caller, request: EvaluationRequest) -> tuple[Decision, bytes]:
         """The decision, and the body of a response. Raises Refused, Stale, BadRequest."""
@@ -238,12 +258,8 @@ class Application:
         else:
             recorder.send(request.body, value)
 
-    async def _caller(self, scope: Scope, system: str) -> Caller:
-        """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
-        _check_method(scope["method"], "POST")
-        return await self._identified(scope, system)
-
     async def _identified(self, scope: Scope, system: str) -> Caller:
+        """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         if not self._admission.has_room():
             if self._connections is not None:
                 self._connections.relieve(sending=True)

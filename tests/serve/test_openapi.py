@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, settings
 from jsonschema import Draft202012Validator
 
 from streaming.records.schemas import read, releases
-from streaming.serve import search
-from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN
+from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH
+from streaming.serve.connections import Connections
 from streaming.settings import ServeSettings
 from streaming.topics import DEFAULT_SYSTEMS
 from tests.brokers import TestBroker
+from tests.serve.local_server import Parts
 from tests.serve.test_serve import ASKED, Running, serving
 from tests.stream.world import SYSTEM, World, group, role
 
@@ -36,11 +37,9 @@ EXAMPLES = 40 * int(os.environ.get("LOCKKEEPER_TEST_EXAMPLES", "1"))
 def test_it_is_openapi_of_this_release_with_the_servers_paths() -> None:
     assert DOCUMENT["openapi"] == "3.1.0"
     assert DOCUMENT["info"]["version"] == max(releases())
-    posts = [EVALUATION, EVALUATIONS, *(f"{SEARCH}{kind}" for kind in search.KINDS)]
-    expected = {**dict.fromkeys(posts, "post"), WELL_KNOWN: "get"}
-    of_systems = {**{f"/{{system}}{path}": "post" for path in posts}, f"{WELL_KNOWN}/{{system}}": "get"}
-    found = {path: {*item} - {"parameters"} for path, item in DOCUMENT["paths"].items()}
-    assert found == {path: {method} for path, method in {**expected, **of_systems}.items()}
+    endpoints = Parts(Connections(1, 1.0), search=True).app.endpoints.values()
+    paths = {path: {*item} - {"parameters"} for path, item in DOCUMENT["paths"].items()}
+    assert paths == {endpoint.template: {endpoint.method.lower()} for endpoint in endpoints}
     assert DOCUMENT["components"]["parameters"]["System"]["schema"]["enum"] == sorted(DEFAULT_SYSTEMS)
 
 
