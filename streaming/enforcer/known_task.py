@@ -15,7 +15,8 @@ from streaming.kafka.clients import Partition
 from streaming.records.packing import DECISIONS
 
 LOOKUPS = 2_000  # that have changed last; executors that are further behind forget all
-PRINCIPALS = 500  # whom a change of policies concerns; where there are more, it ends all answers of the system
+# Whom a change of policies concerns. More end all answers of the system: they would push out other changes.
+PRINCIPALS = LOOKUPS // 4
 
 
 class Versions:
