@@ -312,11 +312,8 @@ class FactTable:
 
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact that counts at a moment (ms; None: not known), or None. A table of the past has its own moment."""
-        if self._moment is not None:
-            version = self._version(kind, name)
-            return version.fact(self._moment) if version is not None else None
-        versions = self._all_versions(kind, name)
-        return versions.newest.fact(at) if versions is not None else None
+        version = self._version(kind, name)
+        return version.fact(at if self._moment is None else self._moment) if version is not None else None
 
     def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
         """The refused document of a thing that has no good version; None: there is none."""

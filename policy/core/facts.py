@@ -13,7 +13,7 @@ BOUND: Lookup = ("bound",)
 class Reads:
     """What a decision has read of the facts, found or not, and the moments (ms) at which that begins or ceases.
 
-    ``principals``: from which it has gone to the effective ones.
+    ``principals``: those whose effective principals it has looked up.
     """
 
     def __init__(self) -> None:

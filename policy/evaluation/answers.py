@@ -51,8 +51,8 @@ class Basis(msgspec.Struct, frozen=True, gc=False):
     """What an answer rests on beside what was asked: it ends when one of the facts that were looked up changes, found
     or not, and holds from moment ``since`` (ms) up to, without it, ``until``. None such: the time is not known.
 
-    ``principals``: of the policies it rests on what they say of these, and of whatever these are by memberships; see
-    `PolicySet.concerned`.
+    ``principals``: those that the subject is before memberships are followed. It ends when a change of policies affects
+    one of them, see `PolicySet.affected_principals`.
     """
 
     system: str

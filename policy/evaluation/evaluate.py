@@ -48,7 +48,7 @@ class ResolvedQuery(msgspec.Struct, frozen=True, gc=False):
     query: AuthorizationQuery
     effective_principals: EffectivePrincipals
     at: int | None
-    reads: Reads | None = None
+    reads: Reads | None
 
     def evaluate(self) -> EvaluationTrace:
         """Evaluate the expression; raises Unanswerable."""

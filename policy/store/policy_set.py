@@ -128,21 +128,20 @@ class PolicySet:
         of_facts = self.facts.edges()
         return sorted({*self._policy_edges, *of_facts}) if of_facts else self._policy_edges
 
-    def concerned(self, other: "PolicySet") -> set[str] | None:
-        """The principals whose decisions may be others by ``other``, which was made of this one; None: of everybody.
+    def affected_principals(self, other: "PolicySet") -> set[str] | None:
+        """The principals whose decisions may differ by ``other``, which was made from this one; None: all principals.
 
-        Of a principal a decision reads grants and memberships, and the same of all that it is by these. So one is
-        concerned who is a principal of whom the two say something else, or comes to such a one by the memberships of
-        this one: a new way begins at a member of whom they say something else, too. Facts and refused documents
-        concern everybody here.
+        A decision reads the grants and memberships of each effective principal. So the principals are affected whose
+        lists of these differ, and all members of those, at any depth, by the memberships of this one: a path that only
+        the other one has begins at a member whose list differs. Changed facts and refused documents affect all.
         """
         if self._policy_facts is not other._policy_facts or self._refused is not other._refused:
             return None
         changed = {*_different(self.grants, other.grants), *_different(self.memberships, other.memberships)}
         if not changed:
             return changed
-        concerned = MembershipIndex(itertools.chain.from_iterable(self.memberships.values())).members(changed)
-        return None if EVERYONE in concerned else concerned
+        affected = MembershipIndex(itertools.chain.from_iterable(self.memberships.values())).members(changed)
+        return None if EVERYONE in affected else affected
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What came by changes is packed as a change of the empty one; indexes are made where it is unpacked."""

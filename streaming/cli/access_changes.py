@@ -4,8 +4,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import KafkaOptions
 from streaming.cli.failure import Failure
 from streaming.cli.output import echo_err
 from streaming.cli.signals import give_up, stop_on_signals
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @app.command("access-changes")
-def access_changes(kafka: Kafka) -> None:
+def access_changes(kafka: KafkaOptions) -> None:
     """Report whose access a change of policies or facts turns, until SIGTERM or Ctrl-C.
 
     It remembers what was decided within the last access_changes.hours, at most access_changes.questions, and writes a
@@ -56,7 +56,7 @@ def check_access(settings: "Settings") -> None:
     needed = [Permission("topic", topic, "DescribeConfigs") for topic in (*topics.documents, topics.access_changes)]
     needed += [Permission("group", own.job_name, "Read"), Permission("transactionalId", own.job_name, "Write")]
     read = (*topics.documents, topics.decisions, *topics.asking)
-    admin = reach(own, *read, written=(topics.access_changes,), permissions=needed)
+    admin = connect(own, *read, written=(topics.access_changes,), permissions=needed)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     if refused := explained_problems(check_topics(admin, topics, sizes, ACCESS_CHANGES), refused=True):
         raise Failure("\n".join(refused))

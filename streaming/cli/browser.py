@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Kafka
-from streaming.cli.extras import need
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import KafkaOptions
+from streaming.cli.extras import require_extra
 from streaming.cli.output import echo, echo_err
 from streaming.cli.signals import stop_on_signals
 
@@ -39,7 +39,7 @@ def playground(port: Port = 0, browser: Browser = True) -> None:
       lockkeeper playground
       lockkeeper playground --port 8090 --no-browser
     """
-    need("console")
+    require_extra("console")
     from streaming.console.server import playground as opened
     from streaming.console.server import serve
     from streaming.serve.server import bind
@@ -50,7 +50,7 @@ def playground(port: Port = 0, browser: Browser = True) -> None:
 
 
 @app.command("console")
-def console(kafka: Kafka, port: PortOption = None, browser: Browser = True) -> None:
+def console(kafka: KafkaOptions, port: PortOption = None, browser: Browser = True) -> None:
     """Show decisions and policies in the browser. It reads Kafka as `decisions` and `explain` do, and writes nothing.
 
     An overview, live; decisions, newest first, each with its tree under the policies of its moment and under those of
@@ -67,7 +67,7 @@ def console(kafka: Kafka, port: PortOption = None, browser: Browser = True) -> N
       lockkeeper console --config lockkeeper.yaml
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
-    need("console")
+    require_extra("console")
     settings = kafka.settings()
     check_access(settings)
     show_console(settings, browser, port)
@@ -80,7 +80,7 @@ def check_access(settings: "Settings") -> None:
 
     names = settings.topics
     read = (names.decisions, names.alerts, names.changes, *names.requests, *names.documents)
-    reach(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

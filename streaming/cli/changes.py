@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import policy_app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.decisions import span_since
 from streaming.cli.differences import difference_line
 from streaming.cli.failure import MISUSED, Failure
@@ -42,7 +42,7 @@ def logged_changes(settings: "Settings", *read: str) -> "ChangeHistory":
     """The changes on their topic; `read`: other topics that are needed. Raises Failure."""
     from streaming.snapshots.logged import read_changes
 
-    reach(settings, settings.topics.changes, *read)
+    connect(settings, settings.topics.changes, *read)
     return read_changes(settings)
 
 
@@ -69,7 +69,7 @@ def log(
     author: Annotated[str | None, typer.Option("--author", help="Changes whose author has this in the name.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 50,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """List the changes of policies, the newest first: when, who, which documents, why.
@@ -117,7 +117,7 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
     from streaming.snapshots.logged import unread_topics
 
     try:
-        reach(settings, *settings.topics.policy_topics().values())
+        connect(settings, *settings.topics.policy_topics().values())
         unread = unread_topics(settings, history)
     except (Failure, KafkaException, TimeoutError) as error:
         echo_err(f"it is unknown whether the job has read all documents: {error}")
@@ -150,7 +150,7 @@ def _line(change: "LoggedChange", id_: str) -> str:
 
 
 @policy_app.command("show")
-def show(change: ChangeArgument, *, kafka: Kafka, as_json: Json = False) -> None:
+def show(change: ChangeArgument, *, kafka: KafkaOptions, as_json: Json = False) -> None:
     """Show a change: who made it and why, its documents, what it granted and took, and what it opened.
 
     Grants are compared as they were in force before and after, as far as Kafka still holds the documents. + added,
@@ -198,7 +198,7 @@ def open_documents(settings: "Settings", systems: Collection[str]) -> "DocumentL
 
     topics_of(settings, systems)
     narrowed = msgspec.structs.replace(settings, systems=tuple(name for name in settings.systems if name in systems))
-    reach(narrowed, *narrowed.topics.documents)
+    connect(narrowed, *narrowed.topics.documents)
     return read_document_log(narrowed)
 
 

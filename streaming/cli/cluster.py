@@ -16,7 +16,7 @@ SECONDS = 5.0
 HINT_SECONDS = 2.0
 
 
-def reach(
+def connect(
     settings: "Settings",
     *read: str,
     written: Sequence[str] = (),

@@ -27,7 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 
 @dataclass(frozen=True)
-class Kafka(Options):
+class KafkaOptions(Options):
     """Which cluster, and by which settings."""
 
     config: Config = None

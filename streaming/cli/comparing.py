@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streaming.cli.app import policy_app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.git import git
 from streaming.cli.output import echo_err, echo_lines
@@ -76,7 +76,7 @@ def diff(
     fail_on: Annotated[FailOn, typer.Option(help="What ends with exit code 1.")] = FailOn.any,
     output: Annotated[Format, typer.Option("--format", "-f", help="How it is printed.")] = Format.text,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Show what a change of policies changes: grants, memberships, facts, and decisions of requests.
@@ -206,7 +206,7 @@ def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:
     from policy import decode_json
     from streaming.kafka.committed import newest_requests
 
-    reach(settings, *settings.topics.requests)
+    connect(settings, *settings.topics.requests)
     for at, value in newest_requests(settings, count):
         with contextlib.suppress(ValueError, RecursionError):
             yield msgspec.convert(decode_json(value), dict[str, Any]) | {"time": at}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 
@@ -38,7 +38,7 @@ def decisions(
     until: Until = None,
     limit: Limit = 20,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Search past decisions on Kafka; the newest are last. Times are Kafka's, of the decision records.
@@ -58,7 +58,7 @@ def decisions(
         raise Failure(f"--outcome {outcome}: must be one of {', '.join(OUTCOMES)}", MISUSED)
     query = Query(span_since(since, until), subject, action, resource, outcome, limit)
     settings = kafka.settings()
-    admin = reach(settings, settings.topics.decisions)
+    admin = connect(settings, settings.topics.decisions)
     answer = search(settings, admin, query)
     _remarks(answer, query, settings.topics.decisions)
     for entry in answer.found:

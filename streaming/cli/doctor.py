@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.decisions import Since, span_since
 from streaming.cli.failure import FAILED, Failure
 from streaming.cli.output import echo_err, echo_json, echo_lines
@@ -26,7 +26,7 @@ def doctor(
     request_id: Annotated[str, typer.Argument(help="The request's id.", show_default=False)],
     since: Since = "24h",
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Show what became of a request: where it was produced, whether it was decided, and by which record.
@@ -45,7 +45,7 @@ def doctor(
     span = span_since(since, None)
     settings = kafka.settings()
     names = settings.topics
-    admin = reach(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
+    admin = connect(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
     traces = trace(settings, admin, request_id, span.start)
     if not traces:
         raise Failure(
@@ -135,7 +135,7 @@ def show_status(
         str, typer.Option("--metrics", help="Also ask the job's metrics endpoint, such as http://localhost:9464.")
     ] = "",
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Show the state of the job, its policies and its monitor, by committed offsets, their metadata and the topics.
@@ -156,7 +156,7 @@ def show_status(
     names = settings.topics
     topics = (*names.inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
     groups = [Permission("group", owner.job_name, "Describe") for owner in (settings, monitor_settings(settings))]
-    current = status(settings, reach(settings, described=topics, permissions=groups), metrics)
+    current = status(settings, connect(settings, described=topics, permissions=groups), metrics)
     if as_json:
         echo_json(current)
     else:

@@ -3,7 +3,7 @@
 import sys
 import traceback
 
-from streaming.cli.extras import extra_of, not_installed
+from streaming.cli.extras import extra_of, missing_module_message
 from streaming.cli.failure import FAILED, FENCED, MISUSED, Failure
 from streaming.cli.output import echo_err
 
@@ -27,7 +27,7 @@ _EXPECTED = (
 
 def echo_error(error: Exception) -> None:
     """Print why a command failed; of an unexpected error the traceback."""
-    message = explain(error)
+    message = error_message(error)
     if message is None:
         traceback.print_exception(error)
         return
@@ -38,12 +38,12 @@ def echo_error(error: Exception) -> None:
         echo_err(line if lines else f"  {line}")
 
 
-def explain(error: Exception) -> str | None:
+def error_message(error: Exception) -> str | None:
     """The message for `error`; None for an unexpected one: it needs its traceback."""
     if exit_code(error) is None:
         return None
     if isinstance(error, ModuleNotFoundError):
-        return not_installed(error.name, extra_of(error))
+        return missing_module_message(error.name, extra_of(error))
     inner = error.args[0] if error.args else error
     if isinstance(error, TimeoutError) and not str(error):
         return "Kafka: no answer in time"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.nearest import nearest_lines, nearest_of
 from streaming.cli.output import echo, echo_err, echo_json, echo_lines
@@ -35,7 +35,7 @@ def explain(
     *,
     asked: Asked,
     evaluation: Evaluation,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Show how a request is decided: what its action requires, which parts hold, and by which statement.
@@ -87,7 +87,7 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
             echo_lines(nearest_lines(near))
 
 
-def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
+def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
     from policy.analysis import draw_trees
@@ -100,7 +100,7 @@ def _explain_decision(id_: str, kafka: Kafka, as_json: bool) -> None:
     settings = kafka.settings()
     names = settings.topics
     read = (names.decisions, *names.requests, *names.documents)
-    admin = reach(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    admin = connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:

@@ -15,11 +15,11 @@ EXTRAS = {
 """The modules that an extra of the distribution brings: what `pip install lockkeeper-authz` alone does not."""
 
 
-def need(extra: str) -> None:
+def require_extra(extra: str) -> None:
     """Raise Failure where a module of an extra is missing: several extras may bring the same one."""
     for package in EXTRAS[extra]:
         if not _is_installed(package):
-            raise Failure(not_installed(package, extra), MISUSED)
+            raise Failure(missing_module_message(package, extra), MISUSED)
 
 
 def _is_installed(package: str) -> bool:
@@ -29,7 +29,7 @@ def _is_installed(package: str) -> bool:
         return False
 
 
-def not_installed(package: str | None, extra: str | None) -> str:
+def missing_module_message(package: str | None, extra: str | None) -> str:
     """What is missing, and how to install it."""
     return f"the module {package} is not installed: pip install '{DISTRIBUTION}[{extra}]'"
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from streaming.cli.app import app
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo_err, echo_exactly, echo_json, echo_lines
 
@@ -69,7 +69,7 @@ def import_(
         bool, typer.Option("--partial", help="Go on after errors, without what they concern: see above.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would be written.")] = False,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Turn what a platform keeps into policy documents, and report all that could not be taken over.
@@ -151,10 +151,10 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     import json
 
     from policy.importers import ImportInput
-    from streaming.cli.cluster import reach
+    from streaming.cli.cluster import connect
     from streaming.kafka.permissions import described_acls
 
-    rows = described_acls(reach(settings))
+    rows = described_acls(connect(settings))
     return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.extras import need
+from streaming.cli.extras import require_extra
 from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
 from streaming.cli.output import echo_err, echo_now
 from streaming.cli.signals import stop_on_signals
@@ -83,7 +83,7 @@ def demo(
     if in_console and machine:
         raise Failure("--json prints the summary alone: leave out either --json or --console", MISUSED)
     if in_console:
-        need("console")
+        require_extra("console")
     from streaming.cli.browser import show_console
     from streaming.demo.play import DemoFailed, play
 

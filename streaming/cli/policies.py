@@ -10,8 +10,8 @@ import typer
 
 from streaming.cli.app import policy_app
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.expected import Expect, check_expected
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json, echo_text
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def apply(
     path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the documents of the same systems that PATH does not have.")
     ] = False,
@@ -72,7 +72,7 @@ def apply(
     settings = kafka.settings()
     documents = _checked(path, settings, is_ci() if strict is None else strict)
     change = authorship(settings, author, commit, reason, path)
-    reach(settings)
+    connect(settings)
     if if_empty:
         documents = _of_empty_topics(documents, settings)
     application = _Application(settings, documents, prune, expect)
@@ -135,7 +135,7 @@ def _of_empty_topics(documents: Sequence["Located"], settings: "Settings") -> li
 
     topics = settings.topics.policy_topics()
     systems = {identify(document.value).system for document in documents} & topics.keys()
-    admin = reach(settings, *(topics[system] for system in systems))
+    admin = connect(settings, *(topics[system] for system in systems))
     ends = log_ends(admin, [(topics[system], 0) for system in systems])
     filled = {system for system in systems if ends[topics[system], 0] > 0}
     for system in sorted(filled):
@@ -205,7 +205,7 @@ def get(
         typer.Option("--at", metavar="TIME|CHANGE|VERSION", help="Those in force then, or after this change."),
     ] = None,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     refused: Annotated[
         bool, typer.Option("--refused", help="Show what refused documents say, too: as comments, which apply ignores.")
     ] = False,
@@ -238,7 +238,7 @@ def _matching(settings: "Settings", key: str, at: str | None = None) -> list["St
 
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
-    reach(settings, *(topics[system] for system in systems))
+    connect(settings, *(topics[system] for system in systems))
     stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     matching = [document for document in stored if not key or f"{document.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not matching:
@@ -309,7 +309,7 @@ def delete(
         list[str], typer.Argument(metavar="SYSTEM/KIND/NAME...", help="Which documents.", show_default=False)
     ],
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     author: AuthorOption = None,
     commit: CommitOption = None,
     reason: ReasonOption = None,
@@ -328,7 +328,7 @@ def delete(
     settings = kafka.settings()
     topics = settings.topics.policy_topics()
     systems = {system for key in keys for system in _systems(_full(key), topics)}
-    reach(settings, *(topics[system] for system in systems))
+    connect(settings, *(topics[system] for system in systems))
     change = authorship(settings, author, commit, reason)
 
     def prepare() -> Publication:

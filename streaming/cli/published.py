@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from streaming.cli.cluster import reach
+from streaming.cli.cluster import connect
 from streaming.cli.failure import MISUSED, Failure
 from streaming.terminal import escape
 
@@ -24,7 +24,7 @@ def live_documents(settings: "Settings", systems: Collection[str]) -> "list[Stor
     """The documents in the topics of some systems, as `with_refusals` has them. Raises Failure."""
     from streaming.kafka.committed import read_stored
 
-    reach(settings, *topics_of(settings, systems))
+    connect(settings, *topics_of(settings, systems))
     return with_refusals(settings, read_stored(settings, systems))
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.comparing import LIVE, FailOn, sound_documents
 from streaming.cli.decisions import span_since
-from streaming.cli.extras import need
+from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo_err, echo_json, echo_lines
 
@@ -53,7 +53,7 @@ def replay(
         str | None, typer.Option("--master", help="Spark's master, such as local[2] or spark://HOST:PORT.")
     ] = None,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Decide past requests again, on Spark, and show which answers would be others, and for whom.
@@ -70,7 +70,7 @@ def replay(
       lockkeeper replay --policies draft/ --against policies/ --requests requests.jsonl
       lockkeeper replay --policies draft/ --since 30d --master spark://spark:7077
     """
-    need("job")
+    require_extra("job")
     from streaming.replay.result import Compared, replayed
     from streaming.replay.run import replay as run
 
@@ -113,7 +113,7 @@ def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClie
     read = (*documents, *(names.requests if reads_topics else ()))
     if not read:
         return None
-    return reach(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    return connect(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
 
 
 def _source(

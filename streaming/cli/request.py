@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import HINT_SECONDS, reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import HINT_SECONDS, connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_err_after, echo_json, echo_lines, echo_now
 from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
@@ -34,7 +34,7 @@ def request(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
     *,
     asked: Asked,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
@@ -88,7 +88,7 @@ def _reach(settings: "Settings", where: str) -> None:
     from streaming.kafka.topics import dead_letters_of
 
     answers = (settings.topics.decisions, dead_letters_of(where))
-    reach(settings, written=[where], permissions=topic_permissions("Read", answers))
+    connect(settings, written=[where], permissions=topic_permissions("Read", answers))
 
 
 def _show(decision: "Decision", as_json: bool) -> None:
@@ -128,7 +128,7 @@ def tail(
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Print decisions or alerts as they are committed, until Ctrl-C or SIGTERM.
@@ -144,7 +144,7 @@ def tail(
 
     settings = kafka.settings()
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
-    reach(settings, topic)
+    connect(settings, topic)
     echo_err(f"following {topic} at {settings.bootstrap_servers}")
     deserializer = Deserializer(settings.schema_registry)
     with stop_on_signals() as stop:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import KafkaOptions
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.grouped_options import Options
 from streaming.cli.output import echo_err
@@ -77,7 +77,7 @@ class Evaluation(Options):
     trust: Trust = None
     allow_unknown: AllowUnknown = False
 
-    def snapshot(self, kafka: Kafka) -> "Snapshot":
+    def snapshot(self, kafka: KafkaOptions) -> "Snapshot":
         """The documents of a path, or those on Kafka. Raises Failure unless one of both is wanted; FilesRefused."""
         if (self.policies is None) is not self.live:
             raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
@@ -203,14 +203,14 @@ def snapshot_of(path: Path) -> "Snapshot":
 LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 
-def live_snapshot(kafka: Kafka) -> "Snapshot":
+def live_snapshot(kafka: KafkaOptions) -> "Snapshot":
     """Policies and facts as the job would see them if it started now, with what the history topic keeps."""
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
-    reach(settings, *settings.topics.documents)
+    connect(settings, *settings.topics.documents)
     with contextlib.closing(Follower(settings, {})) as followed:
         followed.catch_up(LIVE_SECONDS)
         return followed.snapshot.with_facts(followed.overlay)

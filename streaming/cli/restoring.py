@@ -11,8 +11,8 @@ import typer
 from streaming.cli.app import policy_app
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.published import live_documents
@@ -90,7 +90,7 @@ def rollback(
         bool, typer.Option("--force", help="Also undo what later changes made of the same documents.")
     ] = False,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     author: AuthorOption = None,
     commit: CommitOption = None,
     reason: ReasonOption = None,
@@ -131,7 +131,7 @@ def _check_head(settings: "Settings", history: "ChangeHistory") -> None:
     """Raise Failure where documents were published that no change has yet: `HEAD` would be one before them."""
     from streaming.snapshots.logged import unread_topics
 
-    reach(settings, *settings.topics.policy_topics().values())
+    connect(settings, *settings.topics.policy_topics().values())
     if unread := unread_topics(settings, history):
         raise Failure(
             f"nothing was published: the job has not read the newest documents of {', '.join(unread)}, so HEAD is not "
@@ -248,7 +248,7 @@ def _only_key(change: "LoggedChange", text: str, keys: set[bytes]) -> bytes:
 def status(
     path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Compare the documents of a folder with those in the topics of the same systems: is what is live what is written?

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import policy_app
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.comparing import LIVE, Sides, both_sides
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo_json, echo_lines
@@ -34,7 +34,7 @@ def review(
     ] = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF, for code scanning.")] = False,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Review a change of policies on one page of Markdown: what it opens, who gains and loses, what came and went.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Json, Kafka
-from streaming.cli.extras import need
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Json, KafkaOptions
+from streaming.cli.extras import require_extra
 from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.signals import stop_on_signals
@@ -52,7 +52,7 @@ def verify(
     rate: Rate = 20,
     change_every: ChangeEvery = 1,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Check the decisions of a cluster: each request one, in order, and as the reference evaluator decides.
@@ -90,7 +90,7 @@ def _reach(settings: "Settings", send: bool) -> None:
     names = settings.topics
     read = (names.decisions, *names.documents, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
-    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", names.documents))
+    connect(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
@@ -174,7 +174,7 @@ def report(
     top: Top = 20,
     replay: Replay = 100_000,
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a time range: decisions, denials, alerts, policy changes, unused statements.
@@ -221,7 +221,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
-    need("report")
+    require_extra("report")
     from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.report.gather import Wish, gather
@@ -229,7 +229,7 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     log_warnings_alone(sys.stderr)
     names = settings.topics
     inputs = names.inputs
-    admin = reach(
+    admin = connect(
         settings, names.decisions, names.alerts, *names.documents, *names.requests, *map(dead_letters_of, inputs)
     )
     return gather(settings, admin, Wish(span, top, replay), now, echo_err)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app, checkpoint_app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Config, Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Config, Json, KafkaOptions
 from streaming.cli.failure import Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.signals import give_up, stop_on_signals
@@ -23,7 +23,7 @@ Master = Annotated[
 
 
 @app.command("run")
-def run(kafka: Kafka, master: Master = None) -> None:
+def run(kafka: KafkaOptions, master: Master = None) -> None:
     """Decide requests until SIGTERM or Ctrl-C: then the batch under way is finished, if that takes no more than 5 s.
 
     It ends within 10 s with exit code 0; a second signal ends it at once. What was not committed is decided by the next
@@ -48,7 +48,7 @@ def run(kafka: Kafka, master: Master = None) -> None:
     from streaming.ops.watch import observing
 
     settings = kafka.settings(master)
-    reach(settings)
+    connect(settings)
     configure_logs(settings, sys.stderr)
     with observing(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run as run_job
@@ -60,7 +60,7 @@ def run(kafka: Kafka, master: Master = None) -> None:
 
 
 @app.command("monitor")
-def monitor(kafka: Kafka) -> None:
+def monitor(kafka: KafkaOptions) -> None:
     """Run the monitor as an application of its own, until SIGTERM or Ctrl-C.
 
     It compares audit events with decisions and raises alerts. By default `lockkeeper run` does so, too, on the same
@@ -82,7 +82,7 @@ def monitor(kafka: Kafka) -> None:
     settings = kafka.settings()
     check_separate_monitor(settings)
     topics = settings.topics
-    reach(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))
+    connect(settings, described=(topics.decisions, topics.verdicts, topics.alerts, topics.facts))
     configure_logs(settings, sys.stderr)
     with observing_monitor(settings) as watch, stop_on_signals(give_up) as stop:
         from streaming.application import run_monitor
@@ -128,7 +128,7 @@ def archive_command(
     """
     from streaming.runtime.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
 
-    locations = checkpoints or list(checkpoints_of(Kafka(config).settings()))
+    locations = checkpoints or list(checkpoints_of(KafkaOptions(config).settings()))
     folders = [folder for folder in map(local_path, locations) if folder is not None]
     if len(folders) < len(locations):
         moves = "; ".join(f"hadoop fs -mv {location} {archived_name(location)}" for location in locations)

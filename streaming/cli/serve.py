@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import KafkaOptions
 from streaming.cli.expected_errors import echo_error, exit_code
-from streaming.cli.extras import need
+from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED
 from streaming.cli.output import echo_err
 from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
@@ -30,7 +30,7 @@ Workers = Annotated[
 
 
 @app.command("serve")
-def serve(kafka: Kafka, workers: Workers = 1) -> None:
+def serve(kafka: KafkaOptions, workers: Workers = 1) -> None:
     """Answer authorization requests over HTTP by the OpenID AuthZEN Authorization API 1.0, until SIGTERM or Ctrl-C.
 
     It reads policies and facts from Kafka as the job does, without Spark and Java, and decides by itself: the job need
@@ -47,7 +47,7 @@ def serve(kafka: Kafka, workers: Workers = 1) -> None:
       lockkeeper serve --config lockkeeper.yaml
       LOCKKEEPER_SERVE_PORT=8181 lockkeeper serve --bootstrap kafka:9092
     """
-    need("serve")
+    require_extra("serve")
     settings = kafka.settings()
     if workers == 1:
         _serve(settings)
@@ -105,7 +105,7 @@ def check_access(settings: "Settings") -> None:
     from streaming.kafka.permissions import topic_permissions
 
     topics = settings.topics.documents
-    reach(settings, *topics, permissions=topic_permissions("DescribeConfigs", topics))
+    connect(settings, *topics, permissions=topic_permissions("DescribeConfigs", topics))
 
 
 def _give_up(drain: float) -> None:

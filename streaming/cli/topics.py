@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app, topics_app
-from streaming.cli.cluster import reach
-from streaming.cli.common_options import Config, Json, Kafka
+from streaming.cli.cluster import connect
+from streaming.cli.common_options import Config, Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json, echo_text
 
@@ -31,7 +31,7 @@ class Authentication(enum.StrEnum):
 @topics_app.command("create")
 def create(
     *,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     partitions: Annotated[
         int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
     ] = PARTITIONS,
@@ -53,7 +53,7 @@ def create(
     from streaming.kafka.topics import check_topics, create_topics, fix_topics, topic_specs
 
     settings = kafka.settings()
-    admin, sizes = reach(settings, wait=wait), _sizes(settings)
+    admin, sizes = connect(settings, wait=wait), _sizes(settings)
     created = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:
@@ -66,7 +66,7 @@ def create(
 
 
 @topics_app.command("check")
-def check(kafka: Kafka, as_json: Json = False) -> None:
+def check(kafka: KafkaOptions, as_json: Json = False) -> None:
     """Check that the topics exist with the settings that the job requires; changes nothing.
 
     Exit code 1: `run` would refuse a topic. With a warning it runs: of three or more replicas, at least two should be
@@ -82,7 +82,7 @@ def check(kafka: Kafka, as_json: Json = False) -> None:
     settings = kafka.settings()
     names = [spec.name for spec in topic_specs(settings.topics)]
     looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
-    admin = reach(settings, permissions=looked_at)
+    admin = connect(settings, permissions=looked_at)
     problems = check_topics(admin, settings.topics, _sizes(settings))
     _show(names, set(), problems, as_json)
     if any(problem.refused for problem in problems):
@@ -115,7 +115,7 @@ def manifest(
 
     from streaming.kafka.manifests import topic_manifests, user_manifests
 
-    settings = Kafka(config).settings()
+    settings = KafkaOptions(config).settings()
     resources = (
         user_manifests(settings, cluster, authentication.value)
         if users

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.common_options import Json, Kafka
+from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.nearest import who_text
 from streaming.cli.output import echo, echo_err, echo_json, echo_lines
@@ -58,7 +58,7 @@ def who_can(
     ] = None,
     *,
     evaluation: Evaluation,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """List whom the policies allow an action on a resource: subjects, and subjects that claim a group or role.
@@ -106,7 +106,7 @@ def what_can(
     group: GroupsOption = None,
     *,
     evaluation: Evaluation,
-    kafka: Kafka,
+    kafka: KafkaOptions,
     as_json: Json = False,
 ) -> None:
     """List what a subject is allowed and denied, each with the statement and the way by which it has it.

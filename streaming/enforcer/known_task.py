@@ -9,13 +9,13 @@ import msgspec
 from policy import Snapshot
 from policy.evaluation import Lookup, PolicySets
 from streaming.enforcer.evaluator import EvaluationContext, Source, envelope_of
-from streaming.enforcer.lessons import number_of, said_of
+from streaming.enforcer.lessons import number_of, principal_lookup
 from streaming.enforcer.worker import Task
 from streaming.kafka.clients import Partition
 from streaming.records.packing import DECISIONS
 
 LOOKUPS = 2_000  # that have changed last; executors that are further behind forget all
-# Whom a change of policies concerns. More end all answers of the system: they would push out other changes.
+# That a change of policies affects. More end all answers of the system: they would push out other changes.
 PRINCIPALS = LOOKUPS // 4
 
 
@@ -40,11 +40,11 @@ class Versions:
         ]
         for name in other:
             self._tries[name] = self._tries.get(name, 0) + 1
-            concerned = before[name].concerned(self._policy_sets[name]) if name in before else None
-            if concerned is None or len(concerned) > PRINCIPALS:
+            affected = before[name].affected_principals(self._policy_sets[name]) if name in before else None
+            if affected is None or len(affected) > PRINCIPALS:
                 self._epochs[name] = self._epochs.get(name, 0) + 1
             else:
-                lookups += [number_of(name, said_of(principal)) for principal in concerned]
+                lookups += [number_of(name, principal_lookup(principal)) for principal in affected]
         self._lookups += lookups
         self._changes += len(lookups)
         self._number += bool(other or lookups)

@@ -37,8 +37,8 @@ def _items(encoded: Sequence[bytes]) -> bytes:
     return _number(len(encoded)) + b"".join(encoded)
 
 
-def said_of(principal: str) -> Lookup:
-    """What the policies say of a principal, and of what it is by memberships, as if it were a lookup of facts."""
+def principal_lookup(principal: str) -> Lookup:
+    """The lookup that a change of policies ends which affects a principal."""
     return "principal", principal
 
 
@@ -84,7 +84,7 @@ class Lessons:
         self._taught.add(key)
         basis, scope = query.basis, b"" if id_ is not None else _scope(query)
         only = NO_ANSWER if id_ is None else self._answer(query.answer(id_).rendered)
-        rests_on = [*basis.lookups, *map(said_of, basis.principals)]
+        rests_on = [*basis.lookups, *map(principal_lookup, basis.principals)]
         lookups = b"".join(_long(number_of(basis.system, lookup)) for lookup in rests_on)
         between = (_text(basis.system.encode()), _long(basis.since), _long(basis.until), _number(only), _text(scope))
         self._queries.append(b"".join((_text(key), *between, _number(len(rests_on)), lookups)))

@@ -60,7 +60,7 @@ PARSERS: dict[str, Parse] = {EVALUATION: authzen.parse_evaluation, EVALUATIONS: 
 
 
 class Endpoint(NamedTuple):
-    """What a path is for. `template`: the path as openapi.yaml has it, which lists them all; it makes the body."""
+    """The method that a path takes, its template in openapi.yaml, and what makes the body of the response."""
 
     method: str
     template: str
@@ -107,20 +107,22 @@ class Application:
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
         self.url = serve.url
         self._kinds = search.KINDS if serve.search else ()
-        self.endpoints = {path: endpoint for system in ("", *settings.systems) for path, endpoint in self._of(system)}
+        self.endpoints = {
+            path: endpoint for system in ("", *settings.systems) for path, endpoint in self._endpoints_of(system)
+        }
         self._searching = asyncio.Semaphore(SEARCHES)
         self._searchers = ThreadPoolExecutor(1, thread_name_prefix="search")
 
-    def _of(self, system: str) -> Iterator[tuple[str, Endpoint]]:
+    def _endpoints_of(self, system: str) -> Iterator[tuple[str, Endpoint]]:
         """The paths for one system; "": for those that the requests name."""
-        before, after = ("/{system}", f"{WELL_KNOWN}/{{system}}") if system else ("", WELL_KNOWN)
-        yield f"{WELL_KNOWN}/{system}".rstrip("/"), Endpoint("GET", after, functools.partial(self._metadata, system))
+        prefix, metadata = ("/{system}", f"{WELL_KNOWN}/{{system}}") if system else ("", WELL_KNOWN)
+        yield f"{WELL_KNOWN}/{system}".rstrip("/"), Endpoint("GET", metadata, functools.partial(self._metadata, system))
         for path, parse in PARSERS.items():
             respond = functools.partial(self._evaluate, system, parse)
-            yield _path(system, path), Endpoint("POST", before + path, respond)
+            yield _path(system, path), Endpoint("POST", prefix + path, respond)
         for kind in self._kinds:
             respond = functools.partial(self._search_for, system, kind)
-            yield _path(system, SEARCH + kind), Endpoint("POST", f"{before}{SEARCH}{kind}", respond)
+            yield _path(system, SEARCH + kind), Endpoint("POST", f"{prefix}{SEARCH}{kind}", respond)
 
     def take(self, read: Read | None) -> None:
         """Decide by another reading from now on; in the loop's thread. None: there is none, and will be none."""
@@ -197,7 +199,7 @@ class Application:
         raise Refused(404, "no such path: there are those that the configuration names, and its own")
 
     async def _metadata(self, system: str, _scope: Scope, _receive: Receive, _id: str) -> bytes:
-        """Which paths there are, for everybody."""
+        """The metadata of the decision point, which needs no credentials."""
         return authzen.encode(authzen.metadata(self.url, system, self._kinds))
 
     async def _evaluate(self, system: str, parse: Parse, scope: Scope, receive: Receive, id_: str) -> bytes:

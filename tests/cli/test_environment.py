@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.cli.common_options import Kafka
+from streaming.cli.common_options import KafkaOptions
 from streaming.client import Connection
 from streaming.settings import (
     OTHER_VARIABLES,
@@ -183,8 +183,8 @@ def test_the_command_line_takes_precedence_over_file_and_environment(
 ) -> None:
     config = tmp_path / "lockkeeper.yaml"
     config.write_text("master: local[1]\nbootstrap_servers: file:1\n")
-    assert Kafka(config).settings().master == "local[1]"
+    assert KafkaOptions(config).settings().master == "local[1]"
     monkeypatch.setenv("LOCKKEEPER_MASTER", "local[2]")
-    assert Kafka(config).settings().master == "local[2]"
-    settings = Kafka(config, "kafka:9092").settings("spark://spark-master:7077")
+    assert KafkaOptions(config).settings().master == "local[2]"
+    settings = KafkaOptions(config, "kafka:9092").settings("spark://spark-master:7077")
     assert (settings.bootstrap_servers, settings.master) == ("kafka:9092", "spark://spark-master:7077")

@@ -34,7 +34,7 @@ from tests.bench import traffic
 from tests.brokers import TestBroker
 from tests.examples import examples
 from tests.policy import test_answer_mutants as checks
-from tests.policy.changing import Changing
+from tests.policy.incremental import IncrementalPolicies
 from tests.policy.test_answers import MOMENTS, UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN as SYSTEMS
 from tests.policy.test_properties import dated, requests_of
@@ -361,7 +361,7 @@ def test_answers_follow_facts_and_policies_that_change(spark: SparkSession, syst
     rules = [document for document in documents if document["kind"] not in kinds]
     for order, document in enumerate(rules):
         policies.put(document, order, order)
-    compiled = Changing(policies)
+    compiled = IncrementalPolicies(policies)
     ways = Ways(spark, compiled.snapshot.with_facts(overlay))
     changes = [document for document in documents if document["kind"] in kinds][:2]
     for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
@@ -376,14 +376,14 @@ def test_answers_follow_facts_and_policies_that_change(spark: SparkSession, syst
 
 
 def test_answers_outlive_policies_that_change_for_others(spark: SparkSession) -> None:
-    policies = Changing.of(DOCUMENTS)
+    policies = IncrementalPolicies.of(DOCUMENTS)
     ways = Ways(spark, policies.snapshot)
     dana, eve = (
         [_request(user=user, topic=f"prod/main/{name}") for name in ("x", "secret-1")] for user in ("dana", "eve")
     )
     assert ways.ask(*dana, *eve) == 4
     ways.follow(policies.change(role("closed", "kafka:topic:prod/main/x*", effect="deny")))
-    assert ways.ask(*eve, times=1) == 0, "concerned as a member of the group with that role"
+    assert ways.ask(*eve, times=1) == 0, "affected as a member of the group with that role"
     assert ways.ask(*dana, times=1) == 2
     assert ways.ask(*dana, *eve) == 4
     ways.follow(policies.change(group("closed", "user:eve", "user:dana"), 2))
@@ -392,12 +392,12 @@ def test_answers_outlive_policies_that_change_for_others(spark: SparkSession) ->
     ways.follow(policies.change(group("closed", "user:eve"), 3))
     assert ways.ask(*dana, times=1) == 0, "a member no more"
     ways.follow(policies.change({**group("never", "user:tom"), "spec": {"roles": 1}}, 4))
-    assert ways.ask(*dana, *eve, times=1) == 0, "documents that are refused concern everybody"
+    assert ways.ask(*dana, *eve, times=1) == 0, "documents that are refused affect all principals"
 
 
 def test_an_id_that_is_new_is_asked_for_again_after_a_change_that_may_tell_it_apart(spark: SparkSession) -> None:
     """The globs of the tries are for Python: each id is known by itself."""
-    policies = Changing.of([_dataset_group("dana", "q*a*z")])
+    policies = IncrementalPolicies.of([_dataset_group("dana", "q*a*z")])
     ways = Ways(spark, policies.snapshot)
     assert ways.ask(_dataset("one-1")) == 1
     ways.follow(policies.change(_dataset_group("eve", "o*e")))

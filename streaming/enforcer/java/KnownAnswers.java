@@ -14,7 +14,7 @@ import java.util.concurrent.ConcurrentHashMap;
  *
  * They are those of one version of policies and facts: `follow` ends what a newer one may have changed. That is what has
  * looked up a fact or started from a principal that has changed, see `Basis` in policy/evaluation/answers.py and
- * `PolicySet.concerned`. Tasks of another version neither find nor teach anything.
+ * `PolicySet.affected_principals`. Tasks of another version neither find nor teach anything.
  *
  * Where ids lead is known by the trie of one version of a system's policies. Answers that outlive it keep it for the ids
  * that it knows; nothing is added to it, for workers number the states of the newest trie. With another id such a query is

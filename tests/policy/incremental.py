@@ -9,7 +9,7 @@ from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 
 
-class Changing:
+class IncrementalPolicies:
     """Policies that change document by document: each snapshot is made of the one before, as in the job."""
 
     def __init__(self, policies: DocumentStore) -> None:
@@ -17,7 +17,7 @@ class Changing:
         self._apply(*policies.histories)
 
     @classmethod
-    def of(cls, documents: Iterable[dict[str, Any]]) -> "Changing":
+    def of(cls, documents: Iterable[dict[str, Any]]) -> "IncrementalPolicies":
         """Those of documents in force from the beginning."""
         store = DocumentStore()
         for document in documents:
