@@ -23,7 +23,13 @@ from policy.core.model import (
 )
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kafka_acls.catalogue import catalogue, operations, requested_operation, resource_type_of
+from policy.systems.kafka_acls.catalogue import (
+    catalogue,
+    operation_of,
+    operations,
+    requested_operation,
+    resource_type_of,
+)
 from policy.systems.kafka_acls.entries import (
     ACLS,
     ANYONE,
@@ -64,6 +70,10 @@ class KafkaAcls(System):
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)
     subjects = PREFIXES
+
+    def canonical_action(self, request: Request) -> str:
+        """The operation as the catalogue writes it: Kafka's logs and tools do so in different ways."""
+        return operation_of(request.action.name) or request.action.name
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and name."""

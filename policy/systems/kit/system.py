@@ -123,11 +123,15 @@ class System(Protocol):
         """
         return ()
 
+    def canonical_action(self, request: Request) -> str:
+        """The action of a request as the system reads it; see `canonical_resource`."""
+        return request.action.name
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
-        by it, with the subject's id and the action's name.
+        by it, with the subject's id and `canonical_action`.
         """
         return (request.resource.id,)
 
