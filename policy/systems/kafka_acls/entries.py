@@ -28,6 +28,7 @@ PREFIXES = (PRINCIPAL, NAME, ALLOWED, DENIED)
 RESERVED = (*PREFIXES, "group:")  # `policy.store.affected` reads a text with one of these as a principal of ours
 ANYONE = "User:*"
 MEMBERS = "Group"  # of some group; no principal, as it has no colon
+OF_ENTRIES = ("host", "operation", "permission", "resource_type", "pattern_type", "name")  # beside the principal
 SUPER, UNMATCHED = ("super",), ("unmatched",)
 PATTERNS = ("every", "literal", "prefixed")  # indexes of entries by what they match: TYPE, or TYPE:NAME
 EVERY_NAME = Pattern((ANY,))

@@ -38,6 +38,7 @@ from policy.systems.kafka_acls.entries import (
     MAX_PREFIX,
     MEMBERS,
     NAME,
+    OF_ENTRIES,
     ONLY,
     PATTERNS,
     PREFIXES,
@@ -63,7 +64,7 @@ WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 class KafkaAcls(System):
     name = "kafka-acls"
     kinds = {
-        ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), read=read_acls),
+        ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), of_entries=OF_ENTRIES, read=read_acls),
         AUTHORIZER: Kind(missed=True, read=read_authorizer),
     }
     deny_rule = "KA-DENY-WINS"

@@ -46,7 +46,8 @@ class Kind(msgspec.Struct, frozen=True):
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects no other request. ``principals``: the fields that name principals. ``beside``: other
     fields, which name one with a prefix alone. ``anyone``: how a text begins that may stand for any principal, such as
-    a group of which no document has the members.
+    a group of which no document has the members. ``of_entries``: where each entry of a list must name a principal, its
+    other fields: an entry without a text elsewhere may be about any principal.
     """
 
     fact: bool = False
@@ -56,6 +57,7 @@ class Kind(msgspec.Struct, frozen=True):
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     anyone: tuple[str, ...] = ()
+    of_entries: tuple[str, ...] = ()
     read: Callable[[Document], CompiledDocument] | None = None
 
 
