@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import policy
-from policy.analysis.impact import Reach, Who, what_can, who_can
+from policy.analysis.impact import Reach, Who, what_can, what_subject_can, who_can
+from policy.analysis.review import review
 from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
@@ -115,3 +116,20 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     snapshot.policy_sets["lenses6"] = PolicySet().with_change(PolicySetChange(grants=grants))
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))
+
+
+def test_a_star_among_kafkas_super_users_is_nobodys() -> None:
+    """Kafka has no wildcard there (KA-PRINCIPAL): no tool says that everybody is a super user, whom `decide` denies."""
+    authorizer = {
+        "system": "kafka-acls",
+        "kind": "Authorizer",
+        "name": "authorizer",
+        "spec": {"super_users": ["User:*", "User:admin"]},
+    }
+    before, after = policy.compile_documents([]), policy.compile_documents([authorizer])
+    for who, permitted in (("User:dana", 0), ("User:admin", 1)):
+        subject = {"type": "user", "id": who}
+        assert len(what_subject_can(after, "kafka-acls", subject)) == permitted
+        asked = {"action": {"name": "Read"}, "resource": {"type": "Topic", "id": "a"}, "subject": subject}
+        assert policy.decide(after, {"id": "r", "system": "kafka-acls", **asked}).allowed is bool(permitted)
+    assert [widening.who for widening, _ in review(before, after).widenings] == ["principal:User:admin"]

@@ -204,6 +204,7 @@ def read_authorizer(document: Document) -> CompiledDocument:
     grants = [
         Grant(f"{PRINCIPAL}{user}", ALLOW, exactly(SUPER), EVERY_NAME, StatementId(key, number))
         for user, number in sorted(numbered.items())
+        if user != ANYONE  # here it is the name of one principal, which no client has; its grants are everybody's
     ]
     if open_unmatched:
         grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))
