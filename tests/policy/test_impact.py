@@ -133,3 +133,38 @@ def test_a_star_among_kafkas_super_users_is_nobodys() -> None:
         asked = {"action": {"name": "Read"}, "resource": {"type": "Topic", "id": "a"}, "subject": subject}
         assert policy.decide(after, {"id": "r", "system": "kafka-acls", **asked}).allowed is bool(permitted)
     assert [widening.who for widening, _ in review(before, after).widenings] == ["principal:User:admin"]
+
+
+def share(at: int, *shares: str, **more: Any) -> dict[str, Any]:
+    """A version of a pipeline of Zed's that is shared with users."""
+    spec = {"type": "pipeline", "owner": "zed", "acl": {f"user:{user}": ["READ"] for user in shares}, **more}
+    return {"system": "streamsets", "kind": "Object", "name": "pipeline:p", "effective_at": at, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("login_at", "versions", "who", "outcome"),
+    [
+        (None, [share(1, "dana"), share(5)], "dana", "deny"),
+        (None, [share(1), share(5, "dana")], "dana", "allow"),
+        (3, [share(1, "dana"), share(5)], "dana", "allow"),
+        (3, [share(1), share(5, "dana")], "dana", "deny"),
+        (3, [share(5, "dana")], "dana", "deny"),
+        (3, [share(5, "dana")], "zed", "allow"),
+    ],
+)
+def test_what_a_user_of_streamsets_can_is_what_counts_since_his_login(
+    login_at: int | None, versions: list[dict[str, Any]], who: str, outcome: str
+) -> None:
+    """SS-LOGIN: a share that is gone, or has not begun to count, is not listed as one that is held."""
+    documents = [
+        {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}},
+        *versions,
+    ]
+    if login_at is not None:
+        session = {"system": "streamsets", "kind": "Session", "name": who, "spec": {"login_at": login_at}}
+        documents.append(session)
+    snapshot, subject = policy.compile_documents(documents), {"type": "user", "id": who}
+    asked = {"action": {"name": "pipeline.view"}, "resource": {"type": "pipeline", "id": "pipeline:p"}}
+    request = {"id": "r", "system": "streamsets", "subject": subject, "time": 9, **asked}
+    assert policy.decide(snapshot, request).outcome == outcome
+    assert bool(what_subject_can(snapshot, "streamsets", subject, 9)) is (outcome == "allow")

@@ -192,6 +192,14 @@ class HasCompanions(Protocol):
 
 
 @runtime_checkable
+class ChoosesGrants(Protocol):
+    """A system in which not every grant in force counts for a subject, as StreamSets' do by his last login."""
+
+    def grants_that_count(self, request: Request, facts: Facts, trust: frozenset[str]) -> Callable[[Grant], bool]:
+        """Whether a grant of the effective principals counts for the request's subject; raises Unanswerable."""
+
+
+@runtime_checkable
 class NeedsProperties(Protocol):
     """A system that reads a resource by its properties too: a request without one of these is not answered."""
 
