@@ -80,10 +80,11 @@ def test_a_document_that_is_refused_for_its_name_binds_whom_it_would_have_bound(
 @pytest.mark.parametrize("spec", [{1: "a", "b": 2}, {"metadata": CYCLE}, {"metadata": _nested(5000)}])
 def test_of_two_documents_that_no_text_could_hold_each_affects_its_principals(spec: Any) -> None:
     """Nothing says that they are the same one: each may have held a deny."""
-    refused = [_lenses6("Group", "odd", {"roles": ["x"], "members": [who], **spec}) for who in ("user:dana", "user:ben")]
+    people = ("user:dana", "user:ben")
+    refused = [_lenses6("Group", "odd", {"roles": ["x"], "members": [who], **spec}) for who in people]
     for documents in (refused, refused[::-1]):
         snapshot = compile_documents([_group("all"), _lenses6("Role", "all", ROLE), *documents])
-        assert [_outcome(snapshot, who) for who in ("user:dana", "user:ben")] == ["error", "error"]
+        assert [_outcome(snapshot, who) for who in people] == ["error", "error"]
 
 
 def test_a_version_whose_moment_cannot_be_read_leaves_the_good_one_in_force() -> None:
