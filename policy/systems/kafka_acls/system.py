@@ -72,9 +72,9 @@ class KafkaAcls(System):
     subject_types = ("user",)
     subjects = PREFIXES
 
-    def canonical_action(self, request: Request) -> str:
+    def canonical_action(self, action: str) -> str:
         """The operation as the catalogue writes it: Kafka's logs and tools do so in different ways."""
-        return operation_of(request.action.name) or request.action.name
+        return operation_of(action) or action
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and name."""

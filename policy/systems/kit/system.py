@@ -125,15 +125,11 @@ class System(Protocol):
         """
         return ()
 
-    def canonical_action(self, request: Request) -> str:
-        """The action of a request as the system reads it; see `canonical_resource`."""
-        return request.action.name
-
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
-        by it, with the subject's id and `canonical_action`.
+        by it, with the subject's id and the action (`HasCanonicalActions`).
         """
         return (request.resource.id,)
 
@@ -189,6 +185,14 @@ class HasCompanions(Protocol):
 
     def in_one_request(self, principal: str, other: str) -> bool:
         """Whether some request has both."""
+
+
+@runtime_checkable
+class HasCanonicalActions(Protocol):
+    """A system that reads an action in several spellings, as Kafka's operations are in any letter case."""
+
+    def canonical_action(self, action: str) -> str:
+        """An action as the system reads it, also one that it does not know."""
 
 
 @runtime_checkable
