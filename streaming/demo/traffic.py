@@ -11,9 +11,9 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import AlertKind, KindRule
 from streaming.demo.tracker import RequestTracker
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
 

@@ -6,50 +6,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from policy import to_ms
-from streaming.alert_kinds import SEVERITIES, AlertKind, Severity
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one kind of alert is raised.
-
-    `more_than`: occurrences within `within_seconds` that are still no burst (of the bursts alone). `severity`: to begin
-    with; `escalate`: from which count of an episode on it is another one.
-    """
-
-    severity: Severity
-    enabled: bool = True
-    escalate: dict[Severity, Positive] = {}
-    more_than: Count = 0
-    within_seconds: Seconds = 60.0
-
-    def severity_of(self, count: int) -> Severity:
-        """The severity of an episode with so many occurrences."""
-        reached = [name for name, least in self.escalate.items() if count >= least]
-        return max((self.severity, *reached), key=SEVERITIES.index)
-
-
-DEFAULTS: dict[AlertKind, KindRule] = {
-    AlertKind.UNAUTHORIZED_ACCESS: KindRule("high", escalate={"critical": 100}),
-    AlertKind.UNREQUESTED_ACCESS: KindRule("medium", escalate={"high": 100}),
-    AlertKind.DENIED_BUT_DONE: KindRule("high", escalate={"critical": 10}),
-    AlertKind.DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
-    AlertKind.MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
-    AlertKind.FACT_CONTRADICTION: KindRule("low", escalate={"medium": 100}),
-    AlertKind.ANSWER_CONTRADICTED: KindRule("high", escalate={"critical": 10}),
-    AlertKind.ANSWER_STALE: KindRule("high", escalate={"critical": 100}),
-    AlertKind.ANSWER_MISDATED: KindRule("medium", escalate={"high": 1000}),
-}
+from streaming.alert_kinds import MONITORED, AlertKind, KindRule, Positive, Seconds
 
 
 def _check_monitored(kinds: Iterable[AlertKind]) -> None:
     """Raise ValueError for a kind that the monitor does not raise."""
     for kind in kinds:
-        if kind not in DEFAULTS:
-            raise ValueError(f"{kind}: the monitor raises no such alerts, but {', '.join(DEFAULTS)}")
+        if kind not in MONITORED:
+            raise ValueError(f"{kind}: the monitor raises no such alerts, but {', '.join(MONITORED)}")
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +36,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def of(self, kind: str) -> KindRule:
         """The rule of an `AlertKind`."""
-        return self.kinds.get(AlertKind(kind)) or DEFAULTS[AlertKind(kind)]
+        return self.kinds.get(AlertKind(kind)) or MONITORED[AlertKind(kind)].rule
 
     @property
     def kept_ms(self) -> int:
@@ -151,7 +115,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _rules_from(rules: Rules, other: dict[str, Any]) -> Rules:
     values = msgspec.to_builtins(rules)
-    kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in DEFAULTS}
+    kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in MONITORED}
     for kind, changed in {**other.get("kinds", {})}.items():
         kinds[kind] = {**kinds.get(kind, {}), **changed}
     return msgspec.convert({**values, **other, "kinds": kinds}, Rules)

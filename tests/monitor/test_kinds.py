@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from streaming.alert_kinds import KindRule
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
