@@ -8,7 +8,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from policy.core.decision import Decision, Missing, Outcome
+from policy.core.decision import Decision, DecisionContext, Missing, Outcome, context_of
 from policy.core.document import SINCE_EVER, Document, Key, identify
 from policy.core.limits import Work
 from policy.core.model import NO_LONGER_KNOWN, CompiledDocument, Grant, Reason, StatementId, Unanswerable
@@ -74,6 +74,7 @@ __all__ = [
     "CompiledDocument",
     "Compiler",
     "Decision",
+    "DecisionContext",
     "Document",
     "DocumentHistory",
     "DocumentStore",
@@ -109,6 +110,7 @@ __all__ = [
     "check_letter_case",
     "check_nesting",
     "compile_documents",
+    "context_of",
     "decide",
     "decode_json",
     "decode_request",

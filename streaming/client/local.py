@@ -176,13 +176,8 @@ class LocalExchange:
 
     def _typed(self, body: Mapping[str, Any], answer: Answer, answer_context: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
-        record, read = answer.to_record(), answer_context.read
-        record["context"] |= {
-            "policy_version": read.snapshot.version,
-            "policy_offsets": read.policy_offsets,
-            "facts_offset": read.facts_offset,
-            **({} if self._options.enforced else {"enforced": False}),
-        }
+        record = answer.to_record()
+        record["context"] |= answer_context.read.versions | ({} if self._options.enforced else {"enforced": False})
         named = {"request_id": str(body.get("id", "")), "system": str(body.get("system", ""))}
         return read_decision(msgspec.json.encode({**named, "time": to_text(answer_context.time), **record}))
 

@@ -23,6 +23,15 @@ class Read(msgspec.Struct, frozen=True):
     facts_offset: int
     all_offsets: Offsets
 
+    @property
+    def versions(self) -> dict[str, Any]:
+        """What a decision by them says of them in its `context`."""
+        return {
+            "policy_version": self.snapshot.version,
+            "policy_offsets": self.policy_offsets,
+            "facts_offset": self.facts_offset,
+        }
+
 
 def names_offsets(request: Mapping[str, Any]) -> bool:
     """Whether a request, or an item of a batch, has `min_policy_offsets` in its context."""

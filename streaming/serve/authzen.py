@@ -184,9 +184,7 @@ def response_context(
     """What an answer rests on, as `context` of a response has it."""
     context: dict[str, Any] = {
         "time": to_text(now),
-        "policy_version": read.snapshot.version,
-        "policy_offsets": read.policy_offsets,
-        "facts_offset": read.facts_offset,
+        **read.versions,
         "freshness": {"kind": request.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
     }
     return context if rules.enforced else {**context, "enforced": False}
