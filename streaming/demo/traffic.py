@@ -227,7 +227,7 @@ def planted() -> set[tuple[str, str]]:
 def monitor(rate: float) -> MonitorSettings:
     """A monitor that does not wait long, and takes for a burst what is far beyond the ordinary denials at `rate`."""
     dense = KindRule("medium", more_than=burst_size(rate) // 2, within_seconds=2.0)
-    return MonitorSettings(trigger_seconds=2.0, rules=Rules(grace_seconds=2.0, kinds={AlertKind.DENIAL_BURST: dense}))
+    return MonitorSettings(rules=Rules(grace_seconds=2.0, kinds={AlertKind.DENIAL_BURST: dense}))
 
 
 def burst_size(rate: float) -> int:

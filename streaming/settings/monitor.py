@@ -73,7 +73,6 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["job", "separate", "none"] = "job"
     checkpoint: str = ""
-    trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
@@ -89,6 +88,10 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [self.rules, *map(self.rules_of, self.systems)]
 
     @property
+    def _smallest_grace(self) -> float:
+        return min(rules.grace_seconds for rules in self._all_rules)
+
+    @property
     def narrowest_window_ms(self) -> int:
         """The smallest window of any system."""
         return int(min(rules.window_seconds for rules in self._all_rules) * 1000)
@@ -99,9 +102,14 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(rules.kept_ms for rules in self._all_rules)
 
     @property
+    def trigger_seconds(self) -> float:
+        """How often it starts a batch: alerts wait for the grace in any case, and each batch costs files and memory."""
+        return min(max(self._smallest_grace, 1.0), 5.0)
+
+    @property
     def tick_seconds(self) -> float:
         """How often time alone makes a batch: no more often than anything may be due, since each costs a batch."""
-        return max(self.trigger_seconds, min(rules.grace_seconds for rules in self._all_rules))
+        return max(self.trigger_seconds, self._smallest_grace)
 
     @property
     def longest_wait_seconds(self) -> float:

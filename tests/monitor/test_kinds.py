@@ -313,6 +313,12 @@ def test_settings_that_are_none_are_refused() -> None:
             msgspec.convert({"systems": {"lenses6": wrong}}, MonitorSettings)
 
 
+@pytest.mark.parametrize(("grace", "trigger"), [(0, 1), (2, 2), (5, 5), (60, 5)])
+def test_batches_start_as_often_as_the_smallest_grace_within_bounds(grace: int, trigger: int) -> None:
+    assert MonitorSettings(rules=Rules(grace_seconds=grace)).trigger_seconds == trigger
+    assert MonitorSettings(systems={"cdap": {"grace_seconds": min(grace, 5)}}).trigger_seconds == trigger
+
+
 def test_severities_follow_the_count() -> None:
     rule = KindRule("low", escalate={"high": 10, "medium": 5})
     assert [rule.severity_of(count) for count in (1, 4, 5, 9, 10)] == ["low", "low", "medium", "medium", "high"]
