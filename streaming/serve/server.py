@@ -17,8 +17,8 @@ from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import serving
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import Read, lacking
-from streaming.pdp.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.pdp.reading import AnswerContext, Read, lacking, why_stale
+from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.admission import MOST_REQUESTS, Admission
@@ -217,15 +217,10 @@ class Application:
     async def _decide(self, caller: Caller, request: EvaluationRequest) -> tuple[Decision, bytes]:
         """The decision, and the body of a response. Raises Refused, Stale, BadRequest."""
         _check_system(caller, request.body["system"])
-        read = await self._wait(request)
-        age = time.monotonic() - read.at
-        now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
-        decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
+        answer_context = await self._answer_context(caller, request)
+        decision, body = authzen.answer(request, answer_context, caller.rules)
         if self._recorder is not None:
-            trust = caller.rules.trust
-            await self._record(
-                self._recorder, request, decision, AnswerContext(read, now, request.freshness, age, bound, trust)
-            )
+            await self._record(self._recorder, request, decision, answer_context)
         self._metrics.decided(request.body["system"], decision)
         return decision, body
 
@@ -281,9 +276,7 @@ class Application:
         async with self._searching:
             searched = search.parse_search(kind, body, id_, system, caller.rules)
             _check_system(caller, searched.evaluation.body["system"])
-            read = await self._wait(searched.evaluation)
-            now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
-            arguments = (searched, read, caller.rules, now, age, self._settings.max_staleness_seconds)
+            arguments = searched, await self._answer_context(caller, searched.evaluation), caller.rules
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -310,6 +303,11 @@ class Application:
         scope[BODY_READ] = True
         return b"".join(parts)
 
+    async def _answer_context(self, caller: Caller, request: EvaluationRequest) -> AnswerContext:
+        """What an answer of now rests on, once policies are read that are new enough. Raises Stale."""
+        read, bound = await self._wait(request), self._settings.max_staleness_seconds
+        return AnswerContext.of_now(read, request.freshness, bound, caller.rules.trust)
+
     async def _wait(self, request: EvaluationRequest) -> Read:
         """The reading that a request is decided by. Raises Stale."""
         if request.freshness == "full":
@@ -321,13 +319,10 @@ class Application:
 
     def _current(self) -> Read:
         """The newest reading, if it is new enough."""
-        read, bound = self._read, self._settings.max_staleness_seconds
-        if read is None:
-            raise Stale("the policies have not been read up to their end yet")
-        if time.monotonic() - read.at > bound:
-            raise Stale(f"the policies could not be read for more than {bound:g} s: does Kafka answer?")
-        if self._stuck():
-            raise Stale("policies or facts cannot be read on: a transaction on their topics is not ended")
+        read = self._read
+        if (why := why_stale(read, self._settings.max_staleness_seconds, bool(self._stuck()))) is not None:
+            raise Stale(why)
+        assert read is not None, "else it is stale"
         return read
 
     async def _newer(self) -> Read:
