@@ -4,12 +4,11 @@ Metrics, settings, the monitor, the console, the reference and the tests of sche
 """
 
 import enum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import msgspec
 
-Severity = Literal["info", "low", "medium", "high", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
+from policy import SEVERITIES, Severity
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]

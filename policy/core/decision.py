@@ -1,13 +1,14 @@
 """A decision and its form as a record (contracts, "Decision")."""
 
 import operator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from policy.core.model import Reason
 
 Outcome = Literal["allow", "deny", "error"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class Missing(msgspec.Struct, frozen=True, gc=False):

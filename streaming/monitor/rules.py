@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policy import to_text
-from streaming.alert_kinds import KindRule, Severity
+from policy import Severity, to_text
+from streaming.alert_kinds import KindRule
 from streaming.monitor import ACCESS_BYTES, AccessEvent, DecisionEvent
 from streaming.settings.monitor import Rules
 
