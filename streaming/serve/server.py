@@ -87,12 +87,12 @@ class Application:
         settings: Settings,
         metrics: ServeMetrics,
         authentication: Authentication,
+        connections: Connections,
         ask: Callable[[], None],
         stuck: Callable[[], int],
         access_log: AccessLog | None = None,
         tracing: RequestTracing | None = None,
         recorder: Recorder | None = None,
-        connections: Connections | None = None,
         most_requests: int = MOST_REQUESTS,
     ) -> None:
         serve = settings.serve
@@ -258,8 +258,7 @@ class Application:
     async def _identified(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         if not self._admission.has_room():
-            if self._connections is not None:
-                self._connections.relieve(sending=True)
+            self._connections.relieve(sending=True)
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
         if not self._admission.admit(caller.name):
@@ -298,7 +297,7 @@ class Application:
             parts.append(part.get("body", b""))
             more = part.get("more_body", False)
             waited |= more
-        if waited and self._connections is not None:  # it has begun long ago: its work has not
+        if waited:  # it has begun long ago: its work has not
             await self._connections.turns.turn(scope.get(CALLER) or network_of(scope.get("client")))
         scope[BODY_READ] = True
         return b"".join(parts)
@@ -411,12 +410,12 @@ class Server:
             settings,
             self._metrics,
             self._authentication,
+            self._connections,
             self._follower.ask,
             lambda: self._follower.stuck,
             self._access_log,
             self._tracing,
             self._recorder,
-            self._connections,
         )
         health.watches(lambda: self._http.silent(), self._connections.refusals, self._app.refusals)
         self._socket = socket_ or bind(serve.address, serve.port)
