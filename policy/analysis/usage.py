@@ -70,7 +70,7 @@ def _statements(policy_set: PolicySet, system: str) -> Statements:
 
 def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
     """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
-    for item in request.items if isinstance(request, Batch) else (request,):
+    for item in request.items:
         allowed = False
         if isinstance(item, Request) and (decision := answer(snapshot, item, trust)).outcome != "error":
             allowed = decision.allowed

@@ -237,8 +237,7 @@ class RequestAnalysis:
             self._count(parse(), outcomes, record.at)
 
     def _count(self, request: RequestOrBatch, outcomes: tuple[Outcome, ...], at: int) -> None:
-        items = request.items if isinstance(request, Batch) else (request,)
-        for item, outcome in zip(items, outcomes, strict=False):  # a batch may have been answered in part
+        for item, outcome in zip(request.items, outcomes, strict=False):  # a batch may have been answered in part
             if outcome == "deny" and isinstance(item, Request):
                 self._denied += 1
                 self._subjects.add(item.subject.id)
