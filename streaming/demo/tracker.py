@@ -17,6 +17,7 @@ from rich.text import Text
 
 from policy import OUTCOMES
 from streaming.terminal import one_line
+from streaming.topics import newest_offset
 from streaming.verify import CHECKS as VERIFIED
 from streaming.verify import Findings
 
@@ -170,7 +171,7 @@ class RequestTracker:
 
 
 def _offset(record: Mapping[str, Any], topic: str) -> int:
-    return int(record["context"]["policy_offsets"].get(topic, {}).get("0", -1))
+    return newest_offset(record["context"]["policy_offsets"], topic)
 
 
 def percentiles(latencies: Sequence[float]) -> dict[str, float | None]:
