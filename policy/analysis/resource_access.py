@@ -20,7 +20,6 @@ from policy.analysis.impact import (
     spellings,
 )
 from policy.analysis.named_in_documents import leaves
-from policy.analysis.versions import membership_index
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Condition, Effect, EngineResult, Expression, PermissionCheck, Unanswerable
 from policy.core.request import CLAIMS, Request
@@ -124,7 +123,7 @@ class ResourceQuestion:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
             return sorted(self._subjects), []
-        reached = membership_index(self._policy_set).members(self._reached) - {EVERYONE}
+        reached = self._policy_set.membership_index.members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 

@@ -4,7 +4,7 @@ An expression is true, false or unknown; only true allows. ``True`` needs a matc
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -119,7 +119,8 @@ class Evaluation:
             effective_principals = self._effective_principals
             if expression.principals:
                 effective_principals = _sound_principals(self._policy_set, expression.principals, self._at, self._reads)
-            return leaf(expression, effective_principals.permissions(expression.permission).on(expression.object))
+            matching = effective_principals.permissions(expression.permission).on(expression.object)
+            return leaf(expression, deny_overrides(matching))
         if isinstance(expression, Condition | EngineResult):
             return ExpressionResult(expression, expression.held)
         self._bound(len(expression.items))
@@ -135,8 +136,23 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
+def deny_overrides(matching: Sequence[Grant]) -> tuple[Grant, ...]:
+    """The determining ones of the grants that match a permission check: the denies where there are any, else the
+    allows. The first one by document and statement is the reason that is given.
+    """
+    if len(matching) < 2:
+        return tuple(matching)
+    denies = [grant for grant in matching if grant.effect == DENY]
+    return tuple(sorted(denies or matching, key=by_statement))
+
+
+def by_statement(grant: Grant) -> tuple[tuple[str, int], str]:
+    """By what grants of one effect are sorted: the same reason is given in whatever order the documents came."""
+    return grant.statement_id.place, grant.principal
+
+
 def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionResult:
-    """The evidence for an atom that these grants determine."""
+    """The evidence for a permission check that these grants determine."""
     return ExpressionResult(expression, bool(grants) and grants[0].effect != DENY, grants)
 
 
