@@ -185,6 +185,8 @@ class PolicySet:
 
         Of the facts ``edges`` alone count, which a decision has read.
         """
+        if not (self._policy_edges or edges):
+            return None, None
         number = bisect.bisect_right(self._policy_edges, at)
         since, until = self._policy_edges[:number][-1:], self._policy_edges[number : number + 1]
         if edges:
