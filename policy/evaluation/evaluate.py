@@ -140,6 +140,7 @@ def deny_overrides(matching: Sequence[Grant]) -> tuple[Grant, ...]:
     """The determining ones of the grants that match a permission check: the denies where there are any, else the
     allows. The first one by document and statement is the reason that is given.
     """
+    # As Kafka's authorizer (KA-DENY-WINS) and Lenses (L6-DECIDE-DENY-WINS) have it; the other systems have no deny.
     if len(matching) < 2:
         return tuple(matching)
     denies = [grant for grant in matching if grant.effect == DENY]
@@ -157,7 +158,10 @@ def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionRe
 
 
 def _combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
-    """Kleene's three values; an empty All does not hold."""
+    """Kleene's three values; an empty All does not hold.
+
+    True or false is kept only where nothing that is not known could turn it: so what is not known never allows.
+    """
     deciding = isinstance(expression, AnyOf)
     if deciding in values:
         return deciding
@@ -174,6 +178,7 @@ def conclude(trace: EvaluationTrace) -> Decision:
         return Decision("allow", reasons, (), trace.claims)
     if result.held is None:
         return Decision("error", reasons, missing_of(result), trace.claims)
+    # Who asked may have what was claimed, so a plain deny could be wrong; where a deny matches, claims change nothing.
     if trace.untrusted and not result.denied:
         needed = ", ".join(trace.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document gives"
