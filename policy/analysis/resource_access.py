@@ -72,6 +72,7 @@ class ResourceQuestion:
         self._snapshot, self._trust = snapshot, trust
         self._policy_set = snapshot.policy_sets[system]
         self._engine = engine_of(all_systems()[system])
+        self._reads_facts = bool(self._policy_set.facts.kinds())
         self._requests: list[Request] = []
         self._checks: list[PermissionCheck] = []
         self._expressions: list[Expression] = []  # of a subject that no document names
@@ -166,6 +167,8 @@ class ResourceQuestion:
                 if trace is None:
                     continue
                 if self._has_nothing(trace, number):
+                    if self._reads_facts:  # what another action needs may depend on the subject, as CDAP's `get` does
+                        continue
                     break
                 effect, action = _effect(trace), request.action.name
                 if effect == ALLOW or (effect == DENY and action not in by_action):

@@ -82,6 +82,29 @@ def test_what_a_system_does_not_read_makes_no_access_unrequested(
         assert kinds(watch([given], [verdict("a", "dana", "", T0 + 1000, request=done, system=system)])) == alerts
 
 
+@pytest.mark.parametrize(
+    ("system", "asked", "reported"),
+    [
+        ("lenses6", ("kafka:ListTopic", "kafka:topic:a/b/c"), ("kafka:ListTopic", "kafka:topic/a/b/c")),
+        ("kafka-acls", ("Read", "orders"), ("READ", "orders")),
+    ],
+)
+def test_another_spelling_makes_no_access_unrequested(
+    system: str, asked: tuple[str, str], reported: tuple[str, str]
+) -> None:
+    requests = [
+        {
+            "subject": {"type": "user", "id": "User:dana"},
+            "action": {"name": action},
+            "resource": {"type": "Topic", "id": resource},
+        }
+        for action, resource in (asked, reported)
+    ]
+    allowed = decision("1", "User:dana", "", "allow", T0, system=system, request=requests[0])
+    event = verdict("a", "User:dana", "", T0 + 1000, system=system, request=requests[1])
+    assert kinds(watch([allowed], [event])) == []
+
+
 def test_what_a_system_reads_makes_another_access() -> None:
     def on(connection: str) -> dict[str, Any]:
         resource = {"type": "topic", "id": "orders", "properties": {"connection": connection, "dataset": "orders"}}
