@@ -153,7 +153,11 @@ class FactLag:
     """
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._admin, self._facts_topic, self._verdicts_topic = admin, (settings.topics.facts, 0), settings.topics.verdicts
+        self._admin, self._facts_topic, self._verdicts_topic = (
+            admin,
+            (settings.topics.facts, 0),
+            settings.topics.verdicts,
+        )
         self._monitor: Consumer = group_observer(monitor_settings(settings))
         self._lock = threading.Lock()
         self._sent: list[_Sent] = []
@@ -216,7 +220,9 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):  # brokers that start know no topics
+        with contextlib.suppress(
+            KafkaException, TimeoutError, CannotStart, KeyError
+        ):  # brokers that start know no topics
             self._look(waiting)
 
     def _look(self, waiting: list[_Sent]) -> None:
