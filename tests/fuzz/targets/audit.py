@@ -150,7 +150,7 @@ class MonitorRecords:
         return {"topic": topic, "value": value, "genuine": genuine}
 
     def run(self, given: Any) -> Execution:
-        """Raises what the intake raises but for Avro of an unknown schema; of genuine records also what it leaves out."""
+        """Raises what the intake raises but for Avro of unknown schemas; of genuine records also what it leaves out."""
         record = given["topic"], 0, 17, AT, given["value"]
         try:
             list(self._intake._inputs(*record))
