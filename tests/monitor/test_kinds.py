@@ -8,7 +8,7 @@ import pytest
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
 from streaming.settings.monitor import KindRule, MonitorSettings, Rules
-from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
+from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
 
@@ -409,6 +409,18 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == []
     value["answered"] = {**_answer(verified=False), "decision": False, "outcome": "deny"}
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"hello", b"{}", b"null", b'{"kind":"other"}', b'{"context":{"outcome":"allow"}}']
+)
+@pytest.mark.parametrize("topic", [DECISIONS, VERDICTS])
+def test_a_record_that_the_enforcer_did_not_write_hides_no_other(topic: str, value: bytes) -> None:
+    stray, asked = (topic, 0, 7, T0, value), decision("1", "dana", "orders", "allow", T0)
+    monitor = watch(
+        [stray, asked, stray], [verdict("a", "dana", "orders", T0), stray, verdict("b", "eve", "orders", T0)]
+    )
+    assert kinds(monitor) == [("unrequested-access", "eve", 1)]
 
 
 def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:
