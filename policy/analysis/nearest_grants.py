@@ -23,7 +23,7 @@ from policy.core.model import (
     Unanswerable,
 )
 from policy.core.pattern import EVERYTHING, match_part, matches
-from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request, usable_time
+from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
@@ -79,9 +79,7 @@ def nearest_grants(
     snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS
 ) -> list[Nearest | None]:
     """For a request, or each evaluation of a batch; None: it is no deny. Raises MalformedRequest."""
-    parsed = parse_request(request)
-    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
-    return [_nearest(snapshot, item, request, trust) for item in items]
+    return [_nearest(snapshot, item, request, trust) for item in parse_request(request).items]
 
 
 def _nearest(

@@ -66,10 +66,8 @@ class ResourceQuestion:
     the others; "": there is none. Raises MalformedRequest for a request that is none, or a batch.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]], trust: frozenset[str] = CLAIMS
-    ) -> None:
-        self._snapshot, self._trust = snapshot, trust
+    def __init__(self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]]) -> None:
+        self._snapshot = snapshot
         self._policy_set = snapshot.policy_sets[system]
         self._engine = engine_of(all_systems()[system])
         self._reads_facts = bool(self._policy_set.facts.kinds())
@@ -106,7 +104,7 @@ class ResourceQuestion:
             return
         for name in UNKNOWN_PRINCIPALS:
             try:
-                query = resolve(self._snapshot.policy_sets, _with_subject(request, Who(name)), self._trust).query
+                query = resolve(self._snapshot.policy_sets, _with_subject(request, Who(name)), CLAIMS).query
             except Unanswerable as unanswerable:
                 self.why = unanswerable.reason.message
                 continue
@@ -130,7 +128,7 @@ class ResourceQuestion:
 
     def _spellings(self, name: str) -> Iterable[Who]:
         """A name as subjects of requests are called, and as a claim."""
-        return spellings(name, self._trust) if self._engine is None else self._subjects.get(name, ())
+        return spellings(name, CLAIMS) if self._engine is None else self._subjects.get(name, ())
 
     def answers(self) -> Iterator[tuple[ResourceAccess, ...]]:
         """What holds of any principal, then what each name has beside that. Each step evaluates one name."""
@@ -177,7 +175,7 @@ class ResourceQuestion:
 
     def _trace(self, request: Request) -> EvaluationTrace | None:
         try:
-            return evaluate_request(self._snapshot, request, self._trust)
+            return evaluate_request(self._snapshot, request, CLAIMS)
         except Unanswerable:
             return None
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from policy import OUTCOMES
 from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from streaming.decision_log.search import Answer, Found, Query
     from streaming.history.span import Span
 
-OUTCOMES = ("allow", "deny", "error")
 Subject = Annotated[str, typer.Option("--subject", help="The subject's id; a * at the end stands for anything.")]
 Action = Annotated[str, typer.Option("--action", help="The action's name, likewise.")]
 Resource = Annotated[str, typer.Option("--resource", help="The resource's id, likewise.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from policy import OUTCOMES
 from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
@@ -146,7 +147,7 @@ def _show(findings: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     for reason, count in sorted(findings.unknown.items()):
         echo(f"{count:10,}  unknown: {reason}")
     dead_letters = f"{findings.dead_letters:,} dead letters"
-    outcomes = ", ".join(f"{findings.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
+    outcomes = ", ".join(f"{findings.outcomes[outcome]:,} {outcome}" for outcome in OUTCOMES)
     echo(f"{findings.requests:,} requests, {findings.decisions:,} decisions: {outcomes}; {dead_letters}")
     echo(f"{findings.verified:,} decisions verified, {findings.waiting:,} requests not decided yet")
     if extra:

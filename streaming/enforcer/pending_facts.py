@@ -153,11 +153,7 @@ class FactLag:
     """
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._admin, self._facts_topic, self._verdicts_topic = (
-            admin,
-            (settings.topics.facts, 0),
-            settings.topics.verdicts,
-        )
+        self._admin, self._topics = admin, settings.topics
         self._monitor: Consumer = group_observer(monitor_settings(settings))
         self._lock = threading.Lock()
         self._sent: list[_Sent] = []
@@ -183,7 +179,7 @@ class FactLag:
 
     def _verdicts(self) -> list[Partition]:
         """The partitions of the verdicts topic as they are now: it may get more while the job runs."""
-        return partitions_of(self._admin, [self._verdicts_topic], RETRIED_SECONDS)
+        return partitions_of(self._admin, [self._topics.verdicts], RETRIED_SECONDS)
 
     def _read_by_monitor(self, verdicts: list[Partition]) -> dict[Partition, int]:
         committed = read_committed(self._monitor, verdicts, RETRIED_SECONDS)
@@ -220,9 +216,8 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        with contextlib.suppress(
-            KafkaException, TimeoutError, CannotStart, KeyError
-        ):  # brokers that start know no topics
+        # A KeyError: brokers that start know no topics.
+        with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):
             self._look(waiting)
 
     def _look(self, waiting: list[_Sent]) -> None:
@@ -235,7 +230,8 @@ class FactLag:
         read = self._read_by_monitor(verdicts)
         done = [sent for sent in waiting if all(read.get(at, 0) >= end for at, end in (sent.verdicts or {}).items())]
         if done:
-            end = log_ends(self._admin, [self._facts_topic], RETRIED_SECONDS)[self._facts_topic]
+            facts = (self._topics.facts, 0)
+            end = log_ends(self._admin, [facts], RETRIED_SECONDS)[facts]
             for sent in done:
                 sent.facts = end
 

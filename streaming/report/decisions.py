@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from policy import Grant, Reason, StatementId, all_systems, to_ms
+from policy import OUTCOMES, Grant, Reason, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.records.decision import DecisionRecord
-from streaming.report import OUTCOMES, read_decision
+from streaming.report import read_decision
 from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
 from streaming.report.untrusted import BoundedCounter, Ranking
 from streaming.topics import Offsets

@@ -31,7 +31,7 @@ DOOR = free_port()
 NOBODYS_ID = 999_999
 
 
-QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+QUICK = MonitorSettings(partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from streaming.alert_kinds import KindRule
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
@@ -333,6 +334,12 @@ def test_settings_that_are_none_are_refused() -> None:
     for wrong in ({"kinds": {"denial-burst": {"mor_than": 1}}}, {"kinds": {"burst": {}}}, {"windows": 1}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({"systems": {"lenses6": wrong}}, MonitorSettings)
+
+
+@pytest.mark.parametrize(("grace", "trigger"), [(0, 1), (2, 2), (5, 5), (60, 5)])
+def test_batches_start_as_often_as_the_smallest_grace_within_bounds(grace: int, trigger: int) -> None:
+    assert MonitorSettings(rules=Rules(grace_seconds=grace)).trigger_seconds == trigger
+    assert MonitorSettings(systems={"cdap": {"grace_seconds": min(grace, 5)}}).trigger_seconds == trigger
 
 
 def test_severities_follow_the_count() -> None:
