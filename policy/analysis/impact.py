@@ -22,7 +22,7 @@ from policy.store.policy_set import EffectivePrincipals, PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, engine_of
-from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes, NeedsProperties
+from policy.systems.kit.system import UNTYPED, ChoosesGrants, ListsActions, ListsResourceTypes, NeedsProperties
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -247,8 +247,12 @@ def what_can(
     if engine_of(all_systems().get(parsed.system)) is not None:
         message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = resolve(snapshot.policy_sets, parsed, trust).effective_principals
-    return effective_permissions(effective_principals, usable_time(parsed, trust))
+    resolved, at = resolve(snapshot.policy_sets, parsed, trust), usable_time(parsed, trust)
+    permissions = effective_permissions(resolved.effective_principals, at)
+    if not isinstance(resolved.system, ChoosesGrants):
+        return permissions
+    counts = resolved.system.grants_that_count(parsed, resolved.policy_set.facts.at(at), trust)
+    return tuple(permission for permission in permissions if counts(permission.grant))
 
 
 def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:

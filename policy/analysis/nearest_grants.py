@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis.impact import Who, who_among
-from policy.analysis.versions import membership_index
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
@@ -214,7 +213,7 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        return membership_index(self._policy_set).members(having) - {EVERYONE}
+        return self._policy_set.membership_index.members(having) - {EVERYONE}
 
 
 def _membership(membership: Membership) -> str:

@@ -20,7 +20,6 @@ from policy.analysis.impact import (
     spellings,
 )
 from policy.analysis.named_in_documents import leaves
-from policy.analysis.versions import membership_index
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Condition, Effect, EngineResult, Expression, PermissionCheck, Unanswerable
 from policy.core.request import CLAIMS, Request
@@ -71,6 +70,7 @@ class ResourceQuestion:
         self._snapshot = snapshot
         self._policy_set = snapshot.policy_sets[system]
         self._engine = engine_of(all_systems()[system])
+        self._reads_facts = bool(self._policy_set.facts.kinds())
         self._requests: list[Request] = []
         self._checks: list[PermissionCheck] = []
         self._expressions: list[Expression] = []  # of a subject that no document names
@@ -122,7 +122,7 @@ class ResourceQuestion:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
             return sorted(self._subjects), []
-        reached = membership_index(self._policy_set).members(self._reached) - {EVERYONE}
+        reached = self._policy_set.membership_index.members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 
@@ -165,6 +165,8 @@ class ResourceQuestion:
                 if trace is None:
                     continue
                 if self._has_nothing(trace, number):
+                    if self._reads_facts:  # what another action needs may depend on the subject, as CDAP's `get` does
+                        continue
                     break
                 effect, action = _effect(trace), request.action.name
                 if effect == ALLOW or (effect == DENY and action not in by_action):

@@ -15,6 +15,7 @@ from policy.systems.kit.system import EVERYONE, Kind, System
 ALL: frozenset[str] = frozenset({EVERYONE})
 GROUP = "group:"
 MOST_PREFIXES = 32
+WILDCARD = "*"
 UNREADABLE = object()  # in place of a document that is no plain data: not JSON or YAML, or too large
 ENVELOPE = frozenset({"system", "kind", "name"})
 SEPARATORS = re.compile(r"""[\s,;|"'`\[\](){}<>=]+""")
@@ -37,6 +38,8 @@ def affected(system: System, key: Key, value: object) -> frozenset[str]:
     if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
         return ALL
     document = value if isinstance(value, Mapping) else {"spec": value}
+    if kind.of_entries and any(_names_nobody(entry, kind) for entry in _entries(document.get("spec"))):
+        return ALL
     texts = list(_texts(kind, document))
     if kind.anyone and any(plain(part).startswith(kind.anyone) for text, _ in texts for part in _names_in(text)):
         return ALL
@@ -64,7 +67,9 @@ def _says_nothing(value: object) -> bool:
 
 
 def _is_opaque(value: object, principals: tuple[str, ...]) -> bool:
-    """Whether a field for principals holds what is no name: a truth value, a fraction, nothing in a list."""
+    """Whether a field for principals holds what is no name: a truth value, a fraction, nothing in a list; or a name
+    that may stand for any principal.
+    """
     todo, seen = [(value, False)], set[int]()
     while todo:
         part, named = todo.pop()
@@ -72,9 +77,34 @@ def _is_opaque(value: object, principals: tuple[str, ...]) -> bool:
             if id(part) not in seen:
                 seen.add(id(part))
                 todo += _inside(part, named, principals)
-        elif named and (isinstance(part, bool) or not isinstance(part, str | int)):
+                if named and any(map(_may_be_anyone, texts_within(part))):
+                    return True
+        elif named and (isinstance(part, bool) or not isinstance(part, str | int) or _may_be_anyone(str(part))):
             return True
     return False
+
+
+def _may_be_anyone(text: str) -> bool:
+    """Whether a text in a principal's place has no name behind a prefix, or a ``*`` for one of its names."""
+    return plain(text).endswith(":") or any(_is_wildcard(name) for name in _names_in(text))
+
+
+def _is_wildcard(name: str) -> bool:
+    return plain(name).rpartition(":")[2] == WILDCARD
+
+
+def _entries(spec: object) -> Iterator[object]:
+    """The spec, the items of its lists, and what stands in the place of a list of one."""
+    yield spec
+    for part in spec.values() if isinstance(spec, Mapping) else ():
+        yield from part if isinstance(part, list | tuple) else [part] if isinstance(part, Mapping) else []
+
+
+def _names_nobody(entry: object, kind: Kind) -> bool:
+    """Whether an entry has no name but in the fields that name no principal."""
+    if isinstance(entry, Mapping):
+        entry = [part for field, part in entry.items() if field not in kind.of_entries]
+    return not any(plain(text) and not _is_wildcard(text) for text in texts_within([entry]))
 
 
 def _inside(part: Any, named: bool, principals: tuple[str, ...]) -> Iterator[tuple[Any, bool]]:

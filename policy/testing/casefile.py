@@ -13,7 +13,7 @@ A team tests its policies with the same format that specifies the systems themse
           answer: allow
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +165,7 @@ def full_key(system: str, name: str) -> str:
 
 def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> dict[str, Any]:
     """A request in the form of the contracts from its short form; raises CaseFileError for unknown fields."""
-    if unknown := sorted(ask.keys() - {*PARTS, *ENVELOPE}):
-        fields = ", ".join(sorted((*PARTS, *ENVELOPE)))
-        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {fields})")
+    _refuse_unknown(ask, (*PARTS, *ENVELOPE))
     named = ask.get("system", system)
     request = {"id": "case", "system": system, **_question(ask, named, ask.get("action"))}
     if at is not None:
@@ -178,14 +176,26 @@ def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> 
     return request
 
 
+def _refuse_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
+    names = sorted(known)
+    if unknown := sorted(fields.keys() - set(names)):
+        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {', '.join(names)})")
+
+
 def _item(item: Any, ask: Mapping[str, Any], system: str) -> Any:
     """An evaluation of a batch; the action that it leaves out is the batch's."""
-    return _question(item, system, item.get("action", ask.get("action"))) if isinstance(item, Mapping) else item
+    if not isinstance(item, Mapping):
+        return item
+    _refuse_unknown(item, PARTS)
+    return _question(item, system, item.get("action", ask.get("action")))
 
 
 def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any]:
     """Subject, action, resource and context, each written out where it is given."""
     claims = {name: ask[name] for name in BESIDE_SUBJECT if name in ask}
+    for part, beside in (("subject", claims.keys()), ("resource", ask.keys() & {"properties"})):
+        if beside and ask.get(part) is None:  # a batch's items replace whole objects, and so does what stands in them
+            raise CaseFileError(f"{', '.join(sorted(beside))}: needs a {part} beside it, whose it is")
     resource = _written_out(ask.get("resource"), lambda text: _resource(system, action, text))
     parts = {
         "subject": _with_properties(_written_out(ask.get("subject"), lambda text: _subject(system, text)), claims),

@@ -120,15 +120,16 @@ def access_event_id(event_id: str, access: bytes, time: int) -> str:
     return hashlib.blake2b(b"%b%d %b" % (access, time, event_id.encode()), digest_size=12).hexdigest()
 
 
-ACCESS_BYTES = 16
+ACCESS_BYTES = 17
 """The length of an access id. Another way to compute it needs another length: stored ones are known by it."""
 
 
 def access_id(request: Request) -> bytes:
-    """What makes two accesses of a subject the same one: the action, and the resource as the system reads it."""
-    system = all_systems().get(request.system)
-    resource = (request.resource.id,) if system is None else system.canonical_resource(request)
-    text = msgspec.json.encode([request.action.name, resource], order="deterministic")
+    """What makes two accesses of a subject the same one: the action and the resource as the system reads them."""
+    action, resource = request.action.name, (request.resource.id,)
+    if (system := all_systems().get(request.system)) is not None:
+        action, resource = system.canonical_action(request), system.canonical_resource(request)
+    text = msgspec.json.encode([action, resource], order="deterministic")
     return hashlib.blake2b(text, digest_size=ACCESS_BYTES).digest()
 
 

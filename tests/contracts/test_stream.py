@@ -112,6 +112,7 @@ def test_json_beside_it_and_a_broken_document_are_answered_in_avro(world: World)
     assert _json("alert", message.value())["subject"] == "lenses6/Role/broken"
 
 
+@pytest.mark.long
 def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
     world: World, job: Job | ServedJob, registry: Apicurio
 ) -> None:

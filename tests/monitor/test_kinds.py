@@ -9,7 +9,7 @@ from streaming.alert_kinds import KindRule
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
 from streaming.settings.monitor import MonitorSettings, Rules
-from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
+from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
 
@@ -81,6 +81,29 @@ def test_what_a_system_does_not_read_makes_no_access_unrequested(
     for outcome, alerts in (("allow", []), ("deny", [("denied-but-done", "dana", 1)])):
         given = decision("1", "dana", "", outcome, T0, system=system, request=requested)
         assert kinds(watch([given], [verdict("a", "dana", "", T0 + 1000, request=done, system=system)])) == alerts
+
+
+@pytest.mark.parametrize(
+    ("system", "asked", "reported"),
+    [
+        ("lenses6", ("kafka:ListTopic", "kafka:topic:a/b/c"), ("kafka:ListTopic", "kafka:topic/a/b/c")),
+        ("kafka-acls", ("Read", "orders"), ("READ", "orders")),
+    ],
+)
+def test_another_spelling_makes_no_access_unrequested(
+    system: str, asked: tuple[str, str], reported: tuple[str, str]
+) -> None:
+    requests = [
+        {
+            "subject": {"type": "user", "id": "User:dana"},
+            "action": {"name": action},
+            "resource": {"type": "Topic", "id": resource},
+        }
+        for action, resource in (asked, reported)
+    ]
+    allowed = decision("1", "User:dana", "", "allow", T0, system=system, request=requests[0])
+    event = verdict("a", "User:dana", "", T0 + 1000, system=system, request=requests[1])
+    assert kinds(watch([allowed], [event])) == []
 
 
 def test_what_a_system_reads_makes_another_access() -> None:
@@ -393,6 +416,18 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == []
     value["answered"] = {**_answer(verified=False), "decision": False, "outcome": "deny"}
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"hello", b"{}", b"null", b'{"kind":"other"}', b'{"context":{"outcome":"allow"}}']
+)
+@pytest.mark.parametrize("topic", [DECISIONS, VERDICTS])
+def test_a_record_that_the_enforcer_did_not_write_hides_no_other(topic: str, value: bytes) -> None:
+    stray, asked = (topic, 0, 7, T0, value), decision("1", "dana", "orders", "allow", T0)
+    monitor = watch(
+        [stray, asked, stray], [verdict("a", "dana", "orders", T0), stray, verdict("b", "eve", "orders", T0)]
+    )
+    assert kinds(monitor) == [("unrequested-access", "eve", 1)]
 
 
 def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:

@@ -10,9 +10,13 @@ from policy.systems import all_systems
 from policy.testing.casefile import full_request
 
 
-def _canonical(system: str, action: str, resource: dict[str, Any]) -> Any:
+def _request(system: str, action: str, resource: dict[str, Any]) -> Request:
     parts = {"subject": {"type": "user", "id": "dana"}, "action": {"name": action}, "resource": resource}
-    return all_systems()[system].canonical_resource(msgspec.convert({"id": "r", "system": system, **parts}, Request))
+    return msgspec.convert({"id": "r", "system": system, **parts}, Request)
+
+
+def _canonical(system: str, action: str, resource: dict[str, Any]) -> Any:
+    return all_systems()[system].canonical_resource(_request(system, action, resource))
 
 
 def _resource(id_: str, type_: str = "x", **properties: Any) -> dict[str, Any]:
@@ -24,6 +28,8 @@ OWN = {"workspaceId": "w", "namespaceId": "n"}
 
 SAME = [
     ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic:a/b/c", "lrn", note=1)),
+    ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic/a/b/c")),
+    ("lenses6", "administration:GetSetting", _resource("admin:setting:a"), _resource("administration:setting/a")),
     ("lenses5", "kafka.topic.show", ORDERS, _resource("kafka/orders", "topic", connection="kafka", dataset="orders")),
     ("lenses5", "kafka-consumers.view", _resource("g"), _resource("g", consumer_group="g")),
     ("ververica", "read", _resource("d", "Deployment", **OWN), _resource("d", "deployment", **OWN, label="x")),
@@ -42,6 +48,8 @@ SAME = [
 
 OTHER = [
     ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic:a/b/C")),
+    ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic:a:b/c")),
+    ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b"), _resource("kafka:topic:a/b/")),
     ("lenses5", "kafka.topic.show", ORDERS, _resource("orders", connection="dev", dataset="orders")),
     ("lenses5", "kafka.topic.show", ORDERS, _resource("orders")),
     ("lenses5", "admin.audit-log.manage-channels", _resource("lenses"), _resource("lenses", operation="edit")),
@@ -105,3 +113,20 @@ def test_each_system_has_one_documented_type_for_a_resource(
     assert asked["resource"] == {"type": type_, "id": resource}
     items = full_request({"action": action, "evaluations": [{"subject": "dana", "resource": resource}]}, system)
     assert items["evaluations"][0]["resource"]["type"] == type_
+
+
+@pytest.mark.parametrize(
+    ("system", "action", "canonical"),
+    [
+        ("kafka-acls", "Read", "Read"),
+        ("kafka-acls", "READ", "Read"),
+        ("kafka-acls", "describe_configs", "DescribeConfigs"),
+        ("kafka-acls", "Reed", "Reed"),
+        ("lenses6", "kafka:listtopic", "kafka:listtopic"),
+        ("cdap", "DATASET.READ", "DATASET.READ"),
+    ],
+)
+def test_an_action_is_the_same_where_the_system_says_so(system: str, action: str, canonical: str) -> None:
+    """Kafka's operations alone are read in any letter case."""
+    request = _request(system, action, _resource("a", "Topic"))
+    assert all_systems()[system].canonical_action(request) == canonical

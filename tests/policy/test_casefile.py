@@ -100,6 +100,11 @@ def test_deleting_what_is_nowhere_is_refused() -> None:
         run_cases(file_of({"apply": [GROUP], "delete": ["Role/q"], "expect": [{"ask": ALLOWED, "answer": "deny"}]}))
 
 
+def asking(ask: dict[str, Any]) -> dict[str, Any]:
+    """A case file with one request, which is expected to be denied."""
+    return {"cases": [{"case": "c", "stages": [{"expect": [{"ask": ask, "answer": "deny"}]}]}]}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -117,6 +122,10 @@ def test_deleting_what_is_nowhere_is_refused() -> None:
             {"cases": [{"case": "c", "stages": [{"expect": [{"ask": {"who": "x"}, "answer": "deny"}]}]}]},
             r"expect\[0\].ask: unknown field who",
         ),
+        (asking({"evaluations": [{"who": "x"}]}), "unknown field who"),
+        (asking({"subject": "user:a", "evaluations": [{"groups": ["g"]}]}), "groups: needs a subject beside it"),
+        (asking({"groups": ["g"], "evaluations": [{"subject": "user:a"}]}), "groups: needs a subject beside it"),
+        (asking({"properties": {}, "subject": "user:a"}), "properties: needs a resource beside it"),
     ],
 )
 def test_a_case_file_that_is_wrong_is_refused_with_the_place(value: object, message: str) -> None:

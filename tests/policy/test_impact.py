@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import policy
-from policy.analysis.impact import Reach, Who, what_can, who_can
+from policy.analysis.impact import Reach, Who, what_can, what_subject_can, who_can
+from policy.analysis.review import review
 from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
@@ -115,3 +116,55 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     snapshot.policy_sets["lenses6"] = PolicySet().with_change(PolicySetChange(grants=grants))
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))
+
+
+def test_a_star_among_kafkas_super_users_is_nobodys() -> None:
+    """Kafka has no wildcard there (KA-PRINCIPAL): no tool says that everybody is a super user, whom `decide` denies."""
+    authorizer = {
+        "system": "kafka-acls",
+        "kind": "Authorizer",
+        "name": "authorizer",
+        "spec": {"super_users": ["User:*", "User:admin"]},
+    }
+    before, after = policy.compile_documents([]), policy.compile_documents([authorizer])
+    for who, permitted in (("User:dana", 0), ("User:admin", 1)):
+        subject = {"type": "user", "id": who}
+        assert len(what_subject_can(after, "kafka-acls", subject)) == permitted
+        asked = {"action": {"name": "Read"}, "resource": {"type": "Topic", "id": "a"}, "subject": subject}
+        assert policy.decide(after, {"id": "r", "system": "kafka-acls", **asked}).allowed is bool(permitted)
+    assert [widening.who for widening, _ in review(before, after).widenings] == ["principal:User:admin"]
+
+
+def share(at: int, *shares: str, **more: Any) -> dict[str, Any]:
+    """A version of a pipeline of Zed's that is shared with users."""
+    spec = {"type": "pipeline", "owner": "zed", "acl": {f"user:{user}": ["READ"] for user in shares}, **more}
+    return {"system": "streamsets", "kind": "Object", "name": "pipeline:p", "effective_at": at, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("login_at", "versions", "who", "outcome"),
+    [
+        (None, [share(1, "dana"), share(5)], "dana", "deny"),
+        (None, [share(1), share(5, "dana")], "dana", "allow"),
+        (3, [share(1, "dana"), share(5)], "dana", "allow"),
+        (3, [share(1), share(5, "dana")], "dana", "deny"),
+        (3, [share(5, "dana")], "dana", "deny"),
+        (3, [share(5, "dana")], "zed", "allow"),
+    ],
+)
+def test_what_a_user_of_streamsets_can_is_what_counts_since_his_login(
+    login_at: int | None, versions: list[dict[str, Any]], who: str, outcome: str
+) -> None:
+    """SS-LOGIN: a share that is gone, or has not begun to count, is not listed as one that is held."""
+    documents = [
+        {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}},
+        *versions,
+    ]
+    if login_at is not None:
+        session = {"system": "streamsets", "kind": "Session", "name": who, "spec": {"login_at": login_at}}
+        documents.append(session)
+    snapshot, subject = policy.compile_documents(documents), {"type": "user", "id": who}
+    asked = {"action": {"name": "pipeline.view"}, "resource": {"type": "pipeline", "id": "pipeline:p"}}
+    request = {"id": "r", "system": "streamsets", "subject": subject, "time": 9, **asked}
+    assert policy.decide(snapshot, request).outcome == outcome
+    assert bool(what_subject_can(snapshot, "streamsets", subject, 9)) is (outcome == "allow")

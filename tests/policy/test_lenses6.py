@@ -118,3 +118,26 @@ def test_the_rules_are_listed_once() -> None:
     """rules.yaml has every id of the specification's 26 rules once."""
     ids = [rule["id"] for rule in yaml.safe_load(files("policy.systems.lenses6").joinpath("rules.yaml").read_text())]
     assert len(ids) == len(set(ids)) == 26
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "kafka:topic:prod /main/orders",
+        "kafka:topic:prod/ main/*",
+        "kafka:topic: prod/*",
+        "kafka:topic/prod/main/ ord*",
+        "kafka:topic :prod/*",
+        "kafka:topic:prod/main/a: b",
+    ],
+)
+def test_a_pattern_has_no_part_that_no_request_may_have(pattern: str) -> None:
+    """A request with such a part is an error (L6-LRN-FORMAT): a deny of it would never match, and nobody would know."""
+    rejected = policy.compile_documents([role({"effect": "deny", "action": "*", "resource": pattern})]).rejected
+    assert [error for refusal in rejected for error in refusal.errors if "has a blank at an end" in error]
+
+
+def test_a_pattern_may_have_a_blank_within_a_part() -> None:
+    """Also before its closing wildcard: text follows it in what that matches."""
+    statement = {"effect": "deny", "action": "*", "resource": "kafka:topic:a b/c d/e *"}
+    assert not policy.compile_documents([role(statement)]).rejected

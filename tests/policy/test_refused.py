@@ -77,6 +77,16 @@ def test_a_document_that_is_refused_for_its_name_binds_whom_it_would_have_bound(
     assert _outcome(snapshot) == "error"
 
 
+@pytest.mark.parametrize("spec", [{1: "a", "b": 2}, {"metadata": CYCLE}, {"metadata": _nested(5000)}])
+def test_of_two_documents_that_no_text_could_hold_each_affects_its_principals(spec: Any) -> None:
+    """Nothing says that they are the same one: each may have held a deny."""
+    people = ("user:dana", "user:ben")
+    refused = [_lenses6("Group", "odd", {"roles": ["x"], "members": [who], **spec}) for who in people]
+    for documents in (refused, refused[::-1]):
+        snapshot = compile_documents([_group("all"), _lenses6("Role", "all", ROLE), *documents])
+        assert [_outcome(snapshot, who) for who in people] == ["error", "error"]
+
+
 def test_a_version_whose_moment_cannot_be_read_leaves_the_good_one_in_force() -> None:
     broken = _lenses6("Role", "all", NOTHING, effective_at="soon")
     for documents in ([_lenses6("Role", "all", ROLE), broken], [broken, _lenses6("Role", "all", ROLE)]):
@@ -131,6 +141,9 @@ GROUPS = {  # a refused Group -> whether its principals cannot be determined, so
     "members: a mapping": (_with(BAN, spec={**BANNED, "members": {"user:dana": True}}), False),
     "members: deeper": (_with(BAN, spec={"roles": ["none"], "group": {"all": [{"members": ["user:dana"]}]}}), False),
     "members: in the metadata": (_with(BAN, spec={"rolez": ["none"], "metadata": {"members": ["user:dana"]}}), False),
+    "members: a star": (_with(BAN, spec={**BANNED, "members": ["*"]}), True),
+    "members: a star behind a prefix": (_with(BAN, spec={**BANNED, "members": ["user:*"], "x": 1}), True),
+    "members: a prefix alone": (_with(BAN, spec={**BANNED, "members": ["user:"]}), True),
     "members: no texts": (_with(BAN, spec={**BANNED, "members": [True]}), True),
     "members: true": (_with(BAN, spec={**BANNED, "members": True}), True),
     "spec: a list": (_with(BAN, spec=[BANNED]), False),
@@ -249,6 +262,42 @@ def test_a_refused_deny_of_kafkas_affects_the_principal_and_not_those_of_other_n
     for who, outcome in (("User:CN=dana,OU=shop", "error"), ("User:CN=erik,OU=shop", "allow"), ("User:erik", "allow")):
         request = {**asked, "subject": {"type": "user", "id": who}}
         assert decide(snapshot, request).outcome == reference.decide(snapshot, request) == outcome
+
+
+ENTRY = {**KAFKA_DENY, "name": "a"}
+UNCLEAR = {
+    "entries: null": None,
+    "an entry: null": [ENTRY, None],
+    "an entry alone": _with(ENTRY, principal=...),
+    "principal: left out": [ENTRY, _with(ENTRY, principal=...)],
+    "principal: null": [_with(ENTRY, principal=None)],
+    "principal: empty": [_with(ENTRY, principal="")],
+    "principal: a star": [_with(ENTRY, principal="*")],
+    "principal: a star of another type": [_with(ENTRY, principal="user:*", hosts="*")],
+    "principal: a star in a list": [_with(ENTRY, principal=["*"])],
+    "principal: a star in a mapping": [_with(ENTRY, principal={"type": "User", "name": "*"})],
+    "principal: a type alone": [_with(ENTRY, principal="User:")],
+    "principals: a star": [_with(ENTRY, principal=..., principals="*")],
+}
+
+
+@pytest.mark.parametrize("entries", UNCLEAR.values(), ids=UNCLEAR.keys())
+def test_a_refused_deny_of_kafkas_that_names_no_principal_may_be_about_any(entries: Any) -> None:
+    allow = [{"principal": "User:*", "operation": "Read", "resource_type": "Topic", "name": "a"}]
+    documents = [
+        {"system": "kafka-acls", "kind": "Acls", "name": name, "spec": {"entries": said}}
+        for name, said in (("open", allow), ("closed", entries))
+    ]
+    snapshot = compile_documents(documents)
+    assert [rejected.key for rejected in snapshot.rejected] == ["kafka-acls/Acls/closed"]
+    request = {
+        "id": "r",
+        "system": "kafka-acls",
+        "subject": {"type": "user", "id": "User:erik"},
+        "action": {"name": "Read"},
+        "resource": {"type": "Topic", "id": "a"},
+    }
+    assert decide(snapshot, request).outcome == reference.decide(snapshot, request) == "error"
 
 
 def test_the_reason_says_which_document_and_until_when() -> None:

@@ -182,6 +182,7 @@ def _verdict(verdicts: Reader, event_id: str) -> str:
     return found(verdicts.until(lambda messages: bool(found(messages)), f"the verdict on {event_id}"))[0]
 
 
+@pytest.mark.long
 def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothing_before_them(world: World) -> None:
     """Their events go the whole way: audit topic, verdict, monitor, facts topic, snapshot."""
     [audit] = world.names.audit

@@ -28,6 +28,7 @@ PREFIXES = (PRINCIPAL, NAME, ALLOWED, DENIED)
 RESERVED = (*PREFIXES, "group:")  # `policy.store.affected` reads a text with one of these as a principal of ours
 ANYONE = "User:*"
 MEMBERS = "Group"  # of some group; no principal, as it has no colon
+OF_ENTRIES = ("host", "operation", "permission", "resource_type", "pattern_type", "name")  # beside the principal
 SUPER, UNMATCHED = ("super",), ("unmatched",)
 PATTERNS = ("every", "literal", "prefixed")  # indexes of entries by what they match: TYPE, or TYPE:NAME
 EVERY_NAME = Pattern((ANY,))
@@ -203,6 +204,7 @@ def read_authorizer(document: Document) -> CompiledDocument:
     grants = [
         Grant(f"{PRINCIPAL}{user}", ALLOW, exactly(SUPER), EVERY_NAME, StatementId(key, number))
         for user, number in sorted(numbered.items())
+        if user != ANYONE  # here it is the name of one principal, which no client has; its grants are everybody's
     ]
     if open_unmatched:
         grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))

@@ -23,7 +23,13 @@ from policy.core.model import (
 )
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kafka_acls.catalogue import catalogue, operations, requested_operation, resource_type_of
+from policy.systems.kafka_acls.catalogue import (
+    catalogue,
+    operation_of,
+    operations,
+    requested_operation,
+    resource_type_of,
+)
 from policy.systems.kafka_acls.entries import (
     ACLS,
     ANYONE,
@@ -32,6 +38,7 @@ from policy.systems.kafka_acls.entries import (
     MAX_PREFIX,
     MEMBERS,
     NAME,
+    OF_ENTRIES,
     ONLY,
     PATTERNS,
     PREFIXES,
@@ -57,13 +64,17 @@ WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 class KafkaAcls(System):
     name = "kafka-acls"
     kinds = {
-        ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), read=read_acls),
+        ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), of_entries=OF_ENTRIES, read=read_acls),
         AUTHORIZER: Kind(missed=True, read=read_authorizer),
     }
     deny_rule = "KA-DENY-WINS"
     default_rule = "KA-DEFAULT-DENY"
     subject_types = ("user",)
     subjects = PREFIXES
+
+    def canonical_action(self, request: Request) -> str:
+        """The operation as the catalogue writes it: Kafka's logs and tools do so in different ways."""
+        return operation_of(request.action.name) or request.action.name
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Type and name."""

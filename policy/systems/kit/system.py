@@ -46,7 +46,8 @@ class Kind(msgspec.Struct, frozen=True):
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects no other request. ``principals``: the fields that name principals. ``beside``: other
     fields, which name one with a prefix alone. ``anyone``: how a text begins that may stand for any principal, such as
-    a group of which no document has the members.
+    a group of which no document has the members. ``of_entries``: where each entry of a list must name a principal, its
+    other fields: an entry without a text elsewhere may be about any principal.
     """
 
     fact: bool = False
@@ -56,6 +57,7 @@ class Kind(msgspec.Struct, frozen=True):
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     anyone: tuple[str, ...] = ()
+    of_entries: tuple[str, ...] = ()
     read: Callable[[Document], CompiledDocument] | None = None
 
 
@@ -123,11 +125,15 @@ class System(Protocol):
         """
         return ()
 
+    def canonical_action(self, request: Request) -> str:
+        """The action of a request as the system reads it; see `canonical_resource`."""
+        return request.action.name
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
-        by it, with the subject's id and the action's name.
+        by it, with the subject's id and `canonical_action`.
         """
         return (request.resource.id,)
 
@@ -183,6 +189,14 @@ class HasCompanions(Protocol):
 
     def in_one_request(self, principal: str, other: str) -> bool:
         """Whether some request has both."""
+
+
+@runtime_checkable
+class ChoosesGrants(Protocol):
+    """A system in which not every grant in force counts for a subject, as StreamSets' do by his last login."""
+
+    def grants_that_count(self, request: Request, facts: Facts, trust: frozenset[str]) -> Callable[[Grant], bool]:
+        """Whether a grant of the effective principals counts for the request's subject; raises Unanswerable."""
 
 
 @runtime_checkable

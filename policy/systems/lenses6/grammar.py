@@ -96,6 +96,9 @@ def resource_pattern(text: str) -> Pattern:
     if not type_ or path is None:
         raise ValueError("is not service:type:segment/segment/… (L6-LRN-FORMAT)")
     segments = path.split("/")
+    # Of a request with such a part the answer is an error: a deny of it would never match.
+    if not is_simple(text) and (wrong := next(filter(None, map(fault, (type_, *segments))), "")):
+        raise ValueError(f"{wrong} of a part (L6-LRN-FORMAT)")
     # Each is compared by itself, so that segments may follow one that is a wildcard (L6-Q19).
     parts = [closing_wildcard(segment, "L6-LRN-SEGMENT-WILDCARD") for segment in segments]
     _check_count(segments, segment_counts(service, type_))

@@ -6,6 +6,7 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -86,6 +87,13 @@ class Lenses6(System):
         """Those of the catalogue, each with its service: ``kafka:topic``."""
         services = catalogue.catalogue()["resources"]
         return [f"{service}:{type_}" for service, types in services.items() for type_ in types]
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The parts of the LRN, whichever separator and name of the service it is written with (L6-Q1, L6-Q3)."""
+        try:
+            return resource_name(request.resource.id)
+        except Unanswerable:
+            return (request.resource.id,)
 
     def requested_type(self, request: Request) -> str:
         """Service and type of an LRN."""

@@ -4,7 +4,8 @@ import functools
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
-from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, PermissionCheck, Reason
+from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason
+from policy.core.pattern import EVERYTHING, part_text
 from policy.core.times import to_text
 from policy.systems.kit.query import all_of
 from policy.systems.streamsets.moments import CountedVersions, counted_versions
@@ -24,6 +25,7 @@ from policy.systems.streamsets.records import (
     Version,
     grant_name,
     organization_name,
+    version_of,
 )
 
 
@@ -67,6 +69,17 @@ class Access:
         """The versions of an object that may have been in force at ``until`` (ms; None: now), without deletions."""
         counted = self._counted(name, None, until)
         return () if counted is None else counted.versions
+
+    def counts(self, grant: Grant) -> bool:
+        """Whether a grant is on a version that counts for the user; those on organizations always do."""
+        named = version_of(tuple(map(part_text, grant.object.parts)))
+        if named is None:
+            return True
+        name, index = named
+        counted = self._counted(name, self.user.login_at)
+        if counted is None or index not in counted.indexes or _not_valid(name, counted, index, "") is not None:
+            return False
+        return grant.permission == EVERYTHING or not _for_owner_alone(counted, index)
 
     def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Expression:
         """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
@@ -161,7 +174,7 @@ class Access:
         if too_early is not None:
             return [too_early]
         text = ", ".join(part for part in (because, self._held_back(counted.thing, index)) if part)
-        owned = counted.created or version.deployment is not None
+        owned = _for_owner_alone(counted, index)
         check = PermissionCheck(OWNER if owned else (level,), grant_name(name, index), rule, level, name, text)
         if version.deployment is None:
             return [check]
@@ -181,6 +194,11 @@ class Access:
 
     def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> PermissionCheck:
         return PermissionCheck(permission, organization_name(organization), rule, text, f"organization:{organization}")
+
+
+def _for_owner_alone(counted: CountedVersions, index: int) -> bool:
+    """Whether a version's own shares do not count: it was made after the login, or takes its deployment's."""
+    return counted.created or counted.thing.versions[index].deployment is not None
 
 
 def _not_valid(name: str, counted: CountedVersions, index: int, rule: str) -> Condition | None:

@@ -90,6 +90,15 @@ def grant_name(name: str, version: int) -> tuple[str, str, str]:
     return (type_, rest, str(version))
 
 
+def version_of(name: tuple[str, ...]) -> tuple[str, int] | None:
+    """The object and the place of its version, the reverse of `grant_name`; None: an organization's name."""
+    match name:
+        case (type_, rest, number):
+            return f"{type_}:{rest}", int(number)
+        case _:
+            return None
+
+
 def organization_name(organization: str) -> tuple[str, str]:
     """The name in grants of an organization; no object's, which have three parts."""
     return ("organization", organization)

@@ -5,11 +5,11 @@ subject is a bare name. Grants are on versions of objects, requests on those tha
 There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import AnyOf, AuthorizationQuery, Condition, Expression, Unanswerable
+from policy.core.model import AnyOf, AuthorizationQuery, Condition, Expression, Grant, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
@@ -67,6 +67,10 @@ class StreamSets(NamesKinds):
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
         needed = all_of(of(wanted, request, access), wanted.rules[0])
         return AuthorizationQuery(who.principals, needed, who.claims, (*who.notes, *access.notes), who.untrusted)
+
+    def grants_that_count(self, request: Request, facts: Facts, trust: frozenset[str]) -> Callable[[Grant], bool]:
+        """Those on the versions of objects that count for the user (SS-LOGIN)."""
+        return Access(facts, user_of(request, facts, trust)).counts
 
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
         """Anything, but for an object that is published again as it was, and an organization's settings.
