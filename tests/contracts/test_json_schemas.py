@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from policy import DecisionContext
 from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
@@ -114,6 +115,11 @@ def _some_decision(**changes: Any) -> dict[str, Any]:
 def test_what_no_decision_can_be_is_not_valid(changes: dict[str, Any]) -> None:
     assert faults("decision.json", _some_decision()) == []
     assert faults("decision.json", _some_decision(**changes))
+
+
+def test_the_schema_of_decisions_has_every_field_that_the_evaluator_fills() -> None:
+    fields = json.loads(read("json/decision.json"))["$defs"]["why"]["properties"]
+    assert fields.keys() == {*DecisionContext.__struct_fields__, "request"}
 
 
 def test_every_change_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:
