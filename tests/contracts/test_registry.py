@@ -259,9 +259,7 @@ def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Se
         Deserializer(SchemaRegistry()).json("decision", confluent)
 
 
-def test_a_replay_reads_on_where_a_record_names_a_schema_that_is_not_there(
-    settings: Settings, registry: Apicurio
-) -> None:
+def test_a_replay_reads_on_where_a_record_names_a_schema_that_is_not_there(settings: Settings) -> None:
     id_ = Encodings(settings).formats().ids["decision"]
     formats = with_schemas(settings, Formats(registry=True), [987_654, id_])
     assert (formats.known.keys(), formats.unusable.keys()) == ({id_}, {987_654})
