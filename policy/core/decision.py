@@ -40,8 +40,10 @@ class Decision(DecisionContext, frozen=True, gc=False):
         return self.outcome == "allow"
 
     def to_record(self) -> dict[str, Any]:
-        """``decision``, ``context`` and, for a batch, ``evaluations``, ready for an encoder."""
-        record: dict[str, Any] = {"decision": self.allowed, "context": msgspec.to_builtins(context_of(self))}
+        """``decision``, ``context`` and, for a batch, ``evaluations``: plain data, with lists."""
+        context = msgspec.to_builtins(context_of(self))
+        lists = {name: list(value) for name, value in context.items() if isinstance(value, tuple)}
+        record: dict[str, Any] = {"decision": self.allowed, "context": {**context, **lists}}
         if self.evaluations:
             record["evaluations"] = [item.to_record() for item in self.evaluations]
         return record

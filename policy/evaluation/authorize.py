@@ -215,7 +215,7 @@ def _sum_up(batch: Batch, answers: list[Decision]) -> Decision:
     counted = answers[-1:] if batch.semantic == "permit_on_first_permit" else answers
     reason = Reason("evaluations", f"{sum(a.allowed for a in answers)} of {len(answers)} evaluations allowed")
     claims = tuple(sorted({claim for item in answers for claim in item.claims}))
-    return Decision(_worst([item.outcome for item in counted]), (reason,), (), claims, tuple(answers))
+    return Decision(_worst([item.outcome for item in counted]), (reason,), (), claims, evaluations=tuple(answers))
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from policy import OUTCOMES
 from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
@@ -52,6 +51,7 @@ def decisions(
       lockkeeper decisions --resource "kafka:topic:prod/*" --since 2026-11-21T14:00:00Z --until 2026-11-21T14:05:00Z
       lockkeeper decisions --action kafka:DeleteTopic --limit 1000 --json
     """
+    from policy import OUTCOMES
     from streaming.decision_log.search import Query, search
 
     if outcome and outcome not in OUTCOMES:

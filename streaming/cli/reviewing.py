@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from policy import OUTCOMES
 from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
@@ -135,6 +134,7 @@ def _verdict(findings: "Findings", extra: dict[str, Any]) -> str:
 
 
 def _show(findings: "Findings", extra: dict[str, Any], as_json: bool) -> None:
+    from policy import OUTCOMES
     from streaming.verify import CHECKS
 
     if as_json:
