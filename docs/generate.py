@@ -20,14 +20,13 @@ import typer.main
 import yaml
 
 from policy.systems import packages
-from streaming.alert_kinds import FIXED_SEVERITIES, AlertKind
+from streaming.alert_kinds import FIXED_SEVERITIES, MONITORED, AlertKind, KindRule
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.page import REASONS, Drawing, to_svg
 from streaming.settings import Settings, variables
-from streaming.settings.monitor import DEFAULTS, KindRule
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent
@@ -148,11 +147,11 @@ def alerts() -> str:
     return "\n".join(lines)
 
 
-def _kind(kind: str) -> Sequence[str]:
-    rule: KindRule | None = DEFAULTS.get(kind)
-    if rule is None:
+def _kind(kind: AlertKind) -> Sequence[str]:
+    if kind not in MONITORED:
         severity = FIXED_SEVERITIES.get(kind, "that of the most severe permission that the change allows")
         return _code(kind), "enforcer", severity, "", ""
+    rule = MONITORED[kind].rule
     escalates = ", ".join(f"{severity} from {count}" for severity, count in rule.escalate.items())
     burst = f"more than {rule.more_than} in {rule.within_seconds:g} s" if rule.more_than else ""
     return _code(kind), "monitor", rule.severity, escalates, burst

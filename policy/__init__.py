@@ -8,7 +8,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from policy.core.decision import Decision, Missing, Outcome
+from policy.core.decision import OUTCOMES, Decision, DecisionContext, Missing, Outcome, context_of
 from policy.core.document import SINCE_EVER, Document, Key, identify
 from policy.core.limits import Work
 from policy.core.model import NO_LONGER_KNOWN, CompiledDocument, Grant, Reason, StatementId, Unanswerable
@@ -43,7 +43,7 @@ from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot, compile_documents
 from policy.systems import all_systems
-from policy.systems.kit.privileged import SEVERITIES, worst
+from policy.systems.kit.privileged import SEVERITIES, Severity, worst
 from policy.systems.kit.system import HasCanonicalActions, Kind, ListsActions
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ __all__ = [
     "MAX_CLAIMED_GROUPS",
     "MAX_NESTING",
     "NO_LONGER_KNOWN",
+    "OUTCOMES",
     "REQUEST_NAMES",
     "SEVERITIES",
     "SINCE_EVER",
@@ -74,6 +75,7 @@ __all__ = [
     "CompiledDocument",
     "Compiler",
     "Decision",
+    "DecisionContext",
     "Document",
     "DocumentHistory",
     "DocumentStore",
@@ -96,6 +98,7 @@ __all__ = [
     "Rejected",
     "Request",
     "Resource",
+    "Severity",
     "Snapshot",
     "SnapshotChange",
     "StatementId",
@@ -110,6 +113,7 @@ __all__ = [
     "check_letter_case",
     "check_nesting",
     "compile_documents",
+    "context_of",
     "decide",
     "decode_json",
     "decode_request",

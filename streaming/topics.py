@@ -11,6 +11,15 @@ from confluent_kafka.admin import NewTopic
 Offsets = Mapping[str, Mapping[str, int]]
 """The newest offset of each topic, by partition: what publishing returns, and what a decision rests on; -1: nothing."""
 
+NOTHING_READ = -1
+"""The newest offset of an empty topic."""
+
+
+def newest_offset(offsets: Offsets, topic: str) -> int:
+    """The newest offset of a topic with one partition."""
+    return offsets.get(topic, {}).get("0", NOTHING_READ)
+
+
 DEAD_LETTERS = ".dlq"
 MIB = 1 << 20
 ROOM = 64 * 1024  # what a record batch needs beside its largest record

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policy.core.model import All, AnyOf, Condition, EngineResult, Expression, Unanswerable
-from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
+from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
@@ -28,8 +28,7 @@ class Node(msgspec.Struct, frozen=True):
 
 def draw_trees(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS) -> list[Node]:
     """The tree of a request, of a batch one for each evaluation. Raises MalformedRequest."""
-    parsed = parse_request(request)
-    return [_tree(snapshot, item, trust) for item in (parsed.items if isinstance(parsed, Batch) else (parsed,))]
+    return [_tree(snapshot, item, trust) for item in parse_request(request).items]
 
 
 def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozenset[str]) -> Node:

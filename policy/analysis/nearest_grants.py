@@ -10,7 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis.impact import Who, who_among
-from policy.analysis.versions import membership_index
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
@@ -24,7 +23,7 @@ from policy.core.model import (
     Unanswerable,
 )
 from policy.core.pattern import EVERYTHING, match_part, matches
-from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request, usable_time
+from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
@@ -80,9 +79,7 @@ def nearest_grants(
     snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS
 ) -> list[Nearest | None]:
     """For a request, or each evaluation of a batch; None: it is no deny. Raises MalformedRequest."""
-    parsed = parse_request(request)
-    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
-    return [_nearest(snapshot, item, request, trust) for item in items]
+    return [_nearest(snapshot, item, request, trust) for item in parse_request(request).items]
 
 
 def _nearest(
@@ -216,7 +213,7 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        return membership_index(self._policy_set).members(having) - {EVERYONE}
+        return self._policy_set.membership_index.members(having) - {EVERYONE}
 
 
 def _membership(membership: Membership) -> str:

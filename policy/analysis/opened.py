@@ -11,6 +11,7 @@ either, and a member of one that is new is named by the change itself.
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -19,7 +20,7 @@ import msgspec
 from policy.analysis.edits import Edit, GrantChange, fact_changes_of, grant_changes
 from policy.analysis.engine_changes import opened_statements
 from policy.analysis.openings import openings
-from policy.analysis.versions import PolicySetVersion, members_of_both, placeless
+from policy.analysis.versions import PolicySetVersion, placeless
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.store.memberships import MembershipIndex
@@ -46,7 +47,8 @@ class Edits:
     @functools.cached_property
     def memberships(self) -> MembershipIndex:
         """Who is a member of what, before or after."""
-        return members_of_both(self.policy_set, self.said.values())
+        parts = (*self.policy_set.memberships.values(), *(compiled.memberships for compiled in self.said.values()))
+        return MembershipIndex(itertools.chain.from_iterable(parts))
 
     def people(self, principals: Iterable[str]) -> list[str]:
         """The subjects and claims that are one of these principals, before or after, sorted; ``*`` for everyone."""

@@ -20,7 +20,6 @@ from policy.analysis.impact import (
     spellings,
 )
 from policy.analysis.named_in_documents import leaves
-from policy.analysis.versions import membership_index
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Condition, Effect, EngineResult, Expression, PermissionCheck, Unanswerable
 from policy.core.request import CLAIMS, Request
@@ -67,10 +66,8 @@ class ResourceQuestion:
     the others; "": there is none. Raises MalformedRequest for a request that is none, or a batch.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]], trust: frozenset[str] = CLAIMS
-    ) -> None:
-        self._snapshot, self._trust = snapshot, trust
+    def __init__(self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]]) -> None:
+        self._snapshot = snapshot
         self._policy_set = snapshot.policy_sets[system]
         self._engine = engine_of(all_systems()[system])
         self._reads_facts = bool(self._policy_set.facts.kinds())
@@ -107,7 +104,7 @@ class ResourceQuestion:
             return
         for name in UNKNOWN_PRINCIPALS:
             try:
-                query = resolve(self._snapshot.policy_sets, _with_subject(request, Who(name)), self._trust).query
+                query = resolve(self._snapshot.policy_sets, _with_subject(request, Who(name)), CLAIMS).query
             except Unanswerable as unanswerable:
                 self.why = unanswerable.reason.message
                 continue
@@ -125,13 +122,13 @@ class ResourceQuestion:
         """Those that a matching statement reaches, and all others; sorted."""
         if self._engine is not None:
             return sorted(self._subjects), []
-        reached = membership_index(self._policy_set).members(self._reached) - {EVERYONE}
+        reached = self._policy_set.membership_index.members(self._reached) - {EVERYONE}
         others = set(document_names(self._policy_set, system)) if self._requests else set[str]()
         return sorted(reached), sorted(others - reached - {EVERYONE})
 
     def _spellings(self, name: str) -> Iterable[Who]:
         """A name as subjects of requests are called, and as a claim."""
-        return spellings(name, self._trust) if self._engine is None else self._subjects.get(name, ())
+        return spellings(name, CLAIMS) if self._engine is None else self._subjects.get(name, ())
 
     def answers(self) -> Iterator[tuple[ResourceAccess, ...]]:
         """What holds of any principal, then what each name has beside that. Each step evaluates one name."""
@@ -178,7 +175,7 @@ class ResourceQuestion:
 
     def _trace(self, request: Request) -> EvaluationTrace | None:
         try:
-            return evaluate_request(self._snapshot, request, self._trust)
+            return evaluate_request(self._snapshot, request, CLAIMS)
         except Unanswerable:
             return None
 

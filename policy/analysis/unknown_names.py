@@ -23,7 +23,7 @@ from policy.analysis.named_in_documents import (
 from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, PermissionCheck, Unanswerable
 from policy.core.pattern import Exact
-from policy.core.request import CLAIMS, Batch, Request, parse_request, usable_time
+from policy.core.request import CLAIMS, Request, parse_request, usable_time
 from policy.core.suggest import nearest
 from policy.evaluation.authorize import answer
 from policy.store.policy_set import PolicySet
@@ -100,8 +100,7 @@ def _parsed(fields: dict[str, Any]) -> Request:
 
 
 def _each(request: Mapping[str, Any], find: Callable[[Request], Iterable[UnknownName]]) -> list[UnknownName]:
-    parsed = parse_request(request)
-    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
+    items = parse_request(request).items
     return list(dict.fromkeys(name for item in items if isinstance(item, Request) for name in find(item)))
 
 

@@ -10,8 +10,6 @@ import operator
 import weakref
 from collections.abc import Iterator
 
-import msgspec
-
 from policy.core.model import EngineResult, Grant, StatementId
 from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
@@ -22,11 +20,8 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statement_facts, statements_of
 
-
-class Use(msgspec.Struct, frozen=True):
-    """The statements that decided one atom together: of several each is dispensable, but not all of them."""
-
-    statement_ids: tuple[StatementId, ...]
+Use = tuple[StatementId, ...]
+"""The statements that decided one atom together: of several each is dispensable, but not all of them."""
 
 
 Statements = dict[StatementId, list[Grant | Statement]]
@@ -75,7 +70,7 @@ def _statements(policy_set: PolicySet, system: str) -> Statements:
 
 def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
     """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
-    for item in request.items if isinstance(request, Batch) else (request,):
+    for item in request.items:
         allowed = False
         if isinstance(item, Request) and (decision := answer(snapshot, item, trust)).outcome != "error":
             allowed = decision.allowed
@@ -86,9 +81,8 @@ def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = C
 
 def _uses(result: ExpressionResult) -> Iterator[Use]:
     for leaf in result.deciding():
-        statement_ids = dict.fromkeys(_determining(leaf))
-        if statement_ids:
-            yield Use(tuple(statement_ids))
+        if use := tuple(dict.fromkeys(_determining(leaf))):
+            yield use
 
 
 def _determining(leaf: ExpressionResult) -> Iterator[StatementId]:

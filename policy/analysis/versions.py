@@ -1,7 +1,5 @@
 """A policy set before or after a change of some documents."""
 
-import itertools
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
@@ -12,7 +10,7 @@ from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership,
 from policy.core.pattern import Pattern, meet
 from policy.core.times import Window
 from policy.matching.subsuming import Holders, SubsumptionIndex
-from policy.store.memberships import MembershipIndex, Windows, reachable_windows
+from policy.store.memberships import Windows, reachable_windows
 from policy.store.policy_set import PolicySet
 from policy.systems.kit.system import EVERYONE
 
@@ -31,24 +29,6 @@ def common(grant: Grant, other: Grant) -> Grant | None:
     if permission is None or object_ is None or window is None:
         return None
     return msgspec.structs.replace(grant, permission=permission, object=object_, window=window)
-
-
-_memberships: weakref.WeakKeyDictionary[PolicySet, MembershipIndex] = weakref.WeakKeyDictionary()
-"""Of policy sets that were asked about: it takes longer to build than most questions."""
-
-
-def membership_index(policy_set: PolicySet) -> MembershipIndex:
-    """The members of principals by the memberships of a policy set; built once for each."""
-    index = _memberships.get(policy_set)
-    if index is None:
-        index = _memberships[policy_set] = members_of_both(policy_set, ())
-    return index
-
-
-def members_of_both(policy_set: PolicySet, documents: Iterable[CompiledDocument]) -> MembershipIndex:
-    """The members of principals by the memberships of a policy set, and by those that other documents have."""
-    parts = (*policy_set.memberships.values(), *(compiled.memberships for compiled in documents))
-    return MembershipIndex(itertools.chain.from_iterable(parts))
 
 
 class PolicySetVersion:

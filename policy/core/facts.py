@@ -33,7 +33,7 @@ class Facts:
         self._layers = layers
         self._moment = moment
         self._reads = reads
-        self._timeless = reads is not None and all(layer.timeless for layer in layers)  # once, not with each lookup
+        self._timeless: bool | None = None  # worked out at the first lookup that is noted: many decisions make none
 
     def at(self, moment: int | None, reads: Reads | None = None) -> "Facts":
         """The facts that count at ``moment`` (ms; None: not known). ``reads``: to note what is looked up."""
@@ -44,6 +44,8 @@ class Facts:
     def _note(self, reads: Reads, lookup: Lookup, names: Callable[[FactTable], Iterable[str]]) -> None:
         """Note a lookup, and the moments at which what it found, in any layer, begins or ceases to count."""
         reads.lookups.add(lookup)
+        if self._timeless is None:
+            self._timeless = all(layer.timeless for layer in self._layers)
         if self._timeless:
             return
         things = {name for layer in self._layers for name in names(layer)}

@@ -59,6 +59,11 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     deadline: int | None = None
     max_claimed_groups: int = MAX_CLAIMED_GROUPS
 
+    @property
+    def items(self) -> "tuple[Request | IncompleteItem, ...]":
+        """What is decided: itself, as a batch has its items."""
+        return (self,)
+
 
 class IncompleteItem(msgspec.Struct, frozen=True, gc=False):
     """An item of a batch that is no question: false, with an error reason for it alone."""

@@ -20,7 +20,7 @@ from policy.core.facts import BOUND, Reads
 from policy.core.model import PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import Request, Resource, usable_time
-from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, leaf, resolve
+from policy.evaluation.evaluate import ResolvedQuery, conclude, deny_overrides, failed, leaf, resolve
 from policy.matching.grants import Table
 from policy.matching.index import TrieState
 from policy.store.policy_set import PolicySet
@@ -176,7 +176,7 @@ class ByState(CachedQuery[Rendered]):
     def work_out(self, state: State) -> Answer[Rendered]:
         """The answer for a state that has none yet."""
         try:
-            grants = self._effective.at(state)
+            grants = deny_overrides(self._effective.at(state))
         except Exception as failure:
             answer = self._rendered(failed(failure))
         else:

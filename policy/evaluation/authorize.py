@@ -24,10 +24,13 @@ from policy.evaluation.answers import ID, Answer, AnswerCache
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
 from policy.store.snapshot import Snapshot
 
+# AuthZEN 1.0, evaluations_semantic: the item after which the others are not evaluated. An error is no permit, so it
+# ends the first as a deny does.
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 MEMBERS = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})
 OF_RESOURCE = frozenset({"type", "id", "properties"})
-MARSHAL = 2  # the version in which equal plain data of equal types is written alike
+# From version 3 on, what is the very same object twice is written as a reference: equal requests would differ.
+MARSHAL = 2
 DECISION_BYTES = 500
 RECENT = 4  # decisions of one answer, by the resource's id
 ID_BYTES = ID.encode()
@@ -187,7 +190,7 @@ def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = 
 def _check_deadline(deadline: int | None, at: int | None) -> None:
     if deadline is None:
         return
-    if at is None:
+    if at is None:  # a late answer may allow what has been revoked since: without a clock no deadline is kept
         raise Unanswerable("time-needed", "the request has a deadline, and no time (or is not trusted to say it)")
     if at > deadline:
         raise Unanswerable("deadline-exceeded", "the request was judged after its deadline")
@@ -207,10 +210,12 @@ def _answer_batch(batch: Batch, decide_item: Callable[[Request], Decision]) -> D
 
 def _sum_up(batch: Batch, answers: list[Decision]) -> Decision:
     """The record's own answer: for permit_on_first_permit that of the last item, else whether all are allowed."""
+    # AuthZEN has no answer for a batch as a whole, Kafka's consumers read one for each record: it allows no more than
+    # the items that its semantic counts.
     counted = answers[-1:] if batch.semantic == "permit_on_first_permit" else answers
     reason = Reason("evaluations", f"{sum(a.allowed for a in answers)} of {len(answers)} evaluations allowed")
     claims = tuple(sorted({claim for item in answers for claim in item.claims}))
-    return Decision(_worst([item.outcome for item in counted]), (reason,), (), claims, tuple(answers))
+    return Decision(_worst([item.outcome for item in counted]), (reason,), (), claims, evaluations=tuple(answers))
 
 
 def _worst(outcomes: list[Outcome]) -> Outcome:

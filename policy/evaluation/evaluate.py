@@ -4,7 +4,7 @@ An expression is true, false or unknown; only true allows. ``True`` needs a matc
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -119,7 +119,8 @@ class Evaluation:
             effective_principals = self._effective_principals
             if expression.principals:
                 effective_principals = _sound_principals(self._policy_set, expression.principals, self._at, self._reads)
-            return leaf(expression, effective_principals.permissions(expression.permission).on(expression.object))
+            matching = effective_principals.permissions(expression.permission).on(expression.object)
+            return leaf(expression, deny_overrides(matching))
         if isinstance(expression, Condition | EngineResult):
             return ExpressionResult(expression, expression.held)
         self._bound(len(expression.items))
@@ -135,13 +136,32 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
+def deny_overrides(matching: Sequence[Grant]) -> tuple[Grant, ...]:
+    """The determining ones of the grants that match a permission check: the denies where there are any, else the
+    allows. The first one by document and statement is the reason that is given.
+    """
+    # As Kafka's authorizer (KA-DENY-WINS) and Lenses (L6-DECIDE-DENY-WINS) have it; the other systems have no deny.
+    if len(matching) < 2:
+        return tuple(matching)
+    denies = [grant for grant in matching if grant.effect == DENY]
+    return tuple(sorted(denies or matching, key=by_statement))
+
+
+def by_statement(grant: Grant) -> tuple[tuple[str, int], str]:
+    """By what grants of one effect are sorted: the same reason is given in whatever order the documents came."""
+    return grant.statement_id.place, grant.principal
+
+
 def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionResult:
-    """The evidence for an atom that these grants determine."""
+    """The evidence for a permission check that these grants determine."""
     return ExpressionResult(expression, bool(grants) and grants[0].effect != DENY, grants)
 
 
 def _combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
-    """Kleene's three values; an empty All does not hold."""
+    """Kleene's three values; an empty All does not hold.
+
+    True or false is kept only where nothing that is not known could turn it: so what is not known never allows.
+    """
     deciding = isinstance(expression, AnyOf)
     if deciding in values:
         return deciding
@@ -158,6 +178,7 @@ def conclude(trace: EvaluationTrace) -> Decision:
         return Decision("allow", reasons, (), trace.claims)
     if result.held is None:
         return Decision("error", reasons, missing_of(result), trace.claims)
+    # Who asked may have what was claimed, so a plain deny could be wrong; where a deny matches, claims change nothing.
     if trace.untrusted and not result.denied:
         needed = ", ".join(trace.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document gives"

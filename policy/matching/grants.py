@@ -13,7 +13,8 @@ of role:ops, do kafka:ReadTopicData on the topic orders, with these grants?
    up by the principals that both have, of which the fewer are gone through: those of 1 and 2, and of 3; role:dev is not
    among the subject's.
 3. Of the entries of these principals the grants remain whose number is one of step 1: 1 and 3.
-4. Those in force at the moment are kept. Where there is a deny among them the denies decide, else the allows: 3.
+4. Those in force at the moment are the answer: 1 and 3. Which of them determine the decision is not known here
+   (`policy.evaluation.evaluate.deny_overrides`).
 """
 
 import itertools
@@ -21,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Any, TypeVar
 
-from policy.core.model import DENY, Grant, in_force
+from policy.core.model import Grant, in_force
 from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
 from policy.matching.index import PatternIndex, TrieState
@@ -29,11 +30,6 @@ from policy.matching.index import PatternIndex, TrieState
 LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are looked up by their numbers
 
 Item = TypeVar("Item", bound=Hashable)
-
-
-def precedence(grant: Grant) -> tuple[bool, tuple[str, int], str]:
-    """By what grants go before others that match the same: denies first, then by document and statement."""
-    return grant.effect != DENY, grant.statement_id.place, grant.principal
 
 
 Entry = tuple[Any, ...] | dict[int, list[Grant]]
@@ -62,18 +58,18 @@ class EffectivePermissions:
     ) -> None:
         self._grants, self._principals, self._permissions, self._at = grants, principals, permissions, at
 
-    def on(self, resource: Name) -> tuple[Grant, ...]:
-        """The determining grants for a resource: the denies in force that match it, else the allows; see `at`."""
-        return self._determining(self._grants.tables(resource))
-
-    def at(self, state: TrieState[Table]) -> tuple[Grant, ...]:
-        """The same for all resources whose names lead to a state of the trie. By precedence: the first one decides.
+    def on(self, resource: Name) -> list[Grant]:
+        """The grants in force that match a resource, in no particular order.
 
         Raises Unanswerable when they depend on the time, and that is not known.
         """
-        return self._determining(state.values)
+        return self._in_force(self._grants.tables(resource))
 
-    def _determining(self, tables: Iterable[Table]) -> tuple[Grant, ...]:
+    def at(self, state: TrieState[Table]) -> list[Grant]:
+        """The same for all resources whose names lead to a state of the trie."""
+        return self._in_force(state.values)
+
+    def _in_force(self, tables: Iterable[Table]) -> list[Grant]:
         principals, matching = self._principals, list[Grant]()
         for table in tables:
             if isinstance(table, tuple):
@@ -82,13 +78,7 @@ class EffectivePermissions:
             else:
                 for principal in principals & table.keys():  # the fewer of both are gone through
                     matching += self._matching(table[principal])
-        if not matching:
-            return ()
-        matching = [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
-        if len(matching) > 1:
-            denies = [grant for grant in matching if grant.effect == DENY]
-            matching = sorted(denies or matching, key=precedence)
-        return tuple(matching)
+        return [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
 
     def _matching(self, entry: Entry) -> list[Grant]:
         permissions = self._permissions

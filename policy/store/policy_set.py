@@ -90,6 +90,8 @@ class PolicySet:
         other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
         for member in {membership.member for membership in change.memberships}:
             other.memberships[member].sort(key=_route_order)  # a list of this change's own: others are not sorted again
+        if other.memberships is not self.memberships:
+            other.__dict__.pop("membership_index", None)
         if change.no_grants or change.grants:
             other.index = self.index.with_changes(change.no_grants, change.grants)
         other._windows = self._windows.copy()
@@ -128,6 +130,11 @@ class PolicySet:
         of_facts = self.facts.edges()
         return sorted({*self._policy_edges, *of_facts}) if of_facts else self._policy_edges
 
+    @functools.cached_property
+    def membership_index(self) -> MembershipIndex:
+        """The members of principals; computed on demand, which decisions never do."""
+        return MembershipIndex(itertools.chain.from_iterable(self.memberships.values()))
+
     def affected_principals(self, other: "PolicySet") -> set[str] | None:
         """The principals whose decisions may differ by ``other``, which was made from this one; None: all principals.
 
@@ -140,7 +147,7 @@ class PolicySet:
         changed = {*_different(self.grants, other.grants), *_different(self.memberships, other.memberships)}
         if not changed:
             return changed
-        affected = MembershipIndex(itertools.chain.from_iterable(self.memberships.values())).members(changed)
+        affected = self.membership_index.members(changed)
         return None if EVERYONE in affected else affected
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -178,6 +185,8 @@ class PolicySet:
 
         Of the facts ``edges`` alone count, which a decision has read.
         """
+        if not (self._policy_edges or edges):
+            return None, None
         number = bisect.bisect_right(self._policy_edges, at)
         since, until = self._policy_edges[:number][-1:], self._policy_edges[number : number + 1]
         if edges:

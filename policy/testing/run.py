@@ -259,7 +259,7 @@ def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[StatementId]:
     except MalformedRequest:
         return
     for use in uses(scene.snapshot, parsed, scene.trust):
-        yield from use.statement_ids
+        yield from use
 
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

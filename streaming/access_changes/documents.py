@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Message
 
 from policy import CompiledDocument, DocumentStore, Key
 from policy.analysis import Affected, Edit, FactDocuments, affected_by, affects_everyone, refused, said
-from streaming.access_changes.following import NOTHING_READ, Change, InForce
+from streaming.access_changes.following import Change, InForce
 from streaming.errors import Stopping
 from streaming.kafka.authorship import Authorship, authorship_of
 from streaming.kafka.clients import Partition, admin_client
@@ -29,7 +29,7 @@ from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.documents import NO_KIND, decode_key, key_of
 from streaming.snapshots.policies import Policies
-from streaming.topics import DAY_MS
+from streaming.topics import DAY_MS, NOTHING_READ
 
 log = structlog.get_logger()
 

@@ -13,9 +13,7 @@ import msgspec
 from policy import Snapshot
 from policy.analysis import Affected, Answer, Question, Questions, Turned
 from streaming.records.access_change import AccessChange, Cause, Moment, access_change
-from streaming.topics import Offsets, TopicNames
-
-NOTHING_READ = -1
+from streaming.topics import Offsets, TopicNames, newest_offset
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -149,11 +147,11 @@ class Following:
             return decided.at >= state.at
         if state.change.topic == self._facts:
             return decided.facts_offset >= state.change.offset
-        return _offset(decided.policy_offsets, state.change.topic) >= state.change.offset
+        return newest_offset(decided.policy_offsets, state.change.topic) >= state.change.offset
 
     def _has_seen_offsets(self, decided: Decided, state: _State) -> bool:
         topic = self._topics[decided.question.request.system]
-        policies = _offset(decided.policy_offsets, topic) >= _offset(state.policy_offsets, topic)
+        policies = newest_offset(decided.policy_offsets, topic) >= newest_offset(state.policy_offsets, topic)
         return policies and decided.facts_offset >= state.facts_offset
 
     def _records(self, turned: Iterable[Turned]) -> list[AccessChange]:
@@ -169,7 +167,3 @@ class Following:
 def _state(number: int, at: int, change: Change | None, in_force: InForce) -> _State:
     offsets = in_force.policy_offsets, in_force.facts_offset
     return _State(number, at, change, in_force.snapshot.version, *offsets)
-
-
-def _offset(offsets: Offsets, topic: str) -> int:
-    return offsets.get(topic, {}).get("0", NOTHING_READ)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from streaming.decision_log.search import Answer, Found, Query
     from streaming.history.span import Span
 
-OUTCOMES = ("allow", "deny", "error")
 Subject = Annotated[str, typer.Option("--subject", help="The subject's id; a * at the end stands for anything.")]
 Action = Annotated[str, typer.Option("--action", help="The action's name, likewise.")]
 Resource = Annotated[str, typer.Option("--resource", help="The resource's id, likewise.")]
@@ -52,6 +51,7 @@ def decisions(
       lockkeeper decisions --resource "kafka:topic:prod/*" --since 2026-11-21T14:00:00Z --until 2026-11-21T14:05:00Z
       lockkeeper decisions --action kafka:DeleteTopic --limit 1000 --json
     """
+    from policy import OUTCOMES
     from streaming.decision_log.search import Query, search
 
     if outcome and outcome not in OUTCOMES:

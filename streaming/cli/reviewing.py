@@ -134,6 +134,7 @@ def _verdict(findings: "Findings", extra: dict[str, Any]) -> str:
 
 
 def _show(findings: "Findings", extra: dict[str, Any], as_json: bool) -> None:
+    from policy import OUTCOMES
     from streaming.verify import CHECKS
 
     if as_json:
@@ -146,7 +147,7 @@ def _show(findings: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     for reason, count in sorted(findings.unknown.items()):
         echo(f"{count:10,}  unknown: {reason}")
     dead_letters = f"{findings.dead_letters:,} dead letters"
-    outcomes = ", ".join(f"{findings.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
+    outcomes = ", ".join(f"{findings.outcomes[outcome]:,} {outcome}" for outcome in OUTCOMES)
     echo(f"{findings.requests:,} requests, {findings.decisions:,} decisions: {outcomes}; {dead_letters}")
     echo(f"{findings.verified:,} decisions verified, {findings.waiting:,} requests not decided yet")
     if extra:

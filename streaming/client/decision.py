@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from policy import Decision as Answer
-from policy import Missing, Outcome, Reason
+from policy import Reason, context_of
 from streaming.records.decision import Answer as RecordedAnswer
 from streaming.records.decision import Place
 from streaming.records.decision import read_decision as read_record
@@ -72,8 +72,10 @@ def read_decision(value: bytes) -> Decision:
         raise Unreadable(f"not a decision: {error}") from error
     context, items = record.context, record.evaluations
     return Decision(
-        *_fields(record.decision, context),
-        evaluations=tuple(Decision(*_fields(item.decision, item.context), enforced=context.enforced) for item in items),
+        **_fields(record.decision, context),
+        evaluations=tuple(
+            Decision(**_fields(item.decision, item.context), enforced=context.enforced) for item in items
+        ),
         request_id=record.request_id,
         id=record.id,
         system=record.system,
@@ -87,13 +89,11 @@ def read_decision(value: bytes) -> Decision:
     )
 
 
-def _fields(
-    allows: bool, answer: RecordedAnswer
-) -> tuple[Outcome, tuple[Reason, ...], tuple[Missing, ...], tuple[str, ...]]:
-    """The first fields of a `Decision`. Raises Unreadable where both parts do not say the same."""
+def _fields(allows: bool, answer: RecordedAnswer) -> dict[str, Any]:
+    """The fields that a `Decision` has of its `context`. Raises Unreadable where both parts do not say the same."""
     if allows is not (answer.outcome == "allow"):
         raise Unreadable(f"not a decision: decision is {allows}, and the outcome is {answer.outcome}")
-    return answer.outcome, answer.reasons, answer.missing, answer.claims
+    return msgspec.structs.asdict(context_of(answer))
 
 
 def undecided(request_id: str, code: str, message: str, source: Place | None = None) -> Decision:

@@ -28,8 +28,8 @@ from streaming.enforcer.answers import TIME
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import Read, lacking, names_offsets
-from streaming.pdp.recording import AnswerContext, NotRecorded, Recorder, answered_record
+from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
+from streaming.pdp.recording import NotRecorded, Recorder, answered_record
 from streaming.records.answered import FreshnessKind
 from streaming.records.decision import Place
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
@@ -37,7 +37,6 @@ from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Setting
 POLL_SECONDS = 0.1
 CLOSE_SECONDS = 10.0
 LIST_SECONDS = 3.0
-STARTING = "the policies have not been read up to their end yet"
 
 log = structlog.get_logger()
 
@@ -132,16 +131,14 @@ class LocalExchange:
 
     def _decide(self, pending: Pending, body: dict[str, Any], read: Read | None) -> None:
         """Decide, record, and give the answer. Raises NotRecorded."""
-        if (why := self._stale(read)) is not None or read is None:
-            settle(pending, undecided(pending.record.id, "policies-stale", why or STARTING))
+        if (why := self._stale(read)) is not None:
+            settle(pending, undecided(pending.record.id, "policies-stale", why))
             return
-        now = time.time_ns() // 1_000_000
-        answer = self._evaluated(body, read, now)
+        assert read is not None, "else it is stale"
         named: FreshnessKind = "min_policy_offsets" if names_offsets(body) else "bounded"
         freshness: FreshnessKind = "full" if self._options.freshness == "full" else named
-        answer_context = AnswerContext(
-            read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust
-        )
+        answer_context = AnswerContext.of_now(read, freshness, self._bound, self._options.trust)
+        answer = self._evaluated(body, answer_context)
         decision = self._typed(body, answer, answer_context)
         recorder, system = self._recorder, str(body.get("system", ""))
         malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
@@ -159,15 +156,10 @@ class LocalExchange:
         """Why nothing may be decided by a reading; None: it is new enough."""
         if self._follower.failure is not None:
             return f"the policies cannot be followed any more: {self._follower.failure}"
-        if read is None:
-            return STARTING
-        if time.monotonic() - read.at > self._bound:
-            return f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"
-        if self._follower.stuck:
-            return "policies or facts cannot be read on: a transaction on their topics is not ended"
-        return None
+        return why_stale(read, self._bound, bool(self._follower.stuck))
 
-    def _evaluated(self, body: dict[str, Any], read: Read, now: int) -> Answer:
+    def _evaluated(self, body: dict[str, Any], answer_context: AnswerContext) -> Answer:
+        read, now = answer_context.read, answer_context.time
         if (behind := lacking(body, read)) is not None:
             return Answer("error", undecided("", "policies-behind", behind).reasons)
         if _is_late(body.get("deadline"), now):
@@ -176,13 +168,8 @@ class LocalExchange:
 
     def _typed(self, body: Mapping[str, Any], answer: Answer, answer_context: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
-        record, read = answer.to_record(), answer_context.read
-        record["context"] |= {
-            "policy_version": read.snapshot.version,
-            "policy_offsets": read.policy_offsets,
-            "facts_offset": read.facts_offset,
-            **({} if self._options.enforced else {"enforced": False}),
-        }
+        record = answer.to_record()
+        record["context"] |= answer_context.read.versions | ({} if self._options.enforced else {"enforced": False})
         named = {"request_id": str(body.get("id", "")), "system": str(body.get("system", ""))}
         return read_decision(msgspec.json.encode({**named, "time": to_text(answer_context.time), **record}))
 

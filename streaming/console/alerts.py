@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import to_ms, to_text
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MONITORED, AlertKind
 from streaming.console.addresses import address, decision_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
@@ -23,12 +23,7 @@ from streaming.settings import Settings
 MOST_RECORDS, MOST_EPISODES = 20_000, 5_000  # that are read at first, and that are kept, the newest
 BEFORE_MS, AFTER_MS = 300_000, 60_000  # around an episode, in which decisions behind it are looked for
 MOST_EVIDENCE = 50
-OF_SUBJECTS = frozenset(
-    {
-        *(AlertKind.UNAUTHORIZED_ACCESS, AlertKind.UNREQUESTED_ACCESS, AlertKind.DENIED_BUT_DONE),
-        *(AlertKind.DENIAL_BURST, AlertKind.FACT_CONTRADICTION),
-    }
-)
+OF_SUBJECTS = frozenset(kind for kind, raised in MONITORED.items() if raised.about_subject)
 """Kinds whose subject is that of requests, rather than a document, a topic or a server."""
 DECISION = re.compile(r"\(decision ([\w-]{22}-\d+-\d+)\)$")
 

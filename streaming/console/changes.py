@@ -8,8 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import FactOverlay, Snapshot
-from policy.analysis import replay, widening_text
-from streaming.console.differences import ShownDifference, differences_in
+from policy.analysis import Concerned, effects, replay, widening_text
 from streaming.console.documents import DocumentDiff, diffs_of
 from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
@@ -79,7 +78,7 @@ class Changed(msgspec.Struct, frozen=True):
 
     change: LoggedChange
     diffs: tuple[DocumentDiff, ...] = ()
-    differences: tuple[ShownDifference, ...] = ()
+    differences: tuple[Concerned, ...] = ()
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
     is_complete: bool = True
@@ -89,10 +88,11 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
     """Compare the documents and the grants before and after a change. `topics`: by system."""
     sides = sides_of(change, log, topics)
     differences = [
-        difference
+        entry
         for side in sides
         if side.before is not None and side.after is not None
-        for difference in differences_in(side.part.system, side.before, side.after)
+        for entry in effects(side.before, side.after)
+        if entry.difference.system == side.part.system
     ]
     opens = [widening_text(widening) for widens in change.widens for widening in widens.widens]
     return Changed(

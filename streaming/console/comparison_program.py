@@ -3,9 +3,9 @@
 The live documents come with the first draft and stay for the next ones, until others are in force.
 """
 
-import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -26,8 +26,8 @@ from policy import (
     read_document_text,
     read_value,
 )
+from policy.analysis import Concerned, effects
 from policy.testing import CaseFileError, DraftPolicies, Problem
-from streaming.console.differences import ShownDifference, differences_in
 from streaming.console.draft_program import Result, run, unreadable
 
 FILE = "documents.yaml"
@@ -114,7 +114,7 @@ class Compared(msgspec.Struct, frozen=True):
     count: int = 0
     is_cut: bool = False
     turned: tuple[Turned, ...] = ()
-    differences: tuple[ShownDifference, ...] = ()
+    differences: tuple[Concerned, ...] = ()
     differences_count: int | None = None  # not worked out
 
 
@@ -198,11 +198,9 @@ class Live:
         for key, history in alone.histories.items():
             self.store.replace(key, history)
 
-    @contextlib.contextmanager
-    def drafted(self, drafts: dict[Key, Any], prune: bool) -> Iterator[Snapshot]:
+    def drafted(self, drafts: dict[Key, Any], prune: bool) -> AbstractContextManager[Snapshot]:
         """The policies with a draft in their place, without facts."""
-        with drafted(self.store, self._compiler, drafts, prune) as snapshot:
-            yield snapshot
+        return drafted(self.store, self._compiler, drafts, prune)
 
     def with_facts(self, policies: Snapshot, moment: int | None = None) -> Snapshot:
         """Policies with the facts of now, or of a moment (ms)."""
@@ -258,7 +256,7 @@ def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     is_cut = count < len(job.requests)
     if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
-    differences = differences_in(job.system, *(live.with_facts(policies) for policies in (live.snapshot, after)))
+    differences = effects(*(live.with_facts(policies) for policies in (live.snapshot, after)))
     shown = tuple(differences[:MOST_DIFFERENCES])
     return Compared((), count, is_cut, tuple(turned), shown, len(differences))
 

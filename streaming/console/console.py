@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy import FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
+from policy import OUTCOMES, FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
 from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.access_pages import AccessPages
@@ -53,7 +53,6 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-OUTCOMES = ("allow", "deny", "error")
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 

@@ -11,10 +11,10 @@ from streaming.records.change import DocumentChange, PolicyChange
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.snapshots.change_log import document_text
 from streaming.snapshots.documents import DocumentRecord
+from streaming.topics import newest_offset
 
 FILE = "document.yaml"
 AROUND = 40  # lines of a document that are shown before and after a statement
-NOTHING_READ = -1
 MOST_DOCUMENTS, MOST_DIFF_LINES = 20, 400  # of a change that are compared, and lines of each that are shown
 MOST_LINES = 2000  # of a document: comparing longer ones takes too long for a page
 
@@ -72,7 +72,7 @@ def _line_of(reason: Reason, text: str) -> int | None:
 
 def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[DocumentDiff]:
     """The documents of a part of a change, the first of them compared with what was there before it."""
-    before = part.before.policy_offsets.get(topic, {}).get("0", NOTHING_READ)
+    before = newest_offset(part.before.policy_offsets, topic)
     versions: dict[str, list[DocumentRecord]] = {}
     for record in log.records(topic):
         versions.setdefault(document_text(part.system, record.key), []).append(record)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import secrets
 import time
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -51,10 +50,10 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Issuer:
-    """Signs viewers in. `callback`: the redirect URI. `clock`: Unix time, s."""
+    """Signs viewers in. `callback`: the redirect URI."""
 
-    def __init__(self, settings: OidcSettings, callback: str, clock: Callable[[], float] = time.time) -> None:
-        self._settings, self._callback, self._clock = settings, callback, clock
+    def __init__(self, settings: OidcSettings, callback: str) -> None:
+        self._settings, self._callback = settings, callback
         self._metadata: _Metadata | None = None
         self._read_at, self._failed_at = 0.0, 0.0
         self._tokens: Tokens | None = None
@@ -76,7 +75,7 @@ class Issuer:
         }
         separator = "&" if "?" in metadata.authorization_endpoint else "?"
         address = f"{metadata.authorization_endpoint}{separator}{urlencode(asked)}"
-        return SignIn(state, nonce, verifier, path, self._clock() + SIGN_IN_SECONDS), address
+        return SignIn(state, nonce, verifier, path, time.time() + SIGN_IN_SECONDS), address
 
     async def finish(self, begun: SignIn, code: str, issuer: str) -> Session:
         """The session of who signed in. Raises SignInFailed, and IssuerUnavailable.
@@ -96,7 +95,7 @@ class Issuer:
             raise SignInFailed("the token was issued to another client")
         groups = claims.get(self._settings.groups_claim)
         named = [group for group in groups if isinstance(group, str)] if isinstance(groups, list) else []
-        until = self._clock() + SESSION_SECONDS
+        until = time.time() + SESSION_SECONDS
         subject = str(claims[self._settings.claim])
         return Session(secrets.token_urlsafe(16), subject, tuple(named[:MOST_GROUPS]), until)
 
@@ -135,13 +134,13 @@ class Issuer:
 
     async def _known(self) -> _Metadata:
         """The issuer's metadata. Raises IssuerUnavailable."""
-        if self._metadata is None or self._clock() - self._read_at > METADATA_SECONDS:
-            if self._clock() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
+        if self._metadata is None or time.time() - self._read_at > METADATA_SECONDS:
+            if time.time() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
                 raise IssuerUnavailable("the issuer does not answer")
             try:
                 self._take(await asyncio.to_thread(self._read))
             except IssuerUnavailable:
-                self._failed_at = self._clock()
+                self._failed_at = time.time()
                 raise
         assert self._metadata is not None
         return self._metadata
@@ -168,5 +167,5 @@ class Issuer:
                 jwks=metadata.jwks_uri,
                 claim=settings.claim,
             )
-            self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri), self._clock)
-        self._metadata, self._read_at = metadata, self._clock()
+            self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri))
+        self._metadata, self._read_at = metadata, time.time()

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from policy import to_text
+from policy import OUTCOMES, to_text
 from streaming.console.alert_pages import row_of
 from streaming.console.alerts import AlertLog, seen_by
 from streaming.console.pages import Pages
@@ -32,7 +32,6 @@ from streaming.settings import Settings
 EVENT_SECONDS, STREAM_SECONDS = 1.0, 60.0
 MOST_STREAMS = 50
 NOW_SECONDS, CHART_BINS = 10, 60
-OUTCOMES = ("allow", "deny", "error")
 DAY_MS = 24 * 3600 * 1000
 NEWEST = 5  # alerts that are listed
 HEIGHT = 24.0
@@ -167,7 +166,7 @@ class _Row(msgspec.Struct, frozen=True):
 def _row(system: str, look: Look) -> _Row:
     now = look.beats[-1].at if look.beats else 0.0
     recent = [beat for beat in look.beats if beat.at > now - NOW_SECONDS]
-    rates = {outcome: _rate(recent, system, outcome) for outcome in OUTCOMES}
+    rates: dict[str, float] = {outcome: _rate(recent, system, outcome) for outcome in OUTCOMES}
     latencies = [late for name, late in look.latencies if name == system]
     stacks = _stacked([[_rate(beats, system, outcome) for beats in _bins(look.beats, now)] for outcome in OUTCOMES])
     most = max(stacks[-1], default=0.0)

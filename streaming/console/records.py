@@ -21,6 +21,7 @@ from streaming.decision_log.search import Found
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
 from streaming.snapshots.documents import DocumentRecord, key_of
+from streaming.topics import newest_offset
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -159,7 +160,7 @@ class Records:
         topics = self._settings.topics.policy_topics()
         for reason in (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons)):
             system, _, key = (reason.document or "").partition("/")
-            offset = stored.policy_offsets.get(topics.get(system, ""), {}).get("0", -1)
+            offset = newest_offset(stored.policy_offsets, topics.get(system, ""))
             text = text_at(log, topics[system], key.encode(), offset) if system in topics and key else None
             yield Statement(reason) if text is None else statement_in(reason, text)
 

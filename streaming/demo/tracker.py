@@ -15,7 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from policy import OUTCOMES
 from streaming.terminal import one_line
+from streaming.topics import newest_offset
 from streaming.verify import CHECKS as VERIFIED
 from streaming.verify import Findings
 
@@ -162,14 +164,14 @@ class RequestTracker:
             "alerts": len(self.alerts()),
             **checks,
             "unknown": dict(found.unknown),
-            "outcomes": {outcome: counts[outcome] for outcome in ("allow", "deny", "error")},
+            "outcomes": {outcome: counts[outcome] for outcome in OUTCOMES},
             "latency_ms": percentiles(self.latencies_ms(answers)),
             "policy_change_in_force_ms": None if in_force is None else round(in_force),
         }
 
 
 def _offset(record: Mapping[str, Any], topic: str) -> int:
-    return int(record["context"]["policy_offsets"].get(topic, {}).get("0", -1))
+    return newest_offset(record["context"]["policy_offsets"], topic)
 
 
 def percentiles(latencies: Sequence[float]) -> dict[str, float | None]:

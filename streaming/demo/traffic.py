@@ -11,9 +11,9 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import AlertKind, KindRule
 from streaming.demo.tracker import RequestTracker
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
+from streaming.settings.monitor import MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
 
@@ -227,7 +227,7 @@ def planted() -> set[tuple[str, str]]:
 def monitor(rate: float) -> MonitorSettings:
     """A monitor that does not wait long, and takes for a burst what is far beyond the ordinary denials at `rate`."""
     dense = KindRule("medium", more_than=burst_size(rate) // 2, within_seconds=2.0)
-    return MonitorSettings(trigger_seconds=2.0, rules=Rules(grace_seconds=2.0, kinds={AlertKind.DENIAL_BURST: dense}))
+    return MonitorSettings(rules=Rules(grace_seconds=2.0, kinds={AlertKind.DENIAL_BURST: dense}))
 
 
 def burst_size(rate: float) -> int:

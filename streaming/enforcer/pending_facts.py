@@ -153,8 +153,7 @@ class FactLag:
     """
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._admin, self._facts_topic = admin, (settings.topics.facts, 0)
-        self._verdicts = partitions_of(admin, [settings.topics.verdicts])
+        self._admin, self._topics = admin, settings.topics
         self._monitor: Consumer = group_observer(monitor_settings(settings))
         self._lock = threading.Lock()
         self._sent: list[_Sent] = []
@@ -165,8 +164,9 @@ class FactLag:
         """What a run before this one has passed on, and the monitor has not read."""
         pending, deadline = PendingFacts(), time.monotonic() + REPLAYED_SECONDS
         try:
-            first, ends = first_offsets(self._admin, self._verdicts), last_stable_offsets(self._admin, self._verdicts)
-            starts = {**first, **{at: max(offset, first[at]) for at, offset in self._read_by_monitor().items()}}
+            verdicts = self._verdicts()
+            first, ends = first_offsets(self._admin, verdicts), last_stable_offsets(self._admin, verdicts)
+            starts = {**first, **{at: max(offset, first[at]) for at, offset in self._read_by_monitor(verdicts).items()}}
             for message in records_between(settings, starts, ends):
                 pending.update(_passed_on_by(message.value() or b""))
                 if time.monotonic() > deadline:
@@ -177,8 +177,12 @@ class FactLag:
             return PendingFacts({EVERY: -(1 << 62)})
         return pending
 
-    def _read_by_monitor(self) -> dict[Partition, int]:
-        committed = read_committed(self._monitor, self._verdicts, RETRIED_SECONDS)
+    def _verdicts(self) -> list[Partition]:
+        """The partitions of the verdicts topic as they are now: it may get more while the job runs."""
+        return partitions_of(self._admin, [self._topics.verdicts], RETRIED_SECONDS)
+
+    def _read_by_monitor(self, verdicts: list[Partition]) -> dict[Partition, int]:
+        committed = read_committed(self._monitor, verdicts, RETRIED_SECONDS)
         return {partition: entry.offset for partition, entry in committed.items()}
 
     def add(self, passed_on: Iterable[tuple[Derived, int]]) -> None:
@@ -212,20 +216,22 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        with contextlib.suppress(KafkaException, TimeoutError, CannotStart):
+        # A KeyError: brokers that start know no topics.
+        with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):
             self._look(waiting)
 
     def _look(self, waiting: list[_Sent]) -> None:
-        ends = log_ends(self._admin, self._verdicts, RETRIED_SECONDS)
+        verdicts = self._verdicts()
+        ends = log_ends(self._admin, verdicts, RETRIED_SECONDS)
         for sent in waiting:
             before = sent.verdicts or ends
-            sent.verdicts = {
-                at: min(end, ends[at]) for at, end in before.items()
-            }  # fewer in a topic that was re-created
-        read = self._read_by_monitor()
+            # Fewer in a topic that was re-created.
+            sent.verdicts = {at: min(end, ends[at]) for at, end in before.items() if at in ends}
+        read = self._read_by_monitor(verdicts)
         done = [sent for sent in waiting if all(read.get(at, 0) >= end for at, end in (sent.verdicts or {}).items())]
         if done:
-            end = log_ends(self._admin, [self._facts_topic], RETRIED_SECONDS)[self._facts_topic]
+            facts = (self._topics.facts, 0)
+            end = log_ends(self._admin, [facts], RETRIED_SECONDS)[facts]
             for sent in done:
                 sent.facts = end
 

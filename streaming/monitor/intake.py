@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
@@ -53,6 +54,8 @@ from streaming.settings import Settings
 SCHEMA = "bucket int, at timestamp, inputs binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 
+log = structlog.get_logger()
+
 KeyedInputs = Iterator[tuple[Key, Input]]
 
 
@@ -64,7 +67,7 @@ class Intake:
 
     def __init__(self, decisions: str, verdicts: str, window: int, formats: Formats = JSON_ALONE) -> None:
         self._decisions, self._verdicts, self._window = decisions, verdicts, window
-        self._reader = Reader(formats)
+        self._reader, self._has_failed = Reader(formats), False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with the inputs of their keys for each batch of records."""
@@ -83,7 +86,16 @@ class Intake:
         return by_key, newest
 
     def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
-        """The inputs in one record, with their keys. Records that the enforcer did not write give none."""
+        """The inputs in one record, with their keys. Records that the enforcer did not write give none.
+
+        Raises Undecodable for decisions in Avro whose schema is not known here: they may be the enforcer's.
+        """
+        try:
+            yield from self._inputs(topic, partition, offset, at, value)
+        except (ValueError, RecursionError) as error:  # it would end every run of the monitor, for good
+            self._note(f"{topic}-{partition}", offset, error)
+
+    def _inputs(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
         if topic == self._verdicts:
             yield from _of_verdict(decode_verdict(value or b""), at)
         elif topic == self._decisions:
@@ -91,6 +103,13 @@ class Intake:
         else:
             id_ = f"{topic}-{partition}-{offset}"
             yield Key(TOPIC, "", topic), CountedEvent(AlertKind.MALFORMED_BURST, at, at, id_, f"offset {offset}")
+
+    def _note(self, partition: str, offset: int, error: Exception) -> None:
+        """Log the first of a task, without its text, which may hold what the record says."""
+        if not self._has_failed:
+            self._has_failed = True
+            why = "a record is left out that the enforcer did not write; only the job may write this topic"
+            log.warning(why, partition=partition, offset=offset, error=type(error).__name__)
 
     def _decision(self, value: bytes) -> DecisionRecord:
         try:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from policy import to_text
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MONITORED, AlertKind
 from streaming.monitor import NO_BUCKET, Fact, Input, decode_inputs, parse_key
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
@@ -135,29 +135,17 @@ def _row(result: Raised | Fact) -> Row:
     return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(alert_of(result)), since=None)
 
 
-MESSAGES: dict[str, str] = {
-    AlertKind.UNAUTHORIZED_ACCESS: "{name} did what the policy in force denied ({times})",
-    AlertKind.UNREQUESTED_ACCESS: "{name} acted without an allowed request ({times})",
-    AlertKind.DENIED_BUT_DONE: "{name} did what had been denied ({times})",
-    AlertKind.DENIAL_BURST: "{count} requests of {name} were denied in a short time",
-    AlertKind.MALFORMED_BURST: "{count} records came to {name} in a short time",
-    AlertKind.FACT_CONTRADICTION: "requests about {name} contradict the documents ({times})",
-    AlertKind.ANSWER_CONTRADICTED: "{name} answered otherwise than the policies that it named ({times})",
-    AlertKind.ANSWER_STALE: "{name} answered by older policies than its freshness allows ({times})",
-    AlertKind.ANSWER_MISDATED: "{name} dates its answers otherwise than Kafka ({times})",
-}
-
-
 def alert_of(raised: Raised) -> Alert:
     """All alerts of one episode have one id; the newest is the most complete."""
     episode, key = raised.episode, raised.key
+    sentence = MONITORED[AlertKind(raised.kind)].sentence
     return Alert(
         id=episode.id,
         kind=raised.kind,
         severity=episode.severity,
         time=to_text(episode.first),
         subject=key.name,
-        message=MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
+        message=sentence.format(name=key.name, count=episode.count, times=_times(episode.count)),
         evidence=evidence_of(episode, key.system),
     )
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from policy import to_text
-from streaming.alert_kinds import Severity
+from policy import Severity, to_text
+from streaming.alert_kinds import KindRule
 from streaming.monitor import ACCESS_BYTES, AccessEvent, DecisionEvent
-from streaming.settings.monitor import KindRule, Rules
+from streaming.settings.monitor import Rules
 
 SAMPLES = 5  # occurrences that an alert shows
 IDS_HELD = 1000  # by which duplicates are known; of a larger episode the count may hold some twice

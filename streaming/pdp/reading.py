@@ -1,12 +1,14 @@
 """Policies as they were read, and whether they are new enough for a request."""
 
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from policy import MalformedRequest, Snapshot, parse_request
 from streaming.enforcer.requests import FIELD, staleness
+from streaming.records.answered import Freshness, FreshnessKind
 from streaming.topics import Offsets
 
 
@@ -22,6 +24,45 @@ class Read(msgspec.Struct, frozen=True):
     policy_offsets: Offsets
     facts_offset: int
     all_offsets: Offsets
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """What a decision by them says of them in its `context`."""
+        return {
+            "policy_version": self.snapshot.version,
+            "policy_offsets": self.policy_offsets,
+            "facts_offset": self.facts_offset,
+        }
+
+
+class AnswerContext(msgspec.Struct, frozen=True):
+    """What an answer rests on. `time`: ms; `age`, `bound`: of the policies, seconds; `trust`: of the caller."""
+
+    read: Read
+    time: int
+    kind: FreshnessKind
+    age: float
+    bound: float
+    trust: frozenset[str]
+
+    @property
+    def freshness(self) -> Freshness:
+        """How new the policies are, and how new they had to be."""
+        return Freshness(self.kind, round(self.age * 1000), round(self.bound * 1000))
+
+    @classmethod
+    def of_now(cls, read: Read, kind: FreshnessKind, bound: float, trust: frozenset[str]) -> Self:
+        """That of an answer which is given now."""
+        return cls(read, time.time_ns() // 1_000_000, kind, time.monotonic() - read.at, bound, trust)
+
+
+def why_stale(read: Read | None, bound: float, is_stuck: bool) -> str | None:
+    """Why nothing may be decided by a reading now; None: it is new enough. `is_stuck`: topics cannot be read on."""
+    if read is None:
+        return "the policies have not been read up to their end yet"
+    if time.monotonic() - read.at > bound:
+        return f"the policies could not be read for more than {bound:g} s: does Kafka answer?"
+    return "policies or facts cannot be read on: a transaction on their topics is not ended" if is_stuck else None
 
 
 def names_offsets(request: Mapping[str, Any]) -> bool:

@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from policy import Decision, to_text
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
-from streaming.pdp.reading import Read
-from streaming.records.answered import Answer, Freshness, FreshnessKind, ItemAnswer
+from streaming.pdp.reading import AnswerContext
+from streaming.records.answered import Answer, ItemAnswer
 from streaming.settings import RecordMode, Settings
 from streaming.topics import ROOM
 
@@ -37,17 +37,6 @@ class NotRecorded(Exception):
     """An answer could not be recorded, so it must not be given. The message says why."""
 
 
-class AnswerContext(msgspec.Struct, frozen=True):
-    """What an answer rests on. `time`: ms; `age`, `bound`: of the policies, seconds; `trust`: of the caller."""
-
-    read: Read
-    time: int
-    freshness: FreshnessKind
-    age: float
-    bound: float
-    trust: frozenset[str]
-
-
 def answered_record(body: Mapping[str, Any], decision: Decision, answer_context: AnswerContext, by: str) -> bytes:
     """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
     read = answer_context.read
@@ -59,7 +48,7 @@ def answered_record(body: Mapping[str, Any], decision: Decision, answer_context:
         read.snapshot.version,
         msgspec.Raw(msgspec.json.encode(read.policy_offsets)),
         read.facts_offset,
-        Freshness(answer_context.freshness, round(answer_context.age * 1000), round(answer_context.bound * 1000)),
+        answer_context.freshness,
         tuple(sorted(answer_context.trust)),
         tuple(ItemAnswer(item.allowed, item.outcome) for item in decision.evaluations),
     )

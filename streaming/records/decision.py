@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy import Batch, Decision, Missing, Outcome, Reason, Request
+from policy import Batch, Decision, DecisionContext, Outcome, Request, context_of
 from streaming.records.answered import Findings
 
 _encode = msgspec.json.encode
@@ -22,13 +22,9 @@ class Place(msgspec.Struct, frozen=True):
         return f"offset {self.offset} of {self.topic}, partition {self.partition}"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(DecisionContext, frozen=True):
     """What was answered to a request or to one evaluation of a batch. `request`: see `requested`."""
 
-    outcome: Outcome
-    reasons: tuple[Reason, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    claims: tuple[str, ...] = ()
     request: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -142,17 +138,9 @@ def glance(value: bytes) -> tuple[Place, str] | None:
     return seen.context.source, seen.request_id
 
 
-class _Why(msgspec.Struct, gc=False):
-    outcome: Outcome
-    reasons: tuple[Reason, ...]
-    missing: tuple[Missing, ...]
-    claims: tuple[str, ...]
-
-
 def to_json(decision: Decision) -> bytes:
     """A decision as its record has it, up to and with `claims`."""
-    # The same fields as Decision.to_record, without the plain data in between.
-    context = _encode(_Why(decision.outcome, decision.reasons, decision.missing, decision.claims))
+    context = _encode(context_of(decision))
     return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1])
 
 

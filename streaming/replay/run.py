@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
 from streaming.records.formats import Formats
-from streaming.records.registry import Registry
+from streaming.records.registry import Registry, RegistryRefused
 from streaming.replay.comparison import Sides
 from streaming.replay.evaluating import COLUMN, Replayer, Task
 from streaming.replay.result import Totals
@@ -144,17 +144,26 @@ def replay(
     with _session(settings) as spark:
         run = _Run(spark, settings, source, spark.sparkContext.broadcast(sides), on_progress)
         totals = run(task)
-        schemas: dict[int, tuple[str, ...]] = {}
-        while settings.schema_registry.url and (needed := set(totals.schemas) - schemas.keys()):
-            schemas |= _schemas(settings, needed)
-            totals = run(msgspec.structs.replace(task, schemas=Formats(registry=True, known=schemas)))
+        formats = Formats(registry=True)
+        while settings.schema_registry.url and totals.schemas:
+            formats = with_schemas(settings, formats, totals.schemas)
+            totals = run(msgspec.structs.replace(task, schemas=formats))
         return totals
 
 
-def _schemas(settings: Settings, ids: set[int]) -> dict[int, tuple[str, ...]]:
-    """From the registry. Raises RegistryError."""
+def with_schemas(settings: Settings, formats: Formats, ids: Iterable[int]) -> Formats:
+    """With what the registry says of schemas that are needed. Raises RegistryDown.
+
+    Any client may name a schema that is not there: the job made a dead letter of its record, which is not readable.
+    """
+    known, unusable = dict(formats.known), dict(formats.unusable)
     with contextlib.closing(Registry(settings.schema_registry)) as registry:
-        return {id_: registry.schema(id_) for id_ in ids}
+        for id_ in ids:
+            try:
+                known[id_] = registry.schema(id_)
+            except RegistryRefused as refusal:
+                unusable[id_] = str(refusal)
+    return msgspec.structs.replace(formats, known=known, unusable=unusable)
 
 
 @contextlib.contextmanager

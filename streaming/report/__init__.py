@@ -5,12 +5,9 @@ memory; `page` renders the HTML. All text in a record was written by untrusted c
 counted and escaped where it is shown. Here: the records as the report reads them.
 """
 
-from policy import Outcome
 from streaming.records import alert, decision
 from streaming.records.alert import Alert
 from streaming.records.decision import DecisionRecord
-
-OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")
 
 
 def read_decision(value: bytes) -> DecisionRecord | None:

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from policy import Grant, Reason, StatementId, all_systems, to_ms
+from policy import OUTCOMES, Grant, Reason, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.records.decision import DecisionRecord
-from streaming.report import OUTCOMES, read_decision
+from streaming.report import read_decision
 from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
 from streaming.report.untrusted import BoundedCounter, Ranking
-from streaming.topics import Offsets
+from streaming.topics import Offsets, newest_offset
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
 TOP_REASONS = 15
@@ -207,7 +207,7 @@ class Tally:
     def _name(self, statement_id: StatementId, policy_offsets: Offsets) -> None:
         """Count a statement if the decision was made under the version of its document that is in force now."""
         stored = self._stored.get(statement_id)
-        if stored is not None and policy_offsets.get(stored.topic, {}).get("0", -1) >= stored.offset:
+        if stored is not None and newest_offset(policy_offsets, stored.topic) >= stored.offset:
             self.named[statement_id] = self.named.get(statement_id, 0) + 1
 
     def totals(self) -> DecisionTotals:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+import policy
 from policy import Document, DocumentStore, Key, Version
 from policy.analysis import document_contents
 from streaming.history.records import ConsumerRecord
@@ -17,7 +18,7 @@ from streaming.report import read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
 
-SEVERITIES = ("critical", "high", "medium", "low", "info")
+SEVERITIES = policy.SEVERITIES[::-1]  # the most severe first
 GRAVE = SEVERITIES[:2]
 OTHER = "other"
 MOST_KINDS = 50

@@ -20,9 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from policy import to_text
+from policy import OUTCOMES, to_text
 from streaming.history.span import DAY, HOUR, Span
-from streaming.report import OUTCOMES
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.gather import Report
 from streaming.report.incidents import MANNERS, SEVERITIES, AlertTotals

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from policy import Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
+from policy import OUTCOMES, Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
 from policy.analysis import uses
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
@@ -14,7 +14,6 @@ from streaming.history.ranges import Range, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
 from streaming.records.decision import DecisionRecord, Place
-from streaming.report import OUTCOMES
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 CHUNK = 1 << 16  # offsets
@@ -191,13 +190,13 @@ class Replay:
 
     def _replay_request(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
         for use in uses(self._snapshot, request, trust | TIME):
-            self.matched.update(use.statement_ids)
-            if len(use.statement_ids) == 1:
-                self.alone.update(use.statement_ids)
+            self.matched.update(use)
+            if len(use) == 1:
+                self.alone.update(use)
             else:
-                first, second = use.statement_ids[:2]
+                first, second = use[:2]
                 self.beside.setdefault(first, second)
-                for statement_id in use.statement_ids[1:]:
+                for statement_id in use[1:]:
                     self.beside.setdefault(statement_id, first)
 
     def result(self) -> Replayed:
@@ -238,8 +237,7 @@ class RequestAnalysis:
             self._count(parse(), outcomes, record.at)
 
     def _count(self, request: RequestOrBatch, outcomes: tuple[Outcome, ...], at: int) -> None:
-        items = request.items if isinstance(request, Batch) else (request,)
-        for item, outcome in zip(items, outcomes, strict=False):  # a batch may have been answered in part
+        for item, outcome in zip(request.items, outcomes, strict=False):  # a batch may have been answered in part
             if outcome == "deny" and isinstance(item, Request):
                 self._denied += 1
                 self._subjects.add(item.subject.id)

@@ -19,7 +19,7 @@ from policy import (
     to_text,
 )
 from streaming.enforcer.answers import TIME
-from streaming.pdp.reading import Read, lacking
+from streaming.pdp.reading import AnswerContext, lacking
 from streaming.records.answered import FreshnessKind
 from streaming.settings import Limits
 
@@ -153,23 +153,18 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
     return "min_policy_offsets" if any(MIN_OFFSETS in context for context in contexts) else "bounded"
 
 
-def answer(
-    asked: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float
-) -> tuple[Decision, bytes]:
-    """The decision, and the body of its response, JSON. Raises BadRequest.
-
-    `now`: ms since the epoch, the time of the request; `age`: s since the ends were asked for, `bound`: the most it
-    may be.
-    """
-    request = {**asked.body, "time": now}
+def answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules) -> tuple[Decision, bytes]:
+    """The decision, and the body of its response, JSON. Raises BadRequest."""
+    read = answer_context.read
     behind = lacking(asked.body, read)
     if behind is not None:
         decision = Decision("error", (Reason("policies-behind", behind),))
     else:
+        request = {**asked.body, "time": answer_context.time}
         decision = decide(read.snapshot, request, trust=rules.trust | TIME)
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
-    context = response_context(asked, read, rules, now, age, bound)
+    context = response_context(answer_context, rules)
     body = _body(decision, asked, context)
     if len(body) > rules.limits.record_out:
         why = f"the answer has {len(body)} bytes; at most {rules.limits.record_out}"
@@ -178,16 +173,12 @@ def answer(
     return decision, body
 
 
-def response_context(
-    request: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float
-) -> dict[str, Any]:
+def response_context(answer_context: AnswerContext, rules: Rules) -> dict[str, Any]:
     """What an answer rests on, as `context` of a response has it."""
     context: dict[str, Any] = {
-        "time": to_text(now),
-        "policy_version": read.snapshot.version,
-        "policy_offsets": read.policy_offsets,
-        "facts_offset": read.facts_offset,
-        "freshness": {"kind": request.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
+        "time": to_text(answer_context.time),
+        **answer_context.read.versions,
+        "freshness": msgspec.structs.asdict(answer_context.freshness),
     }
     return context if rules.enforced else {**context, "enforced": False}
 

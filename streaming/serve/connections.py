@@ -88,17 +88,17 @@ class Refusals:
 class Connections:
     """All connections. `most`: at once; `seconds`: for a request to be sent, and for its response to be read.
 
-    `clock`: monotonic, s. In the loop's thread.
+    `on_closed`: called with the reason for which one is closed. `clock`: monotonic, s. In the loop's thread.
     """
 
     def __init__(
         self,
         most: int,
         seconds: float = REQUEST_SECONDS,
-        on_closed: Callable[[str], None] = lambda _reason: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.most, self._seconds, self.on_closed, self.clock = most, seconds, on_closed, clock
+        self.most, self._seconds, self.clock = most, seconds, clock
+        self.on_closed: Callable[[str], None] = lambda _reason: None
         self.open: dict[Connection, None] = {}
         self.closing: dict[Connection, None] = {}
         self.refusals, self.turns = Refusals(clock), Turns()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from policy import Decision, all_systems
+from policy import OUTCOMES, Decision, all_systems
 from streaming.ops.health import Health
 from streaming.ops.tally import OTHER, Compiled
 from streaming.pdp.reading import Read
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
 SILENT_SECONDS = 2.0  # of the loop, after which the server is not ready
-OUTCOMES = ("allow", "deny", "error")
 
 
 class ServeHealth(Health):
     """Whether a server is fit to decide: also whether its loop answers, and has room."""
 
-    def __init__(self, bound: float, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(bound, clock)
+    def __init__(self, bound: float) -> None:
+        super().__init__(bound)
         self._silent: Callable[[], float] = lambda: 0.0
         self._refusals: tuple[Refusals, ...] = ()
 

@@ -14,7 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.enforcer.answers import TIME
-from streaming.pdp.reading import Read, lacking
+from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve import authzen
 from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules
 
@@ -84,12 +84,13 @@ def _page(value: Any) -> tuple[str, int]:
         raise BadRequest("page.token: must be the next_token of a response") from None
 
 
-def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound: float) -> bytes:
-    """The body of the response. Raises BadRequest. For `now`, `age` and `bound` see `authzen.answer`."""
+def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes:
+    """The body of the response. Raises BadRequest."""
+    read = answer_context.read
     behind = lacking(search.evaluation.body, read)
     if behind is not None:
         raise BadRequest(behind)
-    request = {**search.evaluation.body, "time": now}
+    request = {**search.evaluation.body, "time": answer_context.time}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
     matches = _SEARCHES[search.kind](request, read, rules)
@@ -98,7 +99,7 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
     token = base64.urlsafe_b64encode(shown[-1].encode()).decode() if len(left) > len(shown) else ""
     type_ = request[search.kind].get("type")
     results = [{"name": name} if search.kind == "action" else {"type": type_, "id": name} for name in shown]
-    context = authzen.response_context(search.evaluation, read, rules, now, age, bound)
+    context = authzen.response_context(answer_context, rules)
     return authzen.encode(
         {
             "results": results,

@@ -17,8 +17,8 @@ from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import serving
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import Read, lacking
-from streaming.pdp.recording import WAIT_SECONDS, AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.pdp.reading import AnswerContext, Read, lacking, why_stale
+from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.admission import MOST_REQUESTS, Admission
@@ -87,12 +87,12 @@ class Application:
         settings: Settings,
         metrics: ServeMetrics,
         authentication: Authentication,
+        connections: Connections,
         ask: Callable[[], None],
         stuck: Callable[[], int],
         access_log: AccessLog | None = None,
         tracing: RequestTracing | None = None,
         recorder: Recorder | None = None,
-        connections: Connections | None = None,
         most_requests: int = MOST_REQUESTS,
     ) -> None:
         serve = settings.serve
@@ -217,15 +217,10 @@ class Application:
     async def _decide(self, caller: Caller, request: EvaluationRequest) -> tuple[Decision, bytes]:
         """The decision, and the body of a response. Raises Refused, Stale, BadRequest."""
         _check_system(caller, request.body["system"])
-        read = await self._wait(request)
-        age = time.monotonic() - read.at
-        now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
-        decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
+        answer_context = await self._answer_context(caller, request)
+        decision, body = authzen.answer(request, answer_context, caller.rules)
         if self._recorder is not None:
-            trust = caller.rules.trust
-            await self._record(
-                self._recorder, request, decision, AnswerContext(read, now, request.freshness, age, bound, trust)
-            )
+            await self._record(self._recorder, request, decision, answer_context)
         self._metrics.decided(request.body["system"], decision)
         return decision, body
 
@@ -263,8 +258,7 @@ class Application:
     async def _identified(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         if not self._admission.has_room():
-            if self._connections is not None:
-                self._connections.relieve(sending=True)
+            self._connections.relieve(sending=True)
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
         if not self._admission.admit(caller.name):
@@ -281,9 +275,7 @@ class Application:
         async with self._searching:
             searched = search.parse_search(kind, body, id_, system, caller.rules)
             _check_system(caller, searched.evaluation.body["system"])
-            read = await self._wait(searched.evaluation)
-            now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
-            arguments = (searched, read, caller.rules, now, age, self._settings.max_staleness_seconds)
+            arguments = searched, await self._answer_context(caller, searched.evaluation), caller.rules
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
@@ -305,10 +297,15 @@ class Application:
             parts.append(part.get("body", b""))
             more = part.get("more_body", False)
             waited |= more
-        if waited and self._connections is not None:  # it has begun long ago: its work has not
+        if waited:  # it has begun long ago: its work has not
             await self._connections.turns.turn(scope.get(CALLER) or network_of(scope.get("client")))
         scope[BODY_READ] = True
         return b"".join(parts)
+
+    async def _answer_context(self, caller: Caller, request: EvaluationRequest) -> AnswerContext:
+        """What an answer of now rests on, once policies are read that are new enough. Raises Stale."""
+        read, bound = await self._wait(request), self._settings.max_staleness_seconds
+        return AnswerContext.of_now(read, request.freshness, bound, caller.rules.trust)
 
     async def _wait(self, request: EvaluationRequest) -> Read:
         """The reading that a request is decided by. Raises Stale."""
@@ -321,13 +318,10 @@ class Application:
 
     def _current(self) -> Read:
         """The newest reading, if it is new enough."""
-        read, bound = self._read, self._settings.max_staleness_seconds
-        if read is None:
-            raise Stale("the policies have not been read up to their end yet")
-        if time.monotonic() - read.at > bound:
-            raise Stale(f"the policies could not be read for more than {bound:g} s: does Kafka answer?")
-        if self._stuck():
-            raise Stale("policies or facts cannot be read on: a transaction on their topics is not ended")
+        read = self._read
+        if (why := why_stale(read, self._settings.max_staleness_seconds, bool(self._stuck()))) is not None:
+            raise Stale(why)
+        assert read is not None, "else it is stale"
         return read
 
     async def _newer(self) -> Read:
@@ -416,12 +410,12 @@ class Server:
             settings,
             self._metrics,
             self._authentication,
+            self._connections,
             self._follower.ask,
             lambda: self._follower.stuck,
             self._access_log,
             self._tracing,
             self._recorder,
-            self._connections,
         )
         health.watches(lambda: self._http.silent(), self._connections.refusals, self._app.refusals)
         self._socket = socket_ or bind(serve.address, serve.port)

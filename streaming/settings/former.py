@@ -26,6 +26,7 @@ REMOVED: Mapping[Path, str] = {
     ("log", "decisions"): "lockkeeper tail decisions shows each decision",
     ("monitor", "accesses_per_subject"): CONSTANT,
     ("monitor", "max_records"): "the monitor takes two and a half times max_records, at most 500,000",
+    ("monitor", "trigger_seconds"): "the monitor starts a batch each rules.grace_seconds, within 1 to 5 s",
     ("serve", "wait_seconds"): CONSTANT,
     ("serve", "poll_seconds"): CONSTANT,
     ("serve", "request_seconds"): CONSTANT,

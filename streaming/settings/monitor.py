@@ -6,50 +6,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from policy import to_ms
-from streaming.alert_kinds import SEVERITIES, AlertKind, Severity
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
-
-
-class KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How one kind of alert is raised.
-
-    `more_than`: occurrences within `within_seconds` that are still no burst (of the bursts alone). `severity`: to begin
-    with; `escalate`: from which count of an episode on it is another one.
-    """
-
-    severity: Severity
-    enabled: bool = True
-    escalate: dict[Severity, Positive] = {}
-    more_than: Count = 0
-    within_seconds: Seconds = 60.0
-
-    def severity_of(self, count: int) -> Severity:
-        """The severity of an episode with so many occurrences."""
-        reached = [name for name, least in self.escalate.items() if count >= least]
-        return max((self.severity, *reached), key=SEVERITIES.index)
-
-
-DEFAULTS: dict[AlertKind, KindRule] = {
-    AlertKind.UNAUTHORIZED_ACCESS: KindRule("high", escalate={"critical": 100}),
-    AlertKind.UNREQUESTED_ACCESS: KindRule("medium", escalate={"high": 100}),
-    AlertKind.DENIED_BUT_DONE: KindRule("high", escalate={"critical": 10}),
-    AlertKind.DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
-    AlertKind.MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
-    AlertKind.FACT_CONTRADICTION: KindRule("low", escalate={"medium": 100}),
-    AlertKind.ANSWER_CONTRADICTED: KindRule("high", escalate={"critical": 10}),
-    AlertKind.ANSWER_STALE: KindRule("high", escalate={"critical": 100}),
-    AlertKind.ANSWER_MISDATED: KindRule("medium", escalate={"high": 1000}),
-}
+from streaming.alert_kinds import MONITORED, AlertKind, KindRule, Positive, Seconds
 
 
 def _check_monitored(kinds: Iterable[AlertKind]) -> None:
     """Raise ValueError for a kind that the monitor does not raise."""
     for kind in kinds:
-        if kind not in DEFAULTS:
-            raise ValueError(f"{kind}: the monitor raises no such alerts, but {', '.join(DEFAULTS)}")
+        if kind not in MONITORED:
+            raise ValueError(f"{kind}: the monitor raises no such alerts, but {', '.join(MONITORED)}")
 
 
 class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +36,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def of(self, kind: str) -> KindRule:
         """The rule of an `AlertKind`."""
-        return self.kinds.get(AlertKind(kind)) or DEFAULTS[AlertKind(kind)]
+        return self.kinds.get(AlertKind(kind)) or MONITORED[AlertKind(kind)].rule
 
     @property
     def kept_ms(self) -> int:
@@ -109,7 +73,6 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: Literal["job", "separate", "none"] = "job"
     checkpoint: str = ""
-    trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
@@ -125,6 +88,10 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return [self.rules, *map(self.rules_of, self.systems)]
 
     @property
+    def _smallest_grace(self) -> float:
+        return min(rules.grace_seconds for rules in self._all_rules)
+
+    @property
     def narrowest_window_ms(self) -> int:
         """The smallest window of any system."""
         return int(min(rules.window_seconds for rules in self._all_rules) * 1000)
@@ -135,9 +102,14 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(rules.kept_ms for rules in self._all_rules)
 
     @property
+    def trigger_seconds(self) -> float:
+        """How often it starts a batch: alerts wait for the grace in any case, and each batch costs files and memory."""
+        return min(max(self._smallest_grace, 1.0), 5.0)
+
+    @property
     def tick_seconds(self) -> float:
         """How often time alone makes a batch: no more often than anything may be due, since each costs a batch."""
-        return max(self.trigger_seconds, min(rules.grace_seconds for rules in self._all_rules))
+        return max(self.trigger_seconds, self._smallest_grace)
 
     @property
     def longest_wait_seconds(self) -> float:
@@ -151,7 +123,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _rules_from(rules: Rules, other: dict[str, Any]) -> Rules:
     values = msgspec.to_builtins(rules)
-    kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in DEFAULTS}
+    kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in MONITORED}
     for kind, changed in {**other.get("kinds", {})}.items():
         kinds[kind] = {**kinds.get(kind, {}), **changed}
     return msgspec.convert({**values, **other, "kinds": kinds}, Rules)

@@ -45,9 +45,9 @@ from streaming.snapshots.documents import (
     kept_version,
     said_since,
 )
-from streaming.snapshots.record_log import NOTHING_READ, NoLongerKnown, RecordLog, Retention
+from streaming.snapshots.record_log import NoLongerKnown, RecordLog, Retention
 from streaming.snapshots.states import State, States
-from streaming.topics import Offsets, TopicNames
+from streaming.topics import NOTHING_READ, Offsets, TopicNames, newest_offset
 
 __all__ = [
     "DocumentLog",
@@ -224,8 +224,7 @@ class DocumentLog:
     def newest_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
         """The offset of the newest record of each policy topic up to these offsets: the same for the same policies."""
         return tuple(
-            (topic, self._last_record(topic, policy_offsets.get(topic, {}).get("0", NOTHING_READ)))
-            for topic in self._policies.topics
+            (topic, self._last_record(topic, newest_offset(policy_offsets, topic))) for topic in self._policies.topics
         )
 
     @_locked
@@ -239,7 +238,7 @@ class DocumentLog:
             if partitions.keys() != {"0"} or partitions["0"] < NOTHING_READ:
                 raise NoLongerKnown(f"{topic}: has one partition, 0, and offsets from {NOTHING_READ} on")
         for topic in self._policies.topics:
-            self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
+            self._logs[topic].check(newest_offset(policy_offsets, topic), None)
         return self.newest_records(policy_offsets)
 
     def facts_known(self) -> tuple[int, int]:
@@ -259,7 +258,7 @@ class DocumentLog:
 
     def _policies_state(self, policy_offsets: Offsets, moment: int | None) -> State:
         self._check_names(policy_offsets)
-        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
+        offsets = {topic: newest_offset(policy_offsets, topic) for topic in policy_offsets}
         return self._state(self._policies, offsets, moment)
 
     def _state(self, states: States, offsets: Mapping[str, int], moment: int | None) -> State:

@@ -32,10 +32,9 @@ from streaming.records.change import (
 from streaming.records.formats import Result, shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.documents import DocumentRecord, decode_key, key_of
-from streaming.topics import Offsets
+from streaming.topics import NOTHING_READ, Offsets
 
 MOST_AT_START = 1000  # changes of before the first start that are written, the newest
-NOTHING_READ = -1
 
 
 class _Document(msgspec.Struct):

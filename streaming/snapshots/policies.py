@@ -44,6 +44,7 @@ from streaming.snapshots.documents import (
     Loader,
     Refused,
 )
+from streaming.topics import NOTHING_READ
 
 log = structlog.get_logger()
 
@@ -52,7 +53,6 @@ HISTORY_PAUSE_SECONDS = 0.5
 FORGET_SECONDS = 10.0
 WARNED_AT_ONCE = 10
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
-NOTHING = -1  # the newest offset where nothing was read
 FUTURE = 1 << 62
 
 
@@ -254,7 +254,7 @@ class Policies:
         older = len(changes) if self._complete else self._older(changes)
         for number, change in enumerate(changes):
             if number == older:
-                self._keep_older_facts(changes[number - 1].order if number else NOTHING)
+                self._keep_older_facts(changes[number - 1].order if number else NOTHING_READ)
             lookups = self.overlay.apply(change)
             self._fact_changes.append(change)
             if self._complete:

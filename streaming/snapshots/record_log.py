@@ -10,8 +10,7 @@ import msgspec
 
 from policy import to_text
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord
-
-NOTHING_READ = -1  # the offset that decisions name for an empty topic
+from streaming.topics import NOTHING_READ
 
 
 class NoLongerKnown(Exception):

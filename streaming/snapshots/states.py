@@ -12,7 +12,8 @@ import msgspec
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Version, all_systems, layer_of
 from streaming.snapshots.documents import DocumentRecord, Loader, key_of
-from streaming.snapshots.record_log import NOTHING_READ, RecordLog
+from streaming.snapshots.record_log import RecordLog
+from streaming.topics import NOTHING_READ
 
 SNAPSHOTS_CACHED = 8
 ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a retention floor before all times

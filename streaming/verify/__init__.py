@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from policy import OUTCOMES
+
 CHECKS = {
     "lost": "a request without a decision or dead letter",
     "doubled": "a second decision or dead letter of one request",
@@ -72,7 +74,7 @@ class Findings:
             "verified": self.verified,
             "waiting": self.waiting,
             "unknown": dict(sorted(self.unknown.items())),
-            "outcomes": {outcome: self.outcomes[outcome] for outcome in ("allow", "deny", "error")},
+            "outcomes": {outcome: self.outcomes[outcome] for outcome in OUTCOMES},
             "checks": self.counts,
             "violations": [msgspec.to_builtins(violation) for violation in self.violations],
         }

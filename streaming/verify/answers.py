@@ -257,8 +257,7 @@ def _has_kind(system: str, wanted: Callable[[Kind], bool]) -> bool:
 
 def _demands(request: Request | Batch) -> Iterator[Any]:
     """The `min_policy_offsets` of a request or of a batch's items."""
-    items = request.items if isinstance(request, Batch) else (request,)
-    for item in items:
+    for item in request.items:
         if isinstance(item, Request) and "min_policy_offsets" in item.context:
             yield item.context["min_policy_offsets"]
 

@@ -23,7 +23,7 @@ from streaming.records.decision import Place
 from streaming.records.schemas import Kind
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.topics import dead_letters_of
+from streaming.topics import dead_letters_of, newest_offset
 from streaming.verify import Findings, Violation
 from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read_request
 
@@ -313,6 +313,6 @@ class Checker:
 
 def _named(decision: Decision, facts_topic: str) -> dict[str, int]:
     """The newest offset of each topic that a decision names."""
-    return {topic: offsets.get("0", -1) for topic, offsets in decision.policy_offsets.items()} | {
+    return {topic: newest_offset(decision.policy_offsets, topic) for topic in decision.policy_offsets} | {
         facts_topic: decision.facts_offset
     }

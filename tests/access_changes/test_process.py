@@ -107,6 +107,7 @@ def test_a_revocation_a_grant_and_an_end_are_each_written_once(
         assert process.stop() == 0
 
 
+@pytest.mark.long
 def test_two_thousand_questions_and_fifty_changes_with_kills(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
 ) -> None:

@@ -32,7 +32,7 @@ from streaming.ops.telemetry import log_warnings_alone
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
-from streaming.settings.monitor import MonitorSettings
+from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.topics import TopicNames, dead_letters_of
 from tests.bench import incidents, machine
 
@@ -67,7 +67,7 @@ def _print(found: dict[str, Any]) -> None:
 
 def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> dict[str, Any]:
     """Records hour by hour, as they would arrive; after the last one, only time advances."""
-    settings = _named(settings, "day", MonitorSettings(trigger_seconds=0.1))
+    settings = _named(settings, "day", MonitorSettings())
     day, topics = incidents.Day(accesses=accesses, each=each), settings.topics
     names = {
         incidents.DECISIONS: topics.decisions,
@@ -92,7 +92,7 @@ def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> d
 
 
 def _state(settings: Settings, spark: SparkSession, folder: str, keys: int) -> dict[str, Any]:
-    settings = _named(settings, "keys", MonitorSettings(trigger_seconds=0.1))
+    settings = _named(settings, "keys", MonitorSettings(rules=Rules(grace_seconds=1.0)))
     settings = msgspec.structs.replace(settings, checkpoint=f"{folder}/keys")
     topic, now = settings.topics.decisions, time.time_ns() // 1_000_000
     with _running(settings, spark) as query:

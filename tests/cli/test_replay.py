@@ -76,6 +76,7 @@ def test_requests_of_files_are_decided_as_decide_does(folders: tuple[Path, Path]
 
 
 @pytest.mark.stream
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_requests_of_topics_are_decided_again_under_a_draft_in_place_of_what_is_live(
     lockkeeper: Command,

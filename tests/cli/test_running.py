@@ -34,7 +34,7 @@ def spark_config(config: Path, tmp_path: Path) -> Path:
         **yaml.safe_load(config.read_text()),
         "checkpoint": (tmp_path / "checkpoint").as_uri(),
         "master": "local[1]",
-        "monitor": {"trigger_seconds": 1.0},
+        "monitor": {"rules": {"grace_seconds": 1.0}},
     }
     config.write_text(yaml.safe_dump(settings))
     return config

@@ -88,7 +88,7 @@ def test_the_requests_that_a_draft_turns_are_those_that_decide_answers_otherwise
     assert (turned.reason.document, turned.reason.statement) == ("lenses6/Role/readers", 1)
     sides = [compile_documents([{"system": SYSTEM, **one} for one in (role, MEMBERS)]) for role in (READERS,)]
     assert [decide(side, ASKED[1].asked).outcome for side in sides] == ["allow"]
-    [lost] = [difference for difference in found.differences if difference.sign == "added"]
+    [lost] = [entry for entry in found.differences if entry.difference.sign == "added"]
     assert "user:dana" in lost.lose
 
 

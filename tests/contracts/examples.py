@@ -16,7 +16,7 @@ from policy.store.documents import DocumentStore, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MONITORED
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor import AccessEvent, CountedEvent, DecisionEvent, Input, Key, access_id
 from streaming.monitor.processor import alert_of
@@ -165,15 +165,16 @@ def _single(value: dict[str, Any]) -> Request:
 
 
 def _raised() -> list[Raised]:
-    """What the monitor raises of a subject who does what was denied, and of one who is denied again and again."""
+    """What the monitor raises of a subject who does what was denied, and of 200 occurrences of each other kind."""
     key, monitor, state = Key("subject", "lenses6", "user:dana"), Monitor(MonitorSettings()), State()
     action, resource = Action("kafka:ReadTopicData"), Resource("lrn", "kafka:topic:a/b/c")
     access = access_id(Request("r", "lenses6", Subject("user", key.name), action, resource))
     done = AccessEvent(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
-    denials = [
-        CountedEvent(AlertKind.DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x")
+    counted = [
+        CountedEvent(kind, NOW + at, NOW + at, f"{kind}-{at}", "kafka:ReadTopicData on x")
+        for kind in MONITORED
         for at in range(200)
     ]
-    inputs: list[Input] = [DecisionEvent(access, False, NOW - 1, NOW - 1, ("d",)), done, *denials]
+    inputs: list[Input] = [DecisionEvent(access, False, NOW - 1, NOW - 1, ("d",)), done, *counted]
     found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]
     return [one for one in found if isinstance(one, Raised)]

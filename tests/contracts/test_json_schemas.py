@@ -9,10 +9,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
+from policy import DecisionContext
 from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MONITORED, AlertKind
 from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
@@ -116,6 +117,11 @@ def test_what_no_decision_can_be_is_not_valid(changes: dict[str, Any]) -> None:
     assert faults("decision.json", _some_decision(**changes))
 
 
+def test_the_schema_of_decisions_has_every_field_that_the_evaluator_fills() -> None:
+    fields = json.loads(read("json/decision.json"))["$defs"]["why"]["properties"]
+    assert fields.keys() == {*DecisionContext.__struct_fields__, "request"}
+
+
 def test_every_change_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:
     for record in examples.changes():
         assert faults("change.json", json.loads(record), closed=True) == []
@@ -128,8 +134,9 @@ def test_every_alert_is_valid_and_has_no_field_that_the_schema_does_not_name() -
     for record in examples.alerts():
         assert faults("alert.json", json.loads(record), closed=True) == []
     kinds = {json.loads(record)["kind"] for record in examples.alerts()}
-    assert kinds >= {"policy-rejected", "policy-stale", "unauthorized-access", "denial-burst"}
-    assert json.loads(read("json/alert.json"))["properties"]["kind"]["enum"] == [*AlertKind]
+    assert kinds >= {"policy-rejected", "policy-stale", *MONITORED}
+    listed = json.loads(read("json/alert.json"))["properties"]["kind"]["enum"]
+    assert listed == [*AlertKind], "alert.json lists the kinds of streaming/alert_kinds.py"
 
 
 def test_every_access_change_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:

@@ -19,8 +19,10 @@ from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
 from streaming.records.avro import Reader, Undecodable, Writer
 from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
+from streaming.records.formats import Formats
 from streaming.records.registry import Deserializer, Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
+from streaming.replay.run import with_schemas
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from tests.bench import workload
 from tests.brokers import free_port
@@ -255,6 +257,17 @@ def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Se
         readings.json("decision", b"\0" + (987_654).to_bytes(4) + b"x")
     with pytest.raises(Undecodable, match=r"set schema_registry\.url"):
         Deserializer(SchemaRegistry()).json("decision", confluent)
+
+
+def test_a_replay_reads_on_where_a_record_names_a_schema_that_is_not_there(settings: Settings) -> None:
+    id_ = Encodings(settings).formats().ids["decision"]
+    formats = with_schemas(settings, Formats(registry=True), [987_654, id_])
+    assert (formats.known.keys(), formats.unusable.keys()) == ({id_}, {987_654})
+    assert formats.known[id_] == Registry(settings.schema_registry).schema(id_)
+    reader = Reader(formats)
+    with pytest.raises(Undecodable, match="id 987654 cannot be read by: the schema registry says"):
+        reader.transcode("request", b"\0" + (987_654).to_bytes(4) + b"x")
+    assert reader.needed == set(), "it is not asked for again"
 
 
 def test_an_unknown_subject_is_distinguished_from_a_registry_that_is_away(registry: Apicurio) -> None:

@@ -31,7 +31,7 @@ DOOR = free_port()
 NOBODYS_ID = 999_999
 
 
-QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+QUICK = MonitorSettings(partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,7 @@ def test_json_beside_it_and_a_broken_document_are_answered_in_avro(world: World)
     assert _json("alert", message.value())["subject"] == "lenses6/Role/broken"
 
 
+@pytest.mark.long
 def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
     world: World, job: Job | ServedJob, registry: Apicurio
 ) -> None:

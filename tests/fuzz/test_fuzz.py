@@ -42,6 +42,7 @@ def test_an_input_with_which_the_fuzzer_ended_passes(name: str, seed: str, numbe
     assert fuzz(make(seed), seed, range(number, number + 1)).findings == []
 
 
+@pytest.mark.long  # a process for each of the targets
 @pytest.mark.parametrize("make", TARGETS, ids=lambda make: make.name)
 def test_a_short_round_finds_nothing(make: Make) -> None:
     report = fuzz(make(SEED), SEED, range(DRAWN), minimal=False)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
+from streaming.alert_kinds import KindRule
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.bench import incidents
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
 

@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from streaming.alert_kinds import KindRule
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
-from streaming.settings.monitor import KindRule, MonitorSettings, Rules
-from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
+from streaming.settings.monitor import MonitorSettings, Rules
+from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
 
@@ -335,6 +336,12 @@ def test_settings_that_are_none_are_refused() -> None:
             msgspec.convert({"systems": {"lenses6": wrong}}, MonitorSettings)
 
 
+@pytest.mark.parametrize(("grace", "trigger"), [(0, 1), (2, 2), (5, 5), (60, 5)])
+def test_batches_start_as_often_as_the_smallest_grace_within_bounds(grace: int, trigger: int) -> None:
+    assert MonitorSettings(rules=Rules(grace_seconds=grace)).trigger_seconds == trigger
+    assert MonitorSettings(systems={"cdap": {"grace_seconds": min(grace, 5)}}).trigger_seconds == trigger
+
+
 def test_severities_follow_the_count() -> None:
     rule = KindRule("low", escalate={"high": 10, "medium": 5})
     assert [rule.severity_of(count) for count in (1, 4, 5, 9, 10)] == ["low", "low", "medium", "medium", "high"]
@@ -409,6 +416,18 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == []
     value["answered"] = {**_answer(verified=False), "decision": False, "outcome": "deny"}
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"hello", b"{}", b"null", b'{"kind":"other"}', b'{"context":{"outcome":"allow"}}']
+)
+@pytest.mark.parametrize("topic", [DECISIONS, VERDICTS])
+def test_a_record_that_the_enforcer_did_not_write_hides_no_other(topic: str, value: bytes) -> None:
+    stray, asked = (topic, 0, 7, T0, value), decision("1", "dana", "orders", "allow", T0)
+    monitor = watch(
+        [stray, asked, stray], [verdict("a", "dana", "orders", T0), stray, verdict("b", "eve", "orders", T0)]
+    )
+    assert kinds(monitor) == [("unrequested-access", "eve", 1)]
 
 
 def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:

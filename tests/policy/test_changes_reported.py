@@ -26,6 +26,7 @@ from policy.core.model import ALLOW, DENY, AuthorizationQuery, PermissionCheck, 
 from policy.core.pattern import matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
+from policy.evaluation.evaluate import deny_overrides
 from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.query import authorization_query
@@ -210,10 +211,10 @@ class Turned:
         return frozenset(found)
 
     def effects(self, snapshot: Snapshot, query: AuthorizationQuery, leaf: PermissionCheck) -> set[str]:
-        """Of the grants that match a permission check."""
+        """Of the grants that determine a permission check."""
         policy_set = snapshot.policy_sets[self.change.system.name]
         effective = policy_set.effective_principals(leaf.principals or query.principals, self._parsed.time)
-        return {grant.effect for grant in effective.permissions(leaf.permission).on(leaf.object)}
+        return {grant.effect for grant in deny_overrides(effective.permissions(leaf.permission).on(leaf.object))}
 
 
 def _checks(query: AuthorizationQuery) -> list[PermissionCheck]:

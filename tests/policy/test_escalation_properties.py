@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from policy.core.document import identify
 from policy.core.pattern import Name, matches
+from policy.evaluation.evaluate import deny_overrides
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
@@ -75,10 +76,8 @@ class Held:
         self._effects = {who: [self._effect(who, *place) for place in PLACES] for who in (*SUBJECTS, *CLAIMS)}
 
     def _effect(self, who: str, permission: Name, object_: Name) -> int:
-        effects = {
-            grant.effect
-            for grant in self._policy_set.effective_principals((who,), 0).permissions(permission).on(object_)
-        }
+        permissions = self._policy_set.effective_principals((who,), 0).permissions(permission)
+        effects = {grant.effect for grant in deny_overrides(permissions.on(object_))}
         return ALLOWED * ("allow" in effects) | DENIED * ("deny" in effects)
 
     def at_all_places(self, askers: Askers) -> Iterable[int]:

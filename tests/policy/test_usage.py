@@ -41,7 +41,7 @@ SNAPSHOT = compile_documents(
 
 def _used(request: dict[str, Any]) -> list[list[str]]:
     found = uses(SNAPSHOT, parse_request(request))
-    return [sorted(statement_id.document.rpartition("/")[2] for statement_id in use.statement_ids) for use in found]
+    return [sorted(statement_id.document.rpartition("/")[2] for statement_id in use) for use in found]
 
 
 def test_every_statement_is_listed_with_its_grants() -> None:
@@ -110,7 +110,7 @@ def test_what_held_counts_where_the_whole_held(documents: list[Any], action: str
     context = {"owner_principal": "kerberos-principal:etl"} if action == "namespace.create" else {}
     request = {**asked, "resource": {"type": "namespace", "id": "namespace:ns"}, "context": context}
     found = uses(compile_documents(documents), parse_request(request))
-    assert [statement_id.document.rpartition("/")[2] for use in found for statement_id in use.statement_ids] == used
+    assert [statement_id.document.rpartition("/")[2] for use in found for statement_id in use] == used
 
 
 def _case_file(documents: list[Any], request: dict[str, Any]) -> CaseFile:
@@ -135,11 +135,7 @@ def test_coverage_and_usage_mean_the_same_by_a_statement_that_decided(
     asked = {"id": "r", "system": "cdap", "subject": {"type": "user", "id": "dana"}}
     asked |= {"action": {"name": "namespace.create"}, "resource": {"type": "namespace", "id": "namespace:ns"}}
     request = {**asked, "context": {"owner_principal": "kerberos-principal:etl"}, **changes}
-    found = {
-        statement_id
-        for use in uses(compile_documents(documents), parse_request(request))
-        for statement_id in use.statement_ids
-    }
+    found = {statement_id for use in uses(compile_documents(documents), parse_request(request)) for statement_id in use}
     assert sorted(statement_id.document.rpartition("/")[2] for statement_id in found) == used
     assert cover(_case_file(documents, request)).decided == found
 

@@ -114,6 +114,7 @@ def test_a_tool_that_fails_is_an_error_with_what_it_printed(embedded: EmbeddedBr
         run_kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", embedded.bootstrap_servers, "--no-such-option")
 
 
+@pytest.mark.long
 def test_port_and_config_are_passed_and_data_outlives_the_broker_in_a_given_folder(tmp_path: Path) -> None:
     port, data = free_port(), tmp_path / "data"
     with EmbeddedBroker(port=port, data_dir=data, config={"message.max.bytes": "4321"}) as broker:
@@ -136,6 +137,7 @@ def test_a_started_broker_refuses_a_second_start(embedded: EmbeddedBroker) -> No
         embedded.start()
 
 
+@pytest.mark.long
 def test_no_orphan_is_left_when_the_parent_is_killed() -> None:
     """`kill -9` of the process that opened the broker ends the broker and removes its folder."""
     program = (

@@ -107,6 +107,7 @@ def _assert_logged_without_stacks(err: str) -> None:
     assert "\tat " not in err
 
 
+@pytest.mark.long
 def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlives_a_kill(
     broker: TestBroker, topic: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,9 +55,9 @@ class Parts:
             self.settings,
             self.metrics,
             authentication,
+            connections,
             lambda: None,
             lambda: 0,
-            connections=connections,
             most_requests=requests,
         )
         self.app.url = "http://localhost"

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from policy import Decision, compile_documents, decide
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
-from streaming.pdp.reading import Read, lacking
+from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve.authzen import (
     MAX_EVALUATIONS,
     BadRequest,
@@ -52,7 +52,7 @@ def _bytes(given: Any) -> bytes:
 
 
 def _answer(asked: EvaluationRequest, rules: Rules = RULES) -> tuple[Decision, Any]:
-    decision, body = answer(asked, _read(), rules, NOW, 0.012, 15.0)
+    decision, body = answer(asked, AnswerContext(_read(), NOW, asked.freshness, 0.012, 15.0, rules.trust), rules)
     return decision, json.loads(body)
 
 
@@ -255,7 +255,8 @@ def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: 
             if expected.reasons[0].code == "malformed-request":
                 continue
             parse = parse_evaluations if "evaluations" in given else parse_evaluation
-            decision, body = answer(parse(_bytes(given), given["id"], system, rules), read, rules, NOW, 0.0, 15.0)
+            answer_context = AnswerContext(read, NOW, "bounded", 0.0, 15.0, rules.trust)
+            decision, body = answer(parse(_bytes(given), given["id"], system, rules), answer_context, rules)
             assert decision == expected, given
             found = body_of(body)
             assert [one["decision"] for one in found] == [one.allowed for one in expected.evaluations or (expected,)]

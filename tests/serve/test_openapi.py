@@ -1,7 +1,6 @@
 """The OpenAPI document: it names the server's paths, and a fuzzer finds no answer that it does not have."""
 
 import hashlib
-import os
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from streaming.serve.connections import Connections
 from streaming.settings import ServeSettings
 from streaming.topics import DEFAULT_SYSTEMS
 from tests.brokers import TestBroker
+from tests.examples import examples
 from tests.serve.local_server import Parts
 from tests.serve.test_serve import ASKED, Running, serving
 from tests.stream.world import SYSTEM, World, group, role
@@ -31,7 +31,7 @@ EXCLUDED = [
     schemathesis.checks.positive_data_acceptance,  # tokens of pages are opaque, and a batch has one system
     schemathesis.checks.negative_data_rejection,  # fields that a request does not need are not looked at
 ]
-EXAMPLES = 40 * int(os.environ.get("LOCKKEEPER_TEST_EXAMPLES", "1"))
+EXAMPLES = examples(40)
 
 
 def test_it_is_openapi_of_this_release_with_the_servers_paths() -> None:

@@ -11,7 +11,7 @@ from policy import compile_documents, decide
 from policy.analysis import who_can
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
-from streaming.pdp.reading import Read
+from streaming.pdp.reading import AnswerContext, Read
 from streaming.serve.authzen import BadRequest, Rules
 from streaming.serve.search import KINDS, Kind, answer, parse_search
 from tests.stream.world import SYSTEM, group, role
@@ -38,7 +38,9 @@ READ = _read(DOCUMENTS)
 
 def _found(kind: Kind, body: dict[str, Any], read: Read = READ, rules: Rules = RULES, system: str = SYSTEM) -> Any:
     search = parse_search(kind, json.dumps(body).encode(), "r-1", system, rules)
-    return json.loads(answer(search, read, rules, NOW, 0.0, 15.0))
+    return json.loads(
+        answer(search, AnswerContext(read, NOW, search.evaluation.freshness, 0.0, 15.0, rules.trust), rules)
+    )
 
 
 def test_subjects_are_those_who_are_allowed() -> None:

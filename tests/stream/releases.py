@@ -22,7 +22,6 @@ MONITOR_OFFSETS, MONITOR_CHECKPOINT = "monitor-offsets.jsonl", f"{CHECKPOINT}-mo
 STAMP = "message.timestamp.type"
 YEARS = 20 * 365 * 86_400.0  # the state of a recording must not be too old, however old the recording is
 MONITOR = MonitorSettings(
-    trigger_seconds=0.2,
     partitions=2,
     rules=Rules(grace_seconds=1.0, episode_seconds=YEARS, window_seconds=YEARS, lateness_seconds=YEARS),
 )

@@ -110,11 +110,12 @@ def _torn(jar: Path, rounds: int, proxied: tuple[EndTxnProxy, str]) -> int:
     return len({value.split()[0] for value in visible if not value.endswith("committed")})
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_delayed_end_does_not_end_the_next_transaction_of_the_jobs_producer(
-    rounds: int, proxied: tuple[EndTxnProxy, str]
+    proxied: tuple[EndTxnProxy, str],
 ) -> None:
-    assert _torn(_spark_client(), rounds, proxied) == 0
+    assert _torn(_spark_client(), 100, proxied) == 0
 
 
 @pytest.mark.long

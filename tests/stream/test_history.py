@@ -77,6 +77,7 @@ def _history_of(history: Reader, document: str, count: int) -> list[tuple[bytes,
     return [(message.key(), message.value() and json.loads(message.value())) for message in about()]
 
 
+@pytest.mark.long
 def test_what_compaction_takes_away_outlives_it_and_a_restart(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:

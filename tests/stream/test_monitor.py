@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+QUICK = MonitorSettings(partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
 SMALL = 4  # records of a batch of decisions, so that one of the monitor has ten
 
 
@@ -182,6 +182,7 @@ def _verdict(verdicts: Reader, event_id: str) -> str:
     return found(verdicts.until(lambda messages: bool(found(messages)), f"the verdict on {event_id}"))[0]
 
 
+@pytest.mark.long
 def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothing_before_them(world: World) -> None:
     """Their events go the whole way: audit topic, verdict, monitor, facts topic, snapshot."""
     [audit] = world.names.audit

@@ -128,6 +128,7 @@ def _open_transaction(world: World) -> Iterator[None]:
     producer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_a_job_shows_what_it_does(world: World, observed: Observed) -> None:
     """Each decision is counted once, also those of a batch that Spark runs again."""
     _ask(world)

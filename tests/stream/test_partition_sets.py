@@ -78,6 +78,7 @@ def _owners(world: World) -> set[str]:
 
 
 @pytest.mark.stream
+@pytest.mark.long
 def test_a_job_decides_each_request_once_as_its_slots_and_partitions_change(world: World) -> None:
     """Each start has other sets than the one before: first there are 4, then 6, then an id for each partition."""
     settings, decisions, count = world.settings, world.reader(world.names.decisions), 0

@@ -313,6 +313,7 @@ def test_metadata_of_another_program_is_taken_over_as_what_can_be_read(place: Pl
     assert read == [CommitMetadata("", -1, "", 2, owner=f"{place.settings.job_name}/0-of-1")] * 2
 
 
+@pytest.mark.long
 def test_rivals_of_other_sets_that_end_at_any_step_decide_each_record_once_and_in_order(place: Place) -> None:
     """Steps of four jobs, one of which knows no sets, in a random order; some end, and others take their places."""
     place.begin()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
 from streaming.enforcer.pending_facts import EVERY, FACTS_HELD, SETS_HELD, FactLag, FactReads, PendingFacts
-from streaming.kafka.clients import admin_client, last_stable_offsets, log_ends
+from streaming.kafka.clients import Partition, admin_client, last_stable_offsets, log_ends, partitions_of
 from streaming.records.audit import Lifecycle, encode_verdict
 from streaming.settings import monitor_settings
 from tests.brokers import TestBroker
@@ -46,9 +47,9 @@ class Monitor:
         self.admin = admin_client(world.settings)
         self.verdicts, self.facts = (world.names.verdicts, 0), (world.names.facts, 0)
 
-    def commit(self, offset: int) -> None:
+    def commit(self, offset: int, partition: Partition | None = None) -> None:
         """It has read up to, without it, this offset."""
-        self._consumer.commit(offsets=[TopicPartition(*self.verdicts, offset)], asynchronous=False)
+        self._consumer.commit(offsets=[TopicPartition(*(partition or self.verdicts), offset)], asynchronous=False)
 
     def read_all(self) -> None:
         """It has read all verdicts."""
@@ -111,6 +112,26 @@ def test_a_fact_is_pending_until_the_facts_topic_is_read_to_where_the_monitor_ha
         assert _pending(lag, monitor.facts_end()) == {SESSION: 5}
         monitor.producer.commit_transaction(30)
         wait_until(lambda: _pending(lag, monitor.facts_end()) == {}, "the fact is there")
+
+
+def test_a_login_on_a_partition_that_was_added_is_pending_until_the_monitor_has_read_it(
+    world: World, monitor: Monitor
+) -> None:
+    topic = world.names.verdicts
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        added = topic, len(partitions_of(monitor.admin, [topic]))
+        monitor.admin.create_partitions([NewPartitions(topic, added[1] + 1)])[topic].result(30)
+        wait_until(lambda: added in partitions_of(monitor.admin, [topic]), "the partition is there")
+        producer = Producer({"bootstrap.servers": world.settings.bootstrap_servers})
+        producer.produce(topic, _login(), partition=added[1])
+        assert producer.flush(30) == 0
+        lag.add([(SESSION, 5)])
+        monitor.read_all()  # of the first partition
+        assert _pending(lag, monitor.facts_end()) == {SESSION: 5}
+        monitor.commit(1, added)
+        assert _pending(lag, monitor.facts_end()) == {}
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        assert _pending(lag, monitor.facts_end()) == {}
 
 
 def test_what_is_sent_while_the_monitor_is_away_is_bounded_and_comes_back_to_nothing(

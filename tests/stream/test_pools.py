@@ -11,7 +11,7 @@ from streaming.commit.checkpoint import parse_offsets
 from streaming.monitor.query import ONE_SLOT_RECORDS
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings import monitor_settings
-from streaming.settings.monitor import MonitorSettings
+from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import SHORT_LIVED, World, group, request, role
@@ -32,7 +32,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
         fresh_name("pools"),
         str(tmp_path / "checkpoint"),
         master=f"local[{SLOTS},4]",
-        monitor=MonitorSettings(trigger_seconds=1.0),
+        monitor=MonitorSettings(rules=Rules(grace_seconds=1.0)),
         spark={**SHORT_LIVED, **logged, "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
     )
     made.publish(group("readers", "user:dana"))
@@ -71,7 +71,7 @@ def test_with_one_slot_the_monitors_tasks_are_short(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """It has none to leave to decisions, which wait for a task of the monitor that runs: so its batches are small."""
-    monitor = MonitorSettings(trigger_seconds=0.2)
+    monitor = MonitorSettings(rules=Rules(grace_seconds=1.0))
     made = World(broker, fresh_name("slot"), str(tmp_path / "checkpoint"), master="local[1,4]", monitor=monitor)
     verdicts, count = made.names.verdicts, 2 * ONE_SLOT_RECORDS + 1
     for number in range(count):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.stream
 SECONDS = 180.0  # of a job to start and to alert, on a machine that does other things, too
 FENCED = 3
 RULES = Rules(grace_seconds=1.0, episode_seconds=3.0)
-WITHIN = MonitorSettings(trigger_seconds=0.2, rules=RULES)
+WITHIN = MonitorSettings(rules=RULES)
 SEPARATE = msgspec.structs.replace(WITHIN, mode="separate")
 HASTY = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
 """With these Spark's reader gives up, and its query ends, within seconds of Kafka's going."""

@@ -64,6 +64,7 @@ def _checkpoint(world: World) -> Path:
     return checkpoint
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_a_newer_spark_stops_the_start_and_may_be_moved_away(world: World) -> None:
     _commit(world, "")
     (_checkpoint(world) / "offsets").mkdir()
@@ -75,6 +76,7 @@ def test_a_checkpoint_of_a_newer_spark_stops_the_start_and_may_be_moved_away(wor
     assert "move the checkpoint away" in job.reported[-1]["why"]
 
 
+@pytest.mark.long
 def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) -> None:
     """As after the group's offsets were forgotten: starting anywhere would lose or double decisions."""
     _checkpoint(world)

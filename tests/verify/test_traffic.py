@@ -11,9 +11,8 @@ from policy.core.limits import Work
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MONITORED, AlertKind
 from streaming.settings import Settings
-from streaming.settings.monitor import DEFAULTS
 from streaming.verify.cluster import Traffic
 
 
@@ -69,7 +68,7 @@ def test_no_change_is_an_escalation(traffic: Traffic) -> None:
 
 
 def test_no_subject_is_denied_so_often_that_it_is_a_burst(traffic: Traffic) -> None:
-    rule = DEFAULTS[AlertKind.DENIAL_BURST]
+    rule = MONITORED[AlertKind.DENIAL_BURST].rule
     within = int(rule.within_seconds * 50)
     subjects = [traffic.request(number)["subject"]["id"] for number in range(within)]
     assert max(map(subjects.count, set(subjects))) <= rule.more_than

@@ -12,7 +12,7 @@ somebody always has it, so only its transfer to another is reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -21,7 +21,8 @@ from policy.core.pattern import EVERYTHING, Pattern, covers, meet, overlaps, wil
 
 PrivilegeKind = Literal["administration", "wildcard", "enforcement"]
 Severity = Literal["info", "low", "medium", "high", "critical"]
-SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+"""The least severe first."""
 Half = Literal["permission", "object"]
 Reader = Callable[[Any], Pattern]
 

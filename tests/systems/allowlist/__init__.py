@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from policy.systems.kit import (
     ALLOW,
     DENY,
-    UNTYPED,
     AuthorizationQuery,
     CompiledDocument,
     Document,
@@ -31,6 +30,7 @@ from policy.systems.kit import (
     Unanswerable,
     Validator,
     claimed,
+    one_fact,
 )
 
 EFFECTS = ("permit", "forbid")
@@ -95,41 +95,48 @@ class AllowlistEngine(Engine):
                     )
 
 
+def read_list(document: Document) -> CompiledDocument:
+    """A fact for each rule, found by whom it is about."""
+    spec, rules = Validator(document.spec), list[Fact]()
+    for number, line in enumerate(spec.texts("rules")):
+        try:
+            rule = parse(line)
+        except ValueError as error:
+            spec.error(str(error), f"rules[{number}]")
+            continue
+        name, place = f"{document.key.name}#{number}", StatementId(str(document.key), number)
+        rules.append(Fact("Rule", name, rule, (("who", rule.who),), place, document.window))
+    spec.reject_unknown()
+    spec.finish()
+    return CompiledDocument(facts=tuple(rules))
+
+
+def read_vocabulary(document: Document) -> CompiledDocument:
+    """The actions."""
+    spec = Validator(document.spec)
+    return one_fact(document, spec, spec.texts("actions"))
+
+
+def read_member(document: Document) -> CompiledDocument:
+    """The groups of the user who is named as the document."""
+    spec = Validator(document.spec)
+    return one_fact(document, spec, spec.texts("groups"))
+
+
 class Allowlist(System):
     """Kinds ``List`` of ``rules``, ``Vocabulary`` of ``actions``, and members."""
 
     name = "allowlist"
-    kinds = {"List": Kind(), "Vocabulary": Kind(missed=True), "Member": Kind(fact=True)}
+    kinds = {
+        "List": Kind(read=read_list),
+        "Vocabulary": Kind(missed=True, read=read_vocabulary),
+        "Member": Kind(fact=True, read=read_member),
+    }
     deny_rule = "AL-FORBID"
     default_rule = "AL-DEFAULT"
     subject_types = ()
     subjects = ()
     engine = AllowlistEngine()
-
-    def read(self, document: Document) -> CompiledDocument:
-        """A fact for each rule; the groups of a member."""
-        form, key = Validator(document.spec), str(document.key)
-        found: list[Fact] = []
-        if document.key.kind == "List":
-            for number, line in enumerate(form.texts("rules")):
-                try:
-                    rule, place = parse(line), StatementId(key, number)
-                except ValueError as error:
-                    form.error(str(error), f"rules[{number}]")
-                    continue
-                index = (("who", rule.who),)
-                found.append(Fact("Rule", f"{document.key.name}#{number}", rule, index, place, document.window))
-        else:
-            form.refuse_window(document.window)
-            field = "actions" if document.key.kind == "Vocabulary" else "groups"
-            found.append(Fact(document.key.kind, document.key.name, form.texts(field)))
-        form.reject_unknown()
-        form.finish()
-        return CompiledDocument(facts=tuple(found))
-
-    def resource_type(self, action: str, resource: str) -> str:
-        """Any."""
-        return UNTYPED
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The answer of the engine; raises Unanswerable for an action that is empty of meaning."""

@@ -6,12 +6,12 @@ from policy.importers.frame import Document, Findings, ImportInput, Source, docu
 from policy.importers.inputs import read_rows
 
 
-def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """A document for each row."""
-    if not given:
+    if not files:
         findings.at("").note("no files", "give one")
-    for one in given:
-        for row in read_rows(one, ("user", "door"), ()):
+    for file in files:
+        for row in read_rows(file, ("user", "door"), ()):
             user, door = row.cells["user"], row.cells["door"]
             yield document("doors", "Pass", f"{user} {door}", {"user": user, "doors": [door]})
 
