@@ -220,9 +220,8 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        with contextlib.suppress(
-            KafkaException, TimeoutError, CannotStart, KeyError
-        ):  # brokers that start know no topics
+        # KeyError: a broker that starts may know no topics.
+        with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):
             self._look(waiting)
 
     def _look(self, waiting: list[_Sent]) -> None:
