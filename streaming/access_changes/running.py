@@ -20,7 +20,7 @@ from streaming.access_changes.following import Following
 from streaming.access_changes.metrics import AccessChangesMetrics
 from streaming.access_changes.output import Output
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS, Committed, check_commit_metadata, without_replaced
-from streaming.errors import Stopping
+from streaming.errors import Stopping, TopicChanged
 from streaming.history.ranges import Range
 from streaming.history.span import HOUR
 from streaming.kafka.clients import (
@@ -32,7 +32,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
-from streaming.kafka.reader import document_topics
+from streaming.kafka.reader import ACCEPT, document_topics
 from streaming.ops.health import serving
 from streaming.records.access_change import AccessChange, access_change_record
 from streaming.records.encodings import Encodings, open_encodings
@@ -196,6 +196,7 @@ class _Process:
 
     def _new_decisions(self) -> Joined | None:
         """The next portion; None: there is none."""
+        self._check_decisions()
         ends = last_stable_offsets(self._admin, partitions_of(self._admin, [self._own.topics.decisions]))
         starts = {partition: self._positions.get(partition, 0) for partition in ends}
         portion = _portion(starts, ends, PORTION)
@@ -203,7 +204,19 @@ class _Process:
             self._look_at = time.monotonic() + DECISIONS_SECONDS
             return None
         self._read_to = {**starts, **{partition: offsets.end for partition, offsets in portion.items()}}
-        return self._decisions.read(portion)
+        joined = self._decisions.read(portion)
+        self._check_decisions()  # once they are read: a topic with the same id before and after was the same throughout
+        return joined
+
+    def _check_decisions(self) -> None:
+        """Raise TopicChanged when the topic of decisions was re-created: offsets mean other records there."""
+        topic = self._own.topics.decisions
+        before, now = self._topic_ids[topic], topic_ids(self._admin, [topic])[topic]
+        if now != before:
+            raise TopicChanged(
+                f"topic {topic} was deleted and re-created: its topic id was {before} and is {now}. To read the new "
+                f"topic, start again with {ACCEPT}='[\"{now}\"]'"
+            )
 
     def _turned(self, changes: list[AccessChange]) -> None:
         self._pending += changes

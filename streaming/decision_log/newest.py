@@ -81,7 +81,9 @@ def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: floa
         reader.read_back()
         now = time.monotonic()
         growth = min(GROWTH, SURE * (deadline - now) / max(now - began, 1e-3))
-        if len(reader.sure()) >= limit or growth < 1:
+        if reader.is_blind:  # an aborted batch has some ten thousand records
+            growth = GROWTH
+        elif len(reader.sure()) >= limit or growth < 1:
             break
         reader.grow(growth)
     entries = sorted(reader.sure(), key=lambda entry: (entry.record.at, entry.record.offset), reverse=True)
@@ -105,10 +107,18 @@ class _Reading:
         self.ends = {partition: end for partition, end in ends.items() if end > self._starts[partition]}
         self._found: list[Found] = []
         self._size = FIRST_READ
+        self._oldest: dict[Partition, int] = {}  # the times (ms) of the oldest records that were read
         self.reach: int | None = None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether of some partition no record was read yet: its newest offsets hold what was aborted."""
+        return not self.ends.keys() <= self._oldest.keys()
 
     def sure(self) -> list[Found]:
         """Those of moments from which on every partition has been read."""
+        if self.is_blind:
+            return []
         return [entry for entry in self._found if self.reach is None or entry.record.at >= self.reach]
 
     def read_back(self) -> None:
@@ -127,8 +137,9 @@ class _Reading:
             for partition, at in starts.items()
             if at > self._starts[partition] and oldest.get(partition, span.start) >= span.start
         }
+        self._oldest |= oldest
         # Before the oldest record that was read, others of the same moment may stand.
-        self.reach = max((oldest[partition] + 1 for partition in self.ends if partition in oldest), default=None)
+        self.reach = max((self._oldest[at] + 1 for at in self.ends if at in self._oldest), default=None)
 
     def grow(self, times: float) -> None:
         """Read so many times as many the next time."""

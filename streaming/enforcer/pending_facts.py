@@ -216,7 +216,7 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        # A KeyError: brokers that start know no topics.
+        # KeyError: a broker that starts may know no topics.
         with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):
             self._look(waiting)
 

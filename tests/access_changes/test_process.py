@@ -16,6 +16,7 @@ import pytest
 
 from streaming.access_changes.metrics import AccessChangesMetrics
 from streaming.access_changes.running import _Process
+from streaming.kafka.clients import topic_ids
 from tests.access_changes.expected import Expected, Record
 from tests.access_changes.process import Process, await_followed, running
 from tests.access_changes.traffic import Arrivals, Traffic, key_of, shown
@@ -139,6 +140,26 @@ def test_a_start_that_is_killed_at_once_loses_no_change_of_before(
         process.start()
         process.await_ready()
         check(traffic, arrivals)
+
+
+def test_a_topic_of_decisions_that_is_re_created_ends_it_and_is_read_once_that_is_accepted(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    traffic = Traffic(broker, fresh_name("again"), seed=7, users=8, resources=8)
+    world = traffic.world
+    with running(traffic.settings, tmp_path) as process:
+        traffic.ask(100)
+        traffic.write_late()
+        await_followed(traffic)
+        world.recreate(world.names.decisions)
+        wait_until(lambda: process.process.poll() is not None, "it has ended")
+        assert f"topic {world.names.decisions} was deleted" in process.log
+    accepted = json.dumps(list(topic_ids(world.admin, [world.names.decisions]).values()))
+    with running(traffic.settings, tmp_path, LOCKKEEPER_ACCEPTED_TOPIC_IDS=accepted) as process:
+        traffic.ask(100)
+        traffic.write_late()
+        await_followed(traffic)
+        assert process.stop() == 0
 
 
 def test_a_second_instance_fences_the_first(

@@ -2,12 +2,15 @@
 
 import json
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from policy import to_text
-from streaming.decision_log.newest import NewestDecisions, Wanted, newest
+from streaming.decision_log.newest import FIRST_READ, NewestDecisions, Wanted, newest
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
 from tests.brokers import TestBroker
@@ -74,3 +77,24 @@ def test_a_reading_that_takes_too_long_ends_and_says_how_far_it_came(world: Worl
     assert page.found == ()
     assert page.read_from is not None
     assert BEGIN < page.read_from < BEGIN + COUNT // 3
+
+
+def test_what_lies_before_an_aborted_batch_is_found(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    aborted = World(broker, fresh_name("aborted"), str(tmp_path / "checkpoint"))
+    servers, topic = {"bootstrap.servers": aborted.settings.bootstrap_servers}, aborted.names.decisions
+    producer = Producer({**servers, "transactional.id": fresh_name("aborts")})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(300):
+        value = json.dumps(_decision(number)).encode()
+        producer.produce(topic, value, partition=number // 150, timestamp=BEGIN + number)
+    producer.commit_transaction(30)
+    producer.begin_transaction()
+    for _ in range(3 * FIRST_READ):
+        producer.produce(topic, b"{}", partition=1, timestamp=BEGIN + 999)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    page = newest(aborted.settings, aborted.admin, Wanted(Query(Span(0, 2 * BEGIN), limit=20)), seconds=0.0)
+    assert [one.decision["id"] for one in page.found] == [f"d-{number}" for number in range(299, 279, -1)]

@@ -6,6 +6,9 @@ import msgspec
 import pytest
 
 from streaming.alert_kinds import KindRule
+from streaming.monitor import DecisionEvent
+from streaming.monitor.intake import merge_decided
+from streaming.monitor.rules import DENIALS_HELD
 from streaming.monitor.state import State
 from streaming.settings import ServeSettings, Settings, monitor_settings
 from streaming.settings.monitor import MonitorSettings, Rules
@@ -125,6 +128,12 @@ def test_an_access_that_names_the_decision_that_denied_it_is_denied_but_done() -
         monitor = watch(asked, [verdict("e", "dana", "orders", T0 + 1000, decision_id=named)])
         assert kinds(monitor) == alerts
         assert not alerts or "decision d1 was no allow" in next(iter(monitor.alerts.values()))["evidence"][1]["what"]
+
+
+def test_of_many_denials_of_one_access_the_newest_are_passed_on() -> None:
+    denials = [DecisionEvent(b"a", False, number, number, (str(number),)) for number in range(100)]
+    newest = tuple(map(str, range(100 - DENIALS_HELD, 100)))
+    assert merge_decided([*denials], MINUTE) == [DecisionEvent(b"a", False, 0, 99, newest)]
 
 
 def test_an_access_may_name_the_decision_of_a_batch_of_evaluations() -> None:
