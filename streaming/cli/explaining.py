@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from policy.analysis import Nearest, Node
     from streaming.decision_log.replay import Replay
     from streaming.decision_log.search import Found
+    from streaming.topics import Offsets
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}
@@ -58,8 +59,11 @@ def explain(
         _explain_decision(decision, kafka, as_json)
         return
     request = evaluation.timed(asked.whole())
-    snapshot, claims = evaluation.snapshot(kafka), evaluation.claims()
+    snapshot, offsets = evaluation.snapshot_and_offsets(kafka)
+    claims = evaluation.claims()
     nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
+    if (behind := _behind(request, offsets)) is not None:
+        nodes = [_undecided(node, behind) for node in nodes]
     _show(nodes, nearest_of(snapshot, request, claims), as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
@@ -74,6 +78,23 @@ def _trees(snapshot: Any, request: dict[str, Any], claims: frozenset[str], allow
         return draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
+
+
+def _behind(request: dict[str, Any], offsets: "Offsets") -> str | None:
+    """Why the policies do not cover the `min_policy_offsets` of a request; None: they do, or it has none."""
+    from policy import parse_request
+    from streaming.enforcer.requests import staleness
+
+    return staleness(parse_request(request), offsets)
+
+
+def _undecided(node: "Node", why: str) -> "Node":
+    """The tree of a request that is an error whatever its parts are."""
+    import msgspec
+
+    asked = node.text.partition(": ")[2]  # an incomplete item has none
+    text = f"error: {asked}" if asked else node.text
+    return msgspec.structs.replace(node, text=text, held=None, notes=(*node.notes, why))
 
 
 def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool) -> None:

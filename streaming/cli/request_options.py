@@ -19,6 +19,7 @@ from streaming.cli.output import echo_err
 if TYPE_CHECKING:
     from policy import Snapshot
     from policy.analysis import UnknownName
+    from streaming.topics import Offsets
 
 STANDARD_INPUT = "-"
 
@@ -79,9 +80,13 @@ class Evaluation(Options):
 
     def snapshot(self, kafka: KafkaOptions) -> "Snapshot":
         """The documents of a path, or those on Kafka. Raises Failure unless one of both is wanted; FilesRefused."""
+        return self.snapshot_and_offsets(kafka)[0]
+
+    def snapshot_and_offsets(self, kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
+        """The same, and the newest offsets that were read; none for documents of a path. Raises as `snapshot`."""
         if (self.policies is None) is not self.live:
             raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
-        return snapshot_of(self.policies) if self.policies is not None else live_snapshot(kafka)
+        return (snapshot_of(self.policies), {}) if self.policies is not None else live_snapshot(kafka)
 
     def time(self) -> int | str | None:
         """The moment as requests have it; None: now."""
@@ -203,8 +208,9 @@ def snapshot_of(path: Path) -> "Snapshot":
 LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 
-def live_snapshot(kafka: KafkaOptions) -> "Snapshot":
-    """Policies and facts as the job would see them if it started now, with what the history topic keeps."""
+def live_snapshot(kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
+    """Policies and facts as the job would see them if it started now, with what the history topic keeps; their offsets.
+    """
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
@@ -213,4 +219,4 @@ def live_snapshot(kafka: KafkaOptions) -> "Snapshot":
     connect(settings, *settings.topics.documents)
     with contextlib.closing(Follower(settings, {})) as followed:
         followed.catch_up(LIVE_SECONDS)
-        return followed.snapshot.with_facts(followed.overlay)
+        return followed.snapshot.with_facts(followed.overlay), followed.all_offsets()

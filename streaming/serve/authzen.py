@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from policy import (
+    MAX_NESTING,
     REQUEST_NAMES,
     Decision,
     Reason,
     check_letter_case,
+    check_nesting,
     decide,
     decode_json,
     to_text,
@@ -83,6 +85,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("not a request: must be a JSON object")
     try:
+        if body.count(b"{") + body.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
+            check_nesting(value)  # also in what is left out: the stream refuses such a request
         check_letter_case(value, REQUEST_NAMES)
     except ValueError as error:
         raise BadRequest(f"not a request: {error}") from None

@@ -175,3 +175,14 @@ def test_the_shell_completes_commands_and_options() -> None:
         command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=60
     )
     assert found.stdout.split() == ["who-can"]
+
+
+def test_offsets_cannot_be_demanded_of_files(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """As with `decide`: an error for the request and for each item of a batch, never an allow."""
+    file, demand = tmp_path / "r.json", {"min_policy_offsets": {"authz.policies.lenses6.v1": {"0": 0}}}
+    for asked, held in ((request(context=demand), [None]), (request(evaluations=[{}, {"context": demand}]), [None] * 2)):
+        file.write_text(json.dumps(asked))
+        shown = lockkeeper("explain", "-p", str(policies), "--file", str(file), "--json")
+        assert (shown.code, [record["held"] for record in shown.records]) == (1, held)
+        assert shown.records[0]["text"].startswith("error: user:dana ")
+        assert "min_policy_offsets: 'authz.policies.lenses6.v1' is not a policy topic" in shown.records[0]["notes"][-1]

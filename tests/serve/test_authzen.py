@@ -102,6 +102,17 @@ def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decisio
     assert read == EvaluationRequest({**ALLOWED, "id": "r", "system": SYSTEM, "context": {"a": 1}}, "full")
 
 
+@pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
+def test_what_is_nested_too_deep_is_refused_wherever_it_is(parse: Any) -> None:
+    """As in the stream, also in fields that are left out."""
+    deep = json.loads("[" * 40 + "]" * 40)
+    for asked in ({**ALLOWED, "unknown": deep}, {**ALLOWED, "evaluations": [{"unknown": deep}]}):
+        with pytest.raises(BadRequest, match="nested deeper than 32"):
+            parse(_bytes(asked), "r", "", RULES)
+    flat = {**ALLOWED, "unknown": [{} for _ in range(40)]}
+    assert parse(_bytes(flat), "r", "", RULES).body == {**ALLOWED, "id": "r", "system": SYSTEM}
+
+
 def test_the_path_names_the_system_and_a_context_does_not_change_it() -> None:
     asked = parse_evaluation(_bytes({**ALLOWED, "context": {"system": "cdap"}}), "r", SYSTEM, RULES)
     assert (asked.body["system"], asked.body["context"]) == (SYSTEM, {"system": "cdap"})
