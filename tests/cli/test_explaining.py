@@ -184,7 +184,8 @@ def test_the_shell_completes_commands_and_options() -> None:
 def test_offsets_cannot_be_demanded_of_files(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
     """As with `decide`: an error for the request and for each item of a batch, never an allow."""
     file, demand = tmp_path / "r.json", {"min_policy_offsets": {"authz.policies.lenses6.v1": {"0": 0}}}
-    for asked, held in ((request(context=demand), [None]), (request(evaluations=[{}, {"context": demand}]), [None] * 2)):
+    batch = request(evaluations=[{}, {"context": demand}])
+    for asked, held in ((request(context=demand), [None]), (batch, [None, None])):
         file.write_text(json.dumps(asked))
         shown = lockkeeper("explain", "-p", str(policies), "--file", str(file), "--json")
         assert (shown.code, [record["held"] for record in shown.records]) == (1, held)
