@@ -212,7 +212,7 @@ LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 
 def live_snapshot(kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
-    """Policies and facts as the job would see them if it started now, with those of the history topic; their offsets."""
+    """Policies and facts as the job would see them if it started now, with the history topic. With their offsets."""
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
