@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from streaming.topics import Offsets
 
 STANDARD_INPUT = "-"
+INT64_DIGITS = 19
 
 SystemOption = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
 SubjectOption = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
@@ -90,7 +91,9 @@ class Evaluation(Options):
 
     def time(self) -> int | str | None:
         """The moment as requests have it; None: now."""
-        return int(self.at) if self.at is not None and self.at.isdecimal() else self.at
+        if self.at is None or not self.at.isdecimal():
+            return self.at
+        return int(self.at) if len(self.at) <= INT64_DIGITS else self.at  # Python reads no number of 4,301 digits
 
     def timed(self, request: dict[str, Any]) -> dict[str, Any]:
         """The request with the moment."""
@@ -209,8 +212,7 @@ LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 
 def live_snapshot(kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
-    """Policies and facts as the job would see them if it started now, with what the history topic keeps; their offsets.
-    """
+    """Policies and facts as the job would see them if it started now, with the history topic. With their offsets."""
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 

@@ -93,6 +93,9 @@ class LocalExchange:
             return answered(record, "client-closed", CLOSED)
         if self._unrecorded:
             return answered(record, "not-recorded", self._unrecorded)
+        size, most = len(record.value) + len(record.key or b""), self._settings.limits.record_in
+        if size > most:  # the job would make it a dead letter
+            return answered(record, "malformed-request", f"not a request: {size} bytes; at most {most}")
         try:
             pending, body = Pending(NEVER_SENT, record, Future()), decode_json(record.value)
         except ValueError as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON

@@ -195,6 +195,12 @@ class Protocol(HttpToolsProtocol):
         if self._active is None:
             self._enter(REQUEST)
 
+    def on_url(self, url: bytes) -> None:
+        # RFC 9112, 3.2: a target has no fragment. The parser would cut it off, and Envoy's upstream may not.
+        if b"#" in url:
+            raise ValueError("a fragment")  # ends the parser
+        super().on_url(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer is no header (RFC 9110, 6.5.1): what is in front of the server has not looked at it as one.
         if self._heading:
@@ -220,7 +226,10 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """A client that will send nothing more may still read: it gets the responses to what it has sent."""
+        """A client that will send nothing more may still read: it gets the responses to what it has sent.
+
+        A request whose body was not sent whole gets none, whatever its length: RFC 9112, 8 leaves that open.
+        """
         if self._secure is not None or self._active is None or self._active.more_body:
             return False  # the transport closes
         self._half_closed = True

@@ -67,7 +67,11 @@ def test_the_moment_can_be_given(lockkeeper: Command, policies: Path) -> None:
     assert lockkeeper(*asked, "--at", "2025-12-31T23:59:59Z").code == 0
     assert lockkeeper(*asked, "--at", "1767225600000").out.startswith("✘ deny")
     assert "does not say its time" in lockkeeper(*asked).out
-    assert lockkeeper(*asked, "--at", "noon").code == 2
+    for at in ("noon", "9" * 19, "9" * 20, "9" * 5000):
+        for command in (asked, ("what-can", "-p", str(policies), "--system", "lenses6", "--subject", "user:dana")):
+            refused = lockkeeper(*command, "--at", at)
+            assert (refused.code, "Traceback" in refused.err) == (2, False)
+            assert "RFC 3339" in refused.err or "is not between 1970 and 9999" in refused.err
     assert lockkeeper(*asked, "--at", "1767225599999", "--trust", "").code == 0, "--at is no claim"
 
 
@@ -180,7 +184,8 @@ def test_the_shell_completes_commands_and_options() -> None:
 def test_offsets_cannot_be_demanded_of_files(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
     """As with `decide`: an error for the request and for each item of a batch, never an allow."""
     file, demand = tmp_path / "r.json", {"min_policy_offsets": {"authz.policies.lenses6.v1": {"0": 0}}}
-    for asked, held in ((request(context=demand), [None]), (request(evaluations=[{}, {"context": demand}]), [None] * 2)):
+    batch = request(evaluations=[{}, {"context": demand}])
+    for asked, held in ((request(context=demand), [None]), (batch, [None, None])):
         file.write_text(json.dumps(asked))
         shown = lockkeeper("explain", "-p", str(policies), "--file", str(file), "--json")
         assert (shown.code, [record["held"] for record in shown.records]) == (1, held)

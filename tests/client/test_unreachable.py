@@ -20,6 +20,7 @@ from streaming.client import (
     ClientError,
     Connection,
     DecisionConsumer,
+    LocalClient,
     NotDecided,
     NotReported,
     PolicyPublisher,
@@ -332,3 +333,12 @@ def test_a_service_that_only_compares_is_kept_out_by_no_missing_answer() -> None
             ran.append("block")
     assert ran == ["plain", "block"]
     assert not decision.allowed
+
+
+def test_a_request_larger_than_a_record_may_be_is_an_error_in_the_application_too() -> None:
+    """Also where nothing is recorded: the job would make it a dead letter."""
+    with LocalClient(NOBODY, record="none") as client:
+        decision = client.authorize(**SHORT, subject="u", context={"pad": "x" * (1 << 20)})
+        assert (decision.outcome, decision.code) == ("error", "malformed-request")
+        assert "at most 1048576" in decision.reasons[0].message
+        assert client.authorize(**SHORT, subject="u").code == "policies-stale"

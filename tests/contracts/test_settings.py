@@ -32,6 +32,9 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
     ("given", "says"),
     [
         ({"encoding": "avro"}, "encoding"),
+        ({"policy_stale_seconds": float("inf")}, "policy_stale_seconds: must be a finite number"),
+        ({"serve": {"max_staleness_seconds": float("inf")}}, "serve.max_staleness_seconds: must be a finite number"),
+        ({"weights": {"lenses6": float("inf")}}, "weights: must be a finite number"),
         ({"encoding": "avro-confluent"}, "set schema_registry.url"),
         ({"schema_registry": {"url": "registry:8081"}}, "not an address such as http://localhost:8081"),
         ({"schema_registry": {"url": "http://"}}, "not an address"),

@@ -156,6 +156,13 @@ def test_what_is_malformed_is_answered_after_the_requests_before_it(server: Loca
             assert statuses(server.send(request() * count + bad + request())) == [*[200] * count, 400]
 
 
+def test_a_target_with_a_fragment_is_malformed(server: LocalServer) -> None:
+    """Of a path that the parser cuts off there, what is in front of the server may have read more."""
+    for target in (PATH + b"#", PATH + b"#/../secrets", PATH + b"?a#b"):
+        assert statuses(server.send(request() + request(head=HEAD.replace(PATH, target)))) == [200, 400]
+    assert server.answers()
+
+
 def test_a_body_that_ends_too_early_is_no_request(server: LocalServer) -> None:
     with server.connect() as one:
         one.sendall(request()[:-1])

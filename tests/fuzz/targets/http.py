@@ -77,7 +77,7 @@ class Http:
         if 500 in got:
             raise Violation("status: 500")
         if given["cut"] == 1.0 and all(kind != "any" for _, _, kind in given["items"]):
-            _check(got, _expected(given["items"]))
+            _check(got, _expected(given["items"]), given["shuts"])
         return Execution(past=int(bool(got)), rejected=int(any(status != 200 for status in got)))
 
     async def _session(self, stream: bytes, given: Any) -> bytes:
@@ -201,8 +201,10 @@ def _expected(items: list[Any]) -> list[int]:
     return found
 
 
-def _check(got: list[int], expected: list[int]) -> None:
-    if got != expected:
+def _check(got: list[int], expected: list[int], shuts: bool) -> None:
+    """A client that shuts its sending side before a body is whole may get no answer to that request: RFC 9112, 8."""
+    cut_off = shuts and expected[-1:] == [413]
+    if got != expected and not (cut_off and got == expected[:-1]):
         raise Violation(f"answers: {len(got)} of {len(expected)}; {got[-5:]} rather than {expected[-5:]}")
 
 
