@@ -59,14 +59,16 @@ def parse_log(text: str) -> TopicLog:
     return TopicLog(id_, int(start or 0))
 
 
-def find_logs(admin: AdminClient, documents: Iterable[str], others: Iterable[str] = ()) -> dict[str, TopicLog]:
+def find_logs(
+    admin: AdminClient, documents: Iterable[str], others: Iterable[str] = (), seconds: float = SECONDS
+) -> dict[str, TopicLog]:
     """The logs of topics as they are now; of `documents`, which have one partition, also where they start.
 
     Raises KafkaException and TimeoutError.
     """
     documents = tuple(documents)
-    starts = first_offsets(admin, [(topic, 0) for topic in documents])
-    ids = topic_ids(admin, (*documents, *others))
+    starts = first_offsets(admin, [(topic, 0) for topic in documents], seconds)
+    ids = topic_ids(admin, (*documents, *others), seconds)
     return {topic: TopicLog(id_, starts.get((topic, 0), 0)) for topic, id_ in ids.items()}
 
 

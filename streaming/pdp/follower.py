@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from policy import Compiler, FactOverlay, Snapshot
 from streaming.errors import Stopping
-from streaming.kafka.clients import admin_client
+from streaming.kafka.clients import RETRIED_SECONDS, admin_client
 from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.tally import Compiled
 from streaming.pdp.reading import Read
@@ -107,9 +107,11 @@ class Follower:
         """
         settings = self._settings
         documents = document_topics(settings.topics)
+        admin = admin_client(settings)  # one for all attempts: a connection may take longer than one of them
         while True:
             try:
-                logs = find_logs(admin_client(settings), (*documents, settings.topics.history))
+                # An application that closes its client while Kafka is away waits for an attempt to end.
+                logs = find_logs(admin, (*documents, settings.topics.history), seconds=RETRIED_SECONDS)
                 published = {(topic, 0): sys.maxsize for topic in documents}
                 retention = read_retention(settings)
                 return Policies(settings, published, self._on_compiled, logs, retention, stop=self._stop)

@@ -93,7 +93,8 @@ def check(seed: int, restarts: bool) -> tuple[int, int]:
     return len(reader.found), reader.restarts
 
 
-@pytest.mark.parametrize("restarts", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("restarts", [False, True])
 def test_what_is_reported_is_what_the_reference_evaluator_computes(restarts: bool) -> None:
     found = [check(seed, restarts) for seed in range(examples(LOGS))]
     assert sum(reported for reported, _ in found) > 0

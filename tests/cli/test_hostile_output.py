@@ -116,6 +116,7 @@ def refused_folder(folder: Path) -> Path:
     return made
 
 
+@pytest.mark.long
 def test_documents_and_requests_in_files(lockkeeper: Command, folder: Path, tmp_path: Path) -> None:
     refused = refused_folder(folder)
     asked = tmp_path / "requests.jsonl"
@@ -179,6 +180,7 @@ def ask(lockkeeper: Command, config: Path) -> Callable[..., Outcome]:
 
 @pytest.mark.stream
 @pytest.mark.timeout(300)
+@pytest.mark.long
 def test_what_others_wrote_to_kafka(
     ask: Callable[..., Outcome], settings: Settings, topics: TopicNames, admin: AdminClient, folder: Path
 ) -> None:

@@ -17,6 +17,8 @@ from streaming import DISTRIBUTION
 from streaming.runtime.java import pyspark_folder
 from tests.deploy.files import ROOT
 
+pytestmark = pytest.mark.long  # it looks into each package and jar
+
 LOCK = tomllib.loads((ROOT / "streaming" / "runtime" / "jars.lock").read_text(encoding="utf-8"))
 
 

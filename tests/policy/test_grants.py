@@ -105,8 +105,8 @@ def test_what_matches_for_a_time_only_cannot_be_answered_without_a_time() -> Non
 
 def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of answers and of states is bounded; nothing else changes."""
-    documents = workload.documents(300)
-    requests = list(workload.requests(documents, 300))
+    documents = workload.documents(150)
+    requests = list(workload.requests(documents, 100))
     before = [policy.decide(compile_documents(documents), request) for request in requests]
     monkeypatch.setattr(BUDGET, "most", 3000)
     monkeypatch.setattr(policy.matching.index, "STATES_KEPT", 3)

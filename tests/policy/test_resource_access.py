@@ -46,7 +46,7 @@ def test_they_are_those_of_who_can(system: str) -> None:
     pool, seen = [one for one in pool_of(system) if not isinstance(parse_request(one), Batch)], Counter[str]()
 
     @settings(
-        max_examples=max(40, examples(40)),  # with fewer none of Cedar's is allowed
+        max_examples=max(examples(40), 40 if system == "cedar" else 0),  # with fewer nothing is allowed
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
