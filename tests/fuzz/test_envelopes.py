@@ -12,7 +12,7 @@ from streaming.settings import Limits
 from tests.fuzz.envelopes import Disagreement, Envelopes
 from tests.stream.world import SHORT_LIVED
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -492,6 +492,7 @@ def _found_by(checks: Iterable[Callable[[], None]]) -> Iterator[bool]:
             yield False
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_planted_bug_is_found(mutant: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
