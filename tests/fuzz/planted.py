@@ -3,7 +3,7 @@
 import importlib
 import marshal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import policy.core.pattern
 import policy.core.plain_data
 import policy.core.request
-import policy.matching.grants
+import policy.evaluation.answers
 import policy.matching.trie
 import policy.systems.cedar.parser_process
 import policy.systems.cedar.policies
@@ -28,10 +28,12 @@ import streaming.serve.connections
 import streaming.serve.protocol
 from policy.core.caching import BUDGET
 from policy.core.decision import Decision
+from policy.core.model import Grant
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
 from policy.core.times import to_ms
 from policy.evaluation.answers import AnswerCache
+from policy.evaluation.evaluate import by_statement
 from policy.evaluation.trace import ExpressionResult
 from streaming.records.formats import JSON
 
@@ -52,7 +54,12 @@ class Plant(msgspec.Struct, frozen=True):
 
 def _deny_ignored(patch: Patch) -> None:
     """Where other grants match, too."""
-    patch.setattr(policy.matching.grants, "DENY", "")
+
+    def first(matching: Sequence[Grant]) -> tuple[Grant, ...]:
+        return tuple(sorted(matching, key=by_statement))
+
+    for module in (_ENGINE, policy.evaluation.answers):
+        patch.setattr(module, "deny_overrides", first)
 
 
 def _deny_taken_for_an_allow(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
-from streaming.pdp.reading import Read
+from streaming.pdp.reading import AnswerContext, Read
 from streaming.records.avro import Reader, Unencodable, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.serve import authzen
@@ -132,7 +132,8 @@ class Asked:
     def _client(self, request: Any) -> Any:
         """As a client that decides within an application."""
         exchange: Any = SimpleNamespace(_settings=Settings(), _options=LocalOptions(self._trust))
-        return LocalExchange._evaluated(exchange, _without_circumstances(request), _read(self.snapshot), AT).to_record()
+        answer_context = AnswerContext(_read(self.snapshot), AT, "bounded", 0.0, 0.0, self._trust)
+        return LocalExchange._evaluated(exchange, _without_circumstances(request), answer_context).to_record()
 
 
 class _Unprepared(PartitionEvaluator):
