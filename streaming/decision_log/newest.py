@@ -139,7 +139,7 @@ class _Reading:
         }
         self._oldest |= oldest
         # Before the oldest record that was read, others of the same moment may stand.
-        self.reach = max((self._oldest[at] + 1 for at in self.ends if at in self._oldest), default=None)
+        self.reach = max((at + 1 for partition, at in self._oldest.items() if partition in self.ends), default=None)
 
     def grow(self, times: float) -> None:
         """Read so many times as many the next time."""
