@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify brokers-test compose-test explore docs chaos many soak fuzz fuzz-known pictures check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
+.PHONY: help setup demo test verify verify-long verify-clusters verify-examples brokers-test compose-test explore docs chaos many soak fuzz fuzz-known pictures check format bench bench-cedar bench-evaluator bench-serve chart sbom lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,10 +88,16 @@ PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/
 # A cluster of Spark is three to five Javas: beside others its scenarios would wait for the machine alone.
 CLUSTER = tests/chaos/test_standalone_cluster.py tests/stream/test_standalone.py tests/stream/test_commit_steps.py
 
-verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
+verify: verify-long verify-clusters verify-examples ## Run the long tests: kill points, faults, whole sessions, clusters; then more examples, changes and hostile inputs
+
+verify-long: $(TOOLS)-test
 	$(PYTEST) -m long --timeout=900 $(addprefix --ignore ,tests/chaos/test_three_brokers.py $(CLUSTER)) $(ARGS) \
 	  || { $(AGAIN) -m long --timeout=900; }
+
+verify-clusters: $(TOOLS)-test
 	$(BIN)/pytest -n0 -m long --timeout=900 $(CLUSTER) || { $(AGAIN) -m long --timeout=900; }
+
+verify-examples: $(TOOLS)-test
 	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000 SEED=verify

@@ -14,7 +14,7 @@ from tests.console.decided import (
 from tests.console.visit import DESK, PHONE, is_too_wide, violations, visit
 from tests.stream.world import SYSTEM
 
-pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def test_the_journey_from_a_deny_to_its_statement(browser: Browser, site_address: str) -> None:
@@ -70,8 +70,7 @@ def test_the_journey_from_a_draft_to_the_decisions_that_would_differ(browser: Br
         expect(page.get_by_role("heading", name="And today?")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
 def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     browser: Browser, site_address: str, client: TestClient, size: dict[str, int], scheme: str
 ) -> None:

@@ -20,10 +20,10 @@ from tests.console.decided import addresses_in, client_of
 from tests.console.visit import violations, visit
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
 
 SECONDS, RATE = 10.0, 20.0
-ROUNDS = 5
+ROUNDS = 3
 ASKED = {
     "system": "lenses6",
     "subject": "user:dana",
