@@ -173,7 +173,7 @@ class TestOnKafka:
             publish(settings, [ROLE_VALUE], authorship=Authorship(reason="x" * 2000))
         assert [*records(settings)] == []
 
-    @pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.long)])
     def test_four_processes_that_apply_at_once_all_land_whole_in_one_order(
         self, config: Path, settings: Settings, topics: TopicNames, tmp_path: Path, count: int
     ) -> None:
