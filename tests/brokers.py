@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -54,7 +54,6 @@ class TestBroker:
     __test__ = False
 
     bootstrap_servers: str
-    origin: str
 
     def kafka_tool(self, class_name: str, *arguments: str) -> str:
         """Run one of Kafka's command-line tools against this broker and return what it printed."""
@@ -66,14 +65,14 @@ def any_broker() -> Iterator[TestBroker]:
     """Yield the broker that KAFKA_BOOTSTRAP_SERVERS names, else one in a container, else an embedded one."""
     given = os.environ.get(GIVEN)
     if given:
-        yield TestBroker(given, f"given by {GIVEN}")
+        yield TestBroker(given)
     elif has_image(IMAGE):
         with _in_container() as address:
-            yield TestBroker(address, f"in a container of {IMAGE}")
+            yield TestBroker(address)
     else:
         options = (*JVM_OPTIONS, *QUICK_START)
         with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
-            yield TestBroker(embedded.bootstrap_servers, "embedded")
+            yield TestBroker(embedded.bootstrap_servers)
 
 
 @contextlib.contextmanager
@@ -82,22 +81,25 @@ def shared_broker(run: str) -> Iterator[TestBroker]:
 
     The first process that asks starts it, and ends it when no other uses it any more.
     """
-    with (Path(tempfile.gettempdir()) / f"lockkeeper-test-broker-{run}").open("a+") as users:
-        fcntl.flock(users, fcntl.LOCK_EX)  # while it starts, and while it ends
-        users.seek(0)
-        address = users.read()
-        if address:
-            fcntl.flock(users, fcntl.LOCK_SH)
-            yield TestBroker(address, "of another process")
-            return
-        with any_broker() as broker:
-            users.write(broker.bootstrap_servers)
-            users.flush()
-            fcntl.flock(users, fcntl.LOCK_SH)
-            yield broker
-            fcntl.flock(users, fcntl.LOCK_EX)  # a process that has ended, however, has let go of it
-        users.truncate(0)  # who comes now starts another
-        Path(users.name).unlink()
+    path = Path(tempfile.gettempdir()) / f"lockkeeper-test-broker-{run}"
+    with path.open("a+") as shared, contextlib.ExitStack() as started:
+        # Those that use a broker share the lock; a process that is killed lets go of it. Between two locks the other
+        # processes may have had it, so each time the file is read again.
+        while not (address := _read_locked(shared, fcntl.LOCK_SH)):
+            if not _read_locked(shared, fcntl.LOCK_EX):
+                started.callback(path.unlink, missing_ok=True)
+                started.callback(shared.truncate, 0)
+                broker = started.enter_context(any_broker())
+                started.callback(fcntl.flock, shared, fcntl.LOCK_EX)  # the first that is done: the others have ended
+                shared.write(broker.bootstrap_servers)
+                shared.flush()
+        yield TestBroker(address)
+
+
+def _read_locked(file: IO[str], operation: int) -> str:
+    fcntl.flock(file, operation)
+    file.seek(0)
+    return file.read()
 
 
 def await_transaction_markers(admin: AdminClient, partitions: Collection[tuple[str, int]]) -> None:

@@ -115,7 +115,7 @@ def test_asyncio_and_full_freshness_and_durable_records(world: World) -> None:
 @pytest.mark.long
 def test_nothing_is_allowed_by_policies_that_cannot_be_read(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
-        world = _world(TestBroker(broker.bootstrap_servers, "own"), fresh_name("stale"), tmp_path)
+        world = _world(TestBroker(broker.bootstrap_servers), fresh_name("stale"), tmp_path)
         with LocalClient(Connection.of(world.settings), max_staleness=2.0) as client:
             assert client.ready(60)
             wait_until(lambda: _may(client), "it may")

@@ -109,7 +109,7 @@ def test_a_full_queue_is_an_error_and_what_is_lost_is_counted(
 ) -> None:
     monkeypatch.setattr("streaming.pdp.recording.QUEUE", 3)
     with EmbeddedBroker() as broker:
-        world = World(TestBroker(broker.bootstrap_servers, "own"), fresh_name("full"), str(tmp_path / "c"))
+        world = World(TestBroker(broker.bootstrap_servers), fresh_name("full"), str(tmp_path / "c"))
         _with_topic(world)
         world.publish(role("readers", "kafka:topic:prod/main/orders"))
         world.publish(group("readers", "user:dana"))

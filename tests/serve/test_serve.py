@@ -217,7 +217,7 @@ def test_a_topic_that_is_re_created_ends_the_server(world: World) -> None:
 def test_the_command_decides_and_without_kafka_answers_503(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
     """Policies applied, asked, changed, asked again; then the broker is stopped, and no old allow is given."""
     with EmbeddedBroker() as embedded:
-        world = World(TestBroker(embedded.bootstrap_servers, "embedded"), fresh_name("serve"), str(tmp_path / "c"))
+        world = World(TestBroker(embedded.bootstrap_servers), fresh_name("serve"), str(tmp_path / "c"))
         world.publish(role("readers", "kafka:topic:prod/main/orders"))
         world.publish(group("readers", "user:dana"))
         settings = msgspec.structs.replace(

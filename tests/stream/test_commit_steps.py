@@ -53,7 +53,7 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",  # 10 s by default
     }
     with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
-        yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
+        yield proxy, TestBroker(f"{HOST}:{port}")
 
 
 Victims = Callable[["Asked", int], set[int]]

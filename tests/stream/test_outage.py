@@ -187,7 +187,7 @@ def world(kafka: Broker, fresh_name: Callable[[str], str], tmp_path: Path) -> Wo
         "transaction_timeout_seconds": 5.0,
         "master": "local[2]",
     }
-    made = World(TestBroker(kafka.address, "restarted"), fresh_name("away"), str(tmp_path / "checkpoint"), **settings)
+    made = World(TestBroker(kafka.address), fresh_name("away"), str(tmp_path / "checkpoint"), **settings)
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
     made.publish(group("readers", "user:dana"))
     return made

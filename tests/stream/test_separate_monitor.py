@@ -138,7 +138,7 @@ def test_a_broker_that_restarts_is_no_failure_of_the_monitor(
     broker = Broker(EmbeddedBroker(data_dir=tmp_path / "data"))
     broker.start()
     try:
-        test_broker = TestBroker(broker.bootstrap_servers, "restarted")
+        test_broker = TestBroker(broker.bootstrap_servers)
         settings: dict[str, Any] = {"monitor": monitor, "source": HASTY, "transaction_timeout_seconds": 5.0}
         world = readers(World(test_broker, fresh_name("restarts"), str(tmp_path / "checkpoint"), **settings))
         watching = [start(world.settings, tmp_path / name, name) for name in dict.fromkeys(("run", command))]
