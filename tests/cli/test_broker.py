@@ -43,6 +43,7 @@ def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[s
     return str(found.cluster_id), set(found.topics)
 
 
+@pytest.mark.long
 def test_it_runs_until_it_is_asked_to_stop_and_keeps_its_data_and_its_cluster_id(tmp_path: Path) -> None:
     """In the folder that its help names, unless another one is given."""
     cluster, topics = _found(tmp_path, make="kept")

@@ -58,6 +58,7 @@ def expected(requests: list[dict[str, Any]], live: Path, draft: Path) -> Counter
     return Counter(" → ".join(policy.decide(side, one).outcome for side in sides) for one in requests)
 
 
+@pytest.mark.long
 @pytest.mark.stream
 @pytest.mark.timeout(400)
 def test_requests_of_files_are_decided_as_decide_does(folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def job(spark_config: Path, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]
         running.wait()
 
 
+@pytest.mark.long
 def test_a_running_job_is_asked_watched_and_stopped(
     lockkeeper: Command, spark_config: Path, job: "subprocess.Popen[bytes]", tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.client.conftest import PATIENCE
 from tests.stream.world import SYSTEM, World, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "deploy" / "examples"

@@ -21,6 +21,7 @@ from tests.stream.world import SYSTEM
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_a_draft_leads_to_the_decisions_that_would_differ(app: ASGIApp, client: TestClient) -> None:
     page = post_draft(app, DRAFT.replace("\n", "\r\n")).text
     rows = [row for row in page.split("<tr") if "✘ deny" in row and "user:dana" in row]

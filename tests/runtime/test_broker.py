@@ -63,6 +63,7 @@ def _config_of(broker: EmbeddedBroker) -> dict[str, str]:
     return {name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(10).items()}
 
 
+@pytest.mark.long
 def test_it_leaves_neither_folder_nor_process() -> None:
     with EmbeddedBroker() as broker:
         folder = broker.folder

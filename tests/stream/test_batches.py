@@ -68,6 +68,7 @@ def _assert_each_once(world: World, ids: list[str]) -> dict[str, dict[str, Any]]
     return found
 
 
+@pytest.mark.long
 def test_a_heavy_backlog_is_decided_in_ranges_each_by_its_policies_while_other_requests_are_answered(
     world: World,
 ) -> None:

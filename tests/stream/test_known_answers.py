@@ -543,6 +543,7 @@ def _numbered(numbers: Iterable[int]) -> list[bytes]:
     return [json.dumps(_request(f"r-{n}", topic=topics[n % 2])).encode() if n % 7 else b"no request" for n in numbers]
 
 
+@pytest.mark.long
 def test_a_partition_is_written_in_its_order_and_counted_whoever_decides_its_records(batches: Batches) -> None:
     snapshot, place = compile_documents(DOCUMENTS), batches.place
     batches.send(*_numbered(range(30)))

@@ -50,6 +50,7 @@ def alerts_by_kind(world: World) -> Counter[tuple[str, str]]:
     return Counter((kind, subject) for kind, subject, _ in ids)
 
 
+@pytest.mark.long
 def test_it_distinguishes_requested_denied_and_unrequested_accesses(world: World) -> None:
     [audit] = world.names.audit
     with running(world.settings):

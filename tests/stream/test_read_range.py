@@ -77,7 +77,7 @@ class Requests:
         return read_range(self._spark, self._settings, starts, ends).count()
 
 
-@pytest.mark.parametrize("count", [6, *(pytest.param(count, marks=pytest.mark.long) for count in (24, 200))])
+@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
 def test_partitions_are_read_however_many_are_left_and_when_the_topic_has_more(
     broker: TestBroker, fresh_name: Callable[[str], str], spark: SparkSession, count: int
 ) -> None:
