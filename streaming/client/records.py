@@ -147,9 +147,7 @@ def _written_out(short: dict[str, Any]) -> dict[str, Any]:
 
 def _demand(request: dict[str, Any], offsets: Offsets) -> None:
     """Name the offsets in the context, and in those of the items that have one of their own."""
-    if NAMES_OFFSETS in (request.get("context") or {}):
-        raise TypeError(f"{NAMES_OFFSETS} stands in the context too: give one or the other")
-    request["context"] = {**(request.get("context") or {}), NAMES_OFFSETS: offsets}
+    request["context"] = _context_demanding(request.get("context") or {}, offsets)
     if request.get("evaluations"):
         request["evaluations"] = [_item_demanding(item, offsets) for item in request["evaluations"]]
 
@@ -157,7 +155,14 @@ def _demand(request: dict[str, Any], offsets: Offsets) -> None:
 def _item_demanding(item: Any, offsets: Offsets) -> Any:
     if not isinstance(item, Mapping) or not isinstance(item.get("context"), Mapping):
         return item
-    return {**item, "context": {NAMES_OFFSETS: offsets, **item["context"]}}
+    return {**item, "context": _context_demanding(item["context"], offsets)}
+
+
+def _context_demanding(context: Mapping[str, Any], offsets: Offsets) -> dict[str, Any]:
+    """Raises TypeError where it names offsets already: they may be older ones."""
+    if NAMES_OFFSETS in context:
+        raise TypeError(f"{NAMES_OFFSETS} stands in the context too: give one or the other")
+    return {**context, NAMES_OFFSETS: offsets}
 
 
 def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> ProducerRecord:

@@ -14,6 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.enforcer.answers import TIME
+from streaming.pdp.evaluation import lateness
 from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve import authzen
 from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules
@@ -87,10 +88,10 @@ def _page(value: Any) -> tuple[str, int]:
 def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes:
     """The body of the response. Raises BadRequest."""
     read = answer_context.read
-    behind = lacking(search.evaluation.body, read)
-    if behind is not None:
-        raise BadRequest(behind)
-    request = {**search.evaluation.body, "time": answer_context.time}
+    body = search.evaluation.body
+    if (refusal := lacking(body, read.all_offsets) or lateness(body, answer_context.time)) is not None:
+        raise BadRequest(refusal)  # else nobody would be found
+    request = {**body, "time": answer_context.time}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
     matches = _SEARCHES[search.kind](request, read, rules)

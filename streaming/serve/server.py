@@ -312,7 +312,7 @@ class Application:
         if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if request.freshness == "min_policy_offsets" and lacking(request.body, read) is not None:
+        if request.freshness == "min_policy_offsets" and lacking(request.body, read.all_offsets) is not None:
             return await self._newer()
         return read
 

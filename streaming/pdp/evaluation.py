@@ -1,0 +1,28 @@
+"""A request decided outside of the job, by policies as they were read: what servers and applications answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy import Decision, Reason, decide, to_ms
+from streaming.enforcer.answers import TIME
+from streaming.pdp.reading import AnswerContext, lacking
+
+
+def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decision:
+    """The decision, at the time of the answer: `error` after the request's deadline, and for offsets not read yet."""
+    if (behind := lacking(request, answer_context.read.all_offsets)) is not None:
+        return Decision("error", (Reason("policies-behind", behind),))
+    if (late := lateness(request, answer_context.time)) is not None:
+        return Decision("error", (Reason("deadline-exceeded", late),))
+    timed = {**request, "time": answer_context.time}
+    return decide(answer_context.read.snapshot, timed, trust=answer_context.trust | TIME)
+
+
+def lateness(request: Mapping[str, Any], now: int) -> str | None:
+    """Why a request comes too late at a moment (ms); None: it does not, or its deadline is none, as its answer says."""
+    deadline = request.get("deadline")
+    try:
+        is_late = deadline is not None and now > to_ms(deadline)
+    except ValueError:
+        return None
+    return "the request came after its deadline" if is_late else None
