@@ -84,7 +84,7 @@ HOW = frozenset(RequestFields.__annotations__) - frozenset(Fields.__annotations_
 
 
 class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record to be sent. `items`: of a request, how many evaluations it has."""
+    """A record to be sent. `items`: of a request, how many evaluations it has; `deadline`: the request's."""
 
     topic: str
     key: bytes | None
@@ -92,6 +92,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
     headers: list[Header]
     id: str
     items: int = 0
+    deadline: Any = None
 
 
 class InvalidRequest(Exception):
@@ -168,7 +169,8 @@ def _context_demanding(context: Mapping[str, Any], offsets: Offsets) -> dict[str
 def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> ProducerRecord:
     id_ = whole["id"] if isinstance(whole["id"], str) else ""
     try:
-        return ProducerRecord(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
+        value, deadline = msgspec.json.encode(whole), whole["deadline"]
+        return ProducerRecord(topic, key_of(whole.get("subject")), value, headers, id_, items, deadline)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequest(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policy import Decision, Reason, decide, to_ms
+from policy import Decision, Reason, decide
 from streaming.enforcer.answers import TIME
+from streaming.pdp.deadlines import lateness
 from streaming.pdp.reading import AnswerContext, lacking
 
 
@@ -16,13 +17,3 @@ def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decis
         return Decision("error", (Reason("deadline-exceeded", late),))
     timed = {**request, "time": answer_context.time}
     return decide(answer_context.read.snapshot, timed, trust=answer_context.trust | TIME)
-
-
-def lateness(request: Mapping[str, Any], now: int) -> str | None:
-    """Why a request comes too late at a moment (ms); None: it does not, or its deadline is none, as its answer says."""
-    deadline = request.get("deadline")
-    try:
-        is_late = deadline is not None and now > to_ms(deadline)
-    except ValueError:
-        return None
-    return "the request came after its deadline" if is_late else None

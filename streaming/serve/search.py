@@ -14,7 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.enforcer.answers import TIME
-from streaming.pdp.evaluation import lateness
+from streaming.pdp.deadlines import lateness
 from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve import authzen
 from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules

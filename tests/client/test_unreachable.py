@@ -86,7 +86,7 @@ async def _many(client: AsyncClient, questions: list[Any]) -> list[Any]:
 
 
 def test_a_wrong_timeout_is_refused(client: Client) -> None:
-    for timeout in (0, -1, float("inf"), float("nan"), "5"):
+    for timeout in (0, -1, 1e12, float("inf"), float("nan"), "5"):
         with pytest.raises(ValueError, match="seconds, more than 0"):
             client.authorize(**SHORT, subject="u", timeout=timeout)
 
