@@ -79,7 +79,7 @@ def check_access(settings: "Settings") -> None:
     from streaming.kafka.permissions import topic_permissions
 
     names = settings.topics
-    read = (names.decisions, names.alerts, names.changes, *names.requests, *names.documents)
+    read = (names.decisions, names.alerts, names.changes, *names.asking, *names.documents)
     connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 

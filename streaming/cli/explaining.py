@@ -120,7 +120,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    read = (names.decisions, *names.requests, *names.documents)
+    read = (names.decisions, *names.asking, *names.documents)
     admin = connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
