@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from policy.analysis import Nearest, Node
     from streaming.decision_log.replay import Replay
     from streaming.decision_log.search import Found
-    from streaming.topics import Offsets
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}
@@ -58,11 +57,13 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
+    from streaming.pdp.reading import lacking
+
     request = evaluation.timed(asked.whole())
     snapshot, offsets = evaluation.snapshot_and_offsets(kafka)
     claims = evaluation.claims()
     nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
-    if (behind := _behind(request, offsets)) is not None:
+    if (behind := lacking(request, offsets)) is not None:
         nodes = [_undecided(node, behind) for node in nodes]
     _show(nodes, nearest_of(snapshot, request, claims), as_json)
     if not all(node.held for node in nodes):
@@ -78,14 +79,6 @@ def _trees(snapshot: Any, request: dict[str, Any], claims: frozenset[str], allow
         return draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
-
-
-def _behind(request: dict[str, Any], offsets: "Offsets") -> str | None:
-    """Why the policies do not cover the `min_policy_offsets` of a request; None: they do, or it has none."""
-    from policy import parse_request
-    from streaming.enforcer.requests import staleness
-
-    return staleness(parse_request(request), offsets)
 
 
 def _undecided(node: "Node", why: str) -> "Node":

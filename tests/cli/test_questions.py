@@ -123,7 +123,7 @@ def test_past_decisions_are_found_explained_and_traced(
     _a_past_decision_is_explained_by_the_policies_of_its_time(ask, config, tmp_path)
     _requests_are_traced(ask)
     _the_state_is_shown(ask)
-    _policies_in_force_answer_questions(ask, tmp_path)
+    _policies_in_force_answer_questions(ask, load_settings(config, {}), tmp_path)
     _what_retention_took_is_said(ask, admin, load_settings(config, {}))
 
 
@@ -202,10 +202,14 @@ def _the_state_is_shown(ask: Callable[..., Any]) -> None:
     assert any(line.startswith("metrics endpoint: no answer from http://127.0.0.1:1/readyz") for line in lines)
 
 
-def _policies_in_force_answer_questions(ask: Callable[..., Any], tmp_path: Path) -> None:
+def _policies_in_force_answer_questions(ask: Callable[..., Any], settings: Settings, tmp_path: Path) -> None:
     named = ("--action", "kafka:GetTopicDetails", "--resource", "kafka:topic:prod/main/orders")
     asked = (*named, "--system", "lenses6")
     assert ask("who-can", *asked, "--live", "--allow-unknown").lines == []
+    topic = settings.topics.policy_topics()["lenses6"]
+    for offset, code in ((0, 0), (1_000, 1)):
+        context = json.dumps({"min_policy_offsets": {topic: {"0": offset}}})
+        assert ask("who-can", *asked, "--live", "--allow-unknown", "--context", context).code == code
     policies = str(readers_folder(tmp_path / "policies"))
     assert ask("who-can", *asked, "-p", policies).lines[0] == "user:dana"
     assert ask("who-can", *asked).code == 2
