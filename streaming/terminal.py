@@ -6,6 +6,7 @@ libraries print is escaped: their errors, tracebacks, logs. The escapes are thos
 
 import contextlib
 import functools
+import os
 import re
 import sys
 import unicodedata
@@ -77,3 +78,16 @@ def escaped_streams() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def open_missing_streams() -> None:
+    """Have standard streams that are closed lead nowhere: else a file or a connection would get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (to the end of the process)
+
+
+def drop_output() -> None:
+    """Have what is left for standard output lead nowhere: Python would fail to write it once more at its end."""
+    with contextlib.suppress(OSError, ValueError):  # of a test it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), raw(sys.stdout).fileno())

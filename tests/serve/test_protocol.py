@@ -180,7 +180,7 @@ def test_a_target_with_a_fragment_is_malformed(server: LocalServer) -> None:
 def test_a_body_is_sent_in_one_way_that_is_known(
     server: LocalServer, coding: bytes, version: bytes, status: int
 ) -> None:
-    """RFC 9112, 6.1: what is in front of the server would take another coding off, or end a request of 1.0 elsewhere."""
+    """RFC 9112, 6.1: what is in front of the server would take another coding off, or end one of 1.0 elsewhere."""
     sent = chunked(BODY, head=HEAD + LAST).replace(b"transfer-encoding: chunked", b"transfer-encoding: " + coding)
     assert statuses(server.send(sent.replace(b"HTTP/1.1", b"HTTP/" + version))) == [status]
 
