@@ -12,7 +12,7 @@ from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, complete, undecided
 from streaming.client.exchange import Exchange, Pending, answered
 from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
-from streaming.pdp.deadlines import lateness
+from streaming.pdp.deadlines import is_late
 from streaming.records.decision import Place
 
 
@@ -115,8 +115,10 @@ def _in_time(decision: Decision, record: ProducerRecord) -> Decision:
     was made.
     """
     allows = decision.allowed or any(item.allowed for item in decision.evaluations)
-    late = lateness({"deadline": record.deadline}, time.time_ns() // 1_000_000) if allows else None
-    return decision if late is None else undecided(record.id, "deadline-exceeded", late, decision.source)
+    if not allows or not is_late(record.deadline, time.time_ns() // 1_000_000):
+        return decision
+    late = "the answer came after the request's deadline"
+    return undecided(record.id, "deadline-exceeded", late, decision.source)
 
 
 def checked_timeout(timeout: float) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 from policy import Decision, Reason, decide
 from streaming.enforcer.answers import TIME
-from streaming.pdp.deadlines import lateness
+from streaming.pdp.deadlines import is_late
 from streaming.pdp.reading import AnswerContext, lacking
 
 
@@ -13,7 +13,7 @@ def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decis
     """The decision, at the time of the answer: `error` after the request's deadline, and for offsets not read yet."""
     if (behind := lacking(request, answer_context.read.all_offsets)) is not None:
         return Decision("error", (Reason("policies-behind", behind),))
-    if (late := lateness(request, answer_context.time)) is not None:
-        return Decision("error", (Reason("deadline-exceeded", late),))
+    if is_late(request.get("deadline"), answer_context.time):  # the job does not go through the items of a batch either
+        return Decision("error", (Reason("deadline-exceeded", "the request was judged after its deadline"),))
     timed = {**request, "time": answer_context.time}
     return decide(answer_context.read.snapshot, timed, trust=answer_context.trust | TIME)

@@ -14,7 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.enforcer.answers import TIME
-from streaming.pdp.deadlines import lateness
+from streaming.pdp.deadlines import is_late
 from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve import authzen
 from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules
@@ -89,8 +89,10 @@ def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes
     """The body of the response. Raises BadRequest."""
     read = answer_context.read
     body = search.evaluation.body
-    if (refusal := lacking(body, read.all_offsets) or lateness(body, answer_context.time)) is not None:
-        raise BadRequest(refusal)  # else nobody would be found
+    if (behind := lacking(body, read.all_offsets)) is not None:
+        raise BadRequest(behind)
+    if is_late(body.get("deadline"), answer_context.time):  # else nobody would be found
+        raise BadRequest("the deadline of the search is over")
     request = {**body, "time": answer_context.time}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")

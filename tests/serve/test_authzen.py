@@ -279,7 +279,8 @@ def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: 
         rules, read = Rules((system,), trust=scene.trust), Read(scene.snapshot, 0.0, {}, -1, {})
         for expectation in scene.stage.expect:
             given = scene.request(expectation)
-            given.pop("deadline", None)
+            if "evaluations" in given:  # whose items are not answered one by one after it
+                given.pop("deadline", None)
             expected = decide(scene.snapshot, {**given, "time": NOW}, trust=scene.trust | {"time"})
             if expected.reasons[0].code == "malformed-request":
                 continue
