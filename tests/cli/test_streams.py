@@ -22,6 +22,24 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return readers_folder(tmp_path_factory.mktemp("policies") / "policies")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_what_an_encoding_lacks_is_escaped(policies: Path, encoding: str) -> None:
+    """As JSON does, so that JSON stays what it says: also a character of two halves."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+
+    def shown(*arguments: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "streaming.cli", *arguments, "-p", str(policies), *NAMED.split()]
+        ended = subprocess.run(command, capture_output=True, timeout=60, check=False, env=environment, cwd=ROOT)
+        return ended.returncode, ended.stdout.decode(encoding), ended.stderr.decode(encoding)
+
+    code, out, err = shown("explain", "--subject", "user:dana")
+    assert (code, err) == (0, "")
+    assert out.startswith("\\u2714 allow: user:dana ")
+    assert "\\u2192 group:readers" in out
+    code, out, err = shown("explain", "--subject", "user:漢\U0001f600", "--allow-unknown", "--json")
+    assert json.loads(out)["text"].startswith("deny: user:漢\U0001f600 ")
+
+
 def _shell(command: str) -> tuple[int, str]:
     """Exit code and standard error of a command in a shell that ends with the first one's code of a pipe."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
