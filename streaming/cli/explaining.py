@@ -63,9 +63,11 @@ def explain(
     snapshot, offsets = evaluation.snapshot_and_offsets(kafka)
     claims = evaluation.claims()
     nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
-    if (behind := lacking(request, offsets)) is not None:
-        nodes = [_undecided(node, behind) for node in nodes]
-    _show(nodes, nearest_of(snapshot, request, claims), as_json)
+    if (behind := lacking(request, offsets)) is None:
+        nearest = nearest_of(snapshot, request, claims)
+    else:
+        nodes, nearest = [_undecided(node, behind) for node in nodes], [None] * len(nodes)
+    _show(nodes, nearest, as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
 
