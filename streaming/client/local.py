@@ -58,8 +58,8 @@ class LocalExchange:
 
     def __init__(self, connection: Connection, settings: Settings, options: LocalOptions) -> None:
         self._settings, self._options, self._bound = settings, options, settings.serve.max_staleness_seconds
+        self._reports = IdempotentProducer(connection)  # first: it raises ClientError for settings that are refused
         self._recorder = Recorder(settings, options.name) if settings.records_answers else None
-        self._reports = IdempotentProducer(connection)
         self._lock, self._waiting = threading.Lock(), list[tuple[float, Pending, dict[str, Any]]]()
         self._stop, self._ready, self._process = threading.Event(), threading.Event(), os.getpid()
         self._unrecorded = "" if self._recorder is None else f"topic {self._recorder.topic} was not found yet"
