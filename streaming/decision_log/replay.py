@@ -118,10 +118,9 @@ class Replays:
         if request is None or topic not in self._settings.topics.answered:
             return trust
         try:
-            claimable = read_answer(msgspec.json.encode(request)).trust
+            return read_answer(msgspec.json.encode(request)).claims(trust)
         except MalformedRequest:
             return trust
-        return trust if claimable is None else trust.intersection(claimable)
 
     def _snapshot(self, stored: Stored, moment: int | None) -> Snapshot:
         system = all_systems().get(stored.system)
