@@ -4,8 +4,11 @@ Names, reasons and messages come from untrusted clients. The streams of every co
 libraries print is escaped: their errors, tracebacks, logs. The escapes are those of JSON, so JSON stays what it says.
 """
 
+import codecs
 import contextlib
 import functools
+import io
+import os
 import re
 import sys
 import unicodedata
@@ -41,6 +44,10 @@ def _escaped_character(character: str) -> str:
     is_blank = category == "Zs" or _BLANK.match(character) is not None
     if category not in _HIDDEN and not is_blank:
         return character
+    return _units(character)
+
+
+def _units(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
@@ -68,12 +75,37 @@ def raw(stream: TextIO) -> TextIO:
     return stream.raw if isinstance(stream, _Escaping) else stream
 
 
+def _encode_escaped(error: UnicodeError) -> tuple[str, int]:
+    """What the encoding of a stream does not have, as its escapes."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(map(_units, error.object[error.start : error.end])), error.end
+
+
+codecs.register_error("lockkeeper.escape", _encode_escaped)
+
+
 @contextlib.contextmanager
 def escaped_streams() -> Iterator[None]:
     """Standard output and standard error escape what is written to them, as long as the context."""
     before = sys.stdout, sys.stderr
+    for stream in map(raw, before):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="lockkeeper.escape")
     sys.stdout, sys.stderr = (cast("TextIO", _Escaping(raw(stream))) for stream in before)
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def open_missing_streams() -> None:
+    """Have standard streams that are closed lead nowhere: else a file or a connection would get their number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 (to the end of the process)
+
+
+def drop_output() -> None:
+    """Have what is left for standard output lead nowhere: Python would fail to write it once more at its end."""
+    with contextlib.suppress(OSError, ValueError):  # of a test it is no file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), raw(sys.stdout).fileno())

@@ -91,8 +91,7 @@ class DecisionReader:
         trust, value = self._settings.trust_of(record.topic), self._deserializer.json("request", record.value)
         parsed = decode_request(value)
         if record.topic in self._settings.topics.answered:
-            answer = read_answer(value)
-            trust = trust if answer.trust is None else trust.intersection(answer.trust)
+            trust = read_answer(value).claims(trust)
         elif "time" in trust and parsed.time is not None:
             joined.dated += 1
             return []

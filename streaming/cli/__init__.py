@@ -9,7 +9,7 @@ from typing import NoReturn
 from streaming.cli.app import app
 from streaming.cli.expected_errors import echo_error, exit_code
 from streaming.cli.failure import FAILED
-from streaming.terminal import escaped_streams
+from streaming.terminal import drop_output, escaped_streams, open_missing_streams
 
 _NO_COMMANDS = {"__main__"}
 
@@ -24,10 +24,31 @@ def register_commands() -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 fenced."""
     register_commands()
+    open_missing_streams()
     with escaped_streams():
-        try:
-            app(arguments, prog_name="lockkeeper")
-        except Exception as error:
+        code = _run(arguments)
+    sys.exit(_written(code))
+
+
+def _run(arguments: Sequence[str] | None) -> int | str | None:
+    """The exit code of a command; why it failed is printed."""
+    try:
+        app(arguments, prog_name="lockkeeper")
+    except SystemExit as ended:
+        return ended.code
+    except Exception as error:
+        echo_error(error)
+        return exit_code(error) or FAILED
+    return 0
+
+
+def _written(code: int | str | None) -> int | str | None:
+    """The exit code once all that was printed is written: Python would end with 120 where it cannot be."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        drop_output()
+        if not code and not isinstance(error, BrokenPipeError):  # whose reader has what it wanted
             echo_error(error)
-            sys.exit(exit_code(error) or FAILED)
-    sys.exit(0)
+        return code or FAILED
+    return code

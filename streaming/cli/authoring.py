@@ -140,7 +140,7 @@ def run_tests(
     results = {str(path): run_cases(file, given=documents) for path, file in files.items()}
     coverage = _sum_up([cover(file, documents) for file in files.values()])
     if junit is not None:
-        junit.write_text(junit_xml(results), encoding="utf-8")
+        _write(junit, junit_xml(results))
     _show_results(results, coverage, as_json)
     if coverage.percent < at_least:
         raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
@@ -151,6 +151,13 @@ def run_tests(
         )
     if any(not result.passed for file_results in results.values() for result in file_results):
         raise typer.Exit(FAILED)
+
+
+def _write(junit: Path, text: str) -> None:
+    try:
+        junit.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"--junit {junit}: {error.strerror}; name a file that can be written") from error
 
 
 def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:

@@ -68,7 +68,11 @@ def console(kafka: KafkaOptions, port: PortOption = None, browser: Browser = Tru
       lockkeeper console --bootstrap kafka:9092 --port 8090 --no-browser
     """
     require_extra("console")
+    from streaming.console.viewers import Viewers
+
     settings = kafka.settings()
+    if settings.console.access:
+        Viewers(settings)  # a file that cannot be used is said without Kafka
     check_access(settings)
     show_console(settings, browser, port)
     echo_err("stopped")
@@ -79,7 +83,7 @@ def check_access(settings: "Settings") -> None:
     from streaming.kafka.permissions import topic_permissions
 
     names = settings.topics
-    read = (names.decisions, names.alerts, names.changes, *names.requests, *names.documents)
+    read = (names.decisions, names.alerts, names.changes, *names.asking, *names.documents)
     connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
 
 

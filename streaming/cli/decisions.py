@@ -20,7 +20,7 @@ Action = Annotated[str, typer.Option("--action", help="The action's name, likewi
 Resource = Annotated[str, typer.Option("--resource", help="The resource's id, likewise.")]
 Outcome = Annotated[str, typer.Option("--outcome", help="allow, deny or error.")]
 Since = Annotated[
-    str, typer.Option("--since", help="From then on: RFC 3339, ms since 1970, or so long ago, such as 90m, 24h, 7d.")
+    str, typer.Option("--since", help="From then on: RFC 3339, ms since 1970, or a length such as 90m, 24h or 7d.")
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Before then; now if it is left out.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The newest so many.")]

@@ -31,8 +31,9 @@ def doctor(
 ) -> None:
     """Show what became of a request: where it was produced, whether it was decided, and by which record.
 
-    Reads the request topics from --since on, the offsets that the job has committed, decisions and dead letters. A
-    record that is not a request has no id: it is in the dead-letter topic. Exit code: 0 if each record is decided.
+    Reads the topics of requests and of answered requests from --since on, the offsets that the job has committed,
+    decisions and dead letters. A record that is not a request has no id: it is in the dead-letter topic. Exit code: 0
+    if each record is decided.
 
     \b
     Examples:
@@ -45,11 +46,11 @@ def doctor(
     span = span_since(since, None)
     settings = kafka.settings()
     names = settings.topics
-    admin = connect(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
+    admin = connect(settings, names.decisions, *names.asking, *map(dead_letters_of, names.asking))
     traces = trace(settings, admin, request_id, span.start)
     if not traces:
         raise Failure(
-            f"no request {request_id} in {', '.join(names.requests)} within {since}: it was produced to another "
+            f"no request {request_id} in {', '.join(names.asking)} within {since}: it was produced to another "
             "topic or cluster, earlier (--since), or is not a request and in the dead-letter topic"
         )
     for traced in traces:

@@ -22,6 +22,7 @@ _EXPECTED = (
     ("streaming.demo.play", "DemoFailed", FAILED),
     ("streaming.records.registry", "RegistryError", FAILED),
     ("confluent_kafka", "KafkaException", FAILED),
+    ("builtins", "OSError", FAILED),  # such as a full disk below standard output
 )
 
 
@@ -44,6 +45,8 @@ def error_message(error: Exception) -> str | None:
         return None
     if isinstance(error, ModuleNotFoundError):
         return missing_module_message(error.name, extra_of(error))
+    if type(error).__module__ == "builtins" and isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     inner = error.args[0] if error.args else error
     if isinstance(error, TimeoutError) and not str(error):
         return "Kafka: no answer in time"

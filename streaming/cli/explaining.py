@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from policy.analysis import Nearest, Node
     from streaming.decision_log.replay import Replay
     from streaming.decision_log.search import Found
-    from streaming.topics import Offsets
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}
@@ -58,13 +57,17 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
+    from streaming.pdp.reading import lacking
+
     request = evaluation.timed(asked.whole())
     snapshot, offsets = evaluation.snapshot_and_offsets(kafka)
     claims = evaluation.claims()
     nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
-    if (behind := _behind(request, offsets)) is not None:
-        nodes = [_undecided(node, behind) for node in nodes]
-    _show(nodes, nearest_of(snapshot, request, claims), as_json)
+    if (behind := lacking(request, offsets)) is None:
+        nearest = nearest_of(snapshot, request, claims)
+    else:
+        nodes, nearest = [_undecided(node, behind) for node in nodes], [None] * len(nodes)
+    _show(nodes, nearest, as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
 
@@ -78,14 +81,6 @@ def _trees(snapshot: Any, request: dict[str, Any], claims: frozenset[str], allow
         return draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
-
-
-def _behind(request: dict[str, Any], offsets: "Offsets") -> str | None:
-    """Why the policies do not cover the `min_policy_offsets` of a request; None: they do, or it has none."""
-    from policy import parse_request
-    from streaming.enforcer.requests import staleness
-
-    return staleness(parse_request(request), offsets)
 
 
 def _undecided(node: "Node", why: str) -> "Node":
@@ -120,7 +115,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    read = (names.decisions, *names.requests, *names.documents)
+    read = (names.decisions, *names.asking, *names.documents)
     admin = connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")

@@ -75,7 +75,7 @@ def apply(
     connect(settings)
     if if_empty:
         documents = _of_empty_topics(documents, settings)
-    application = _Application(settings, documents, prune, expect)
+    application = _Application(settings, documents, prune, expect, if_empty)
     offsets = publish_prepared(settings, application.systems, application.prepare, change) if documents else {}
     for key in application.deletions:
         echo_err(f"deleted {key}")
@@ -86,11 +86,18 @@ def apply(
 class _Application:
     """The documents of an `apply`, beside what is live when it is their turn: that is read again for each attempt."""
 
-    def __init__(self, settings: "Settings", documents: Sequence["Located"], prune: bool, expect: str | None) -> None:
+    def __init__(
+        self,
+        settings: "Settings",
+        documents: Sequence["Located"],
+        prune: bool = False,
+        expect: str | None = None,
+        if_empty: bool = False,
+    ) -> None:
         from policy import identify
         from streaming.kafka.committed import RecordKey
 
-        self._settings, self._prune, self._expect = settings, prune, expect
+        self._settings, self._prune, self._expect, self._if_empty = settings, prune, expect, if_empty
         self._documents = {RecordKey.of(identify(document.value)): document.value for document in documents}
         self.systems = {identify(document.value).system for document in documents}
         self._unchanged: list[Stored] = []
@@ -100,8 +107,12 @@ class _Application:
         """What to publish. Raises Failure when what is live is not what is expected."""
         from streaming.kafka.publish import Publication
 
-        check_expected(self._settings, self.systems, self._expect)
-        stored = _stored(self.systems, self._settings, needed=self._prune)
+        systems = self.systems
+        if self._if_empty:  # another publisher may have been first
+            systems = systems - _filled(systems, self._settings)
+            self._documents = {key: value for key, value in self._documents.items() if key.system in systems}
+        check_expected(self._settings, systems, self._expect)
+        stored = _stored(systems, self._settings, needed=self._prune)
         self.deletions = sorted(stored.keys() - self._documents.keys()) if self._prune else []
         unchanged = {key for key in stored.keys() & self._documents if self._is_in_force(stored[key])}
         self._unchanged = [stored[key] for key in unchanged]
@@ -141,6 +152,17 @@ def _of_empty_topics(documents: Sequence["Located"], settings: "Settings") -> li
     for system in sorted(filled):
         echo_err(f"{topics[system]} is not empty: the documents of {system} are left out")
     return [document for document in documents if identify(document.value).system not in filled]
+
+
+def _filled(systems: Collection[str], settings: "Settings") -> set[str]:
+    """Those of some systems whose topics have a record by now, reported."""
+    from streaming.kafka.committed import committed_records
+
+    topics = settings.topics.policy_topics()
+    filled = {message.topic() for message in committed_records(settings, [topics[system] for system in systems])}
+    for topic in sorted(map(str, filled)):
+        echo_err(f"{topic} is not empty any more: documents of its system are left out")
+    return {system for system in systems if topics[system] in filled}
 
 
 def is_ci() -> bool:

@@ -31,7 +31,9 @@ IS_IT_RUNNING = "Is `lockkeeper run` running with these topics?"
 @app.command("request")
 def request(
     topic: Annotated[str | None, typer.Option(help="The request topic; the first one when left out.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds to wait; also the request's deadline.")
+    ] = 10.0,
     *,
     asked: Asked,
     kafka: KafkaOptions,

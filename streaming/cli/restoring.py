@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from policy import Key
     from streaming.kafka.committed import RecordKey, Stored
     from streaming.kafka.publish import Publication
+    from streaming.records.change import PolicyChange
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog
     from streaming.snapshots.documents import DocumentRecord
@@ -59,11 +60,20 @@ def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[
     history = logged_changes(settings)
     if not point.startswith(VERSION):
         part = find_change(history, point).parts[-1]
-    elif (at_version := history.at_version(point)) is not None:
+    elif (at_version := _at_version(history, point)) is not None:
         part = at_version
     else:
         raise Failure(f"--at {point}: no change on {settings.topics.changes} led to this version")
     return of_topics(log, part.after.policy_offsets), None
+
+
+def _at_version(history: "ChangeHistory", version: str) -> "PolicyChange | None":
+    from streaming.snapshots.logged import NoSuchChange
+
+    try:
+        return history.at_version(version)
+    except NoSuchChange as error:
+        raise Failure(f"--at {error}") from None
 
 
 def _moment(point: str) -> int | None:

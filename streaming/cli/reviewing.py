@@ -231,7 +231,7 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     names = settings.topics
     inputs = names.inputs
     admin = connect(
-        settings, names.decisions, names.alerts, *names.documents, *names.requests, *map(dead_letters_of, inputs)
+        settings, names.decisions, names.alerts, *names.documents, *names.asking, *map(dead_letters_of, inputs)
     )
     return gather(settings, admin, Wish(span, top, replay), now, echo_err)
 

@@ -48,11 +48,13 @@ def serve(kafka: KafkaOptions, workers: Workers = 1) -> None:
       LOCKKEEPER_SERVE_PORT=8181 lockkeeper serve --bootstrap kafka:9092
     """
     require_extra("serve")
+    from streaming.serve.server import bind, check_files
+
     settings = kafka.settings()
+    check_files(settings)
     if workers == 1:
         _serve(settings)
         return
-    from streaming.serve.server import bind
     from streaming.serve.workers import run_workers
 
     socket_ = bind(settings.serve.address, settings.serve.port)

@@ -37,7 +37,9 @@ def create(
     ] = PARTITIONS,
     replication: Annotated[int, typer.Option(min=-1, help="Replicas of each topic; -1: as the broker says.")] = -1,
     mend: Annotated[bool, typer.Option("--mend", help="Correct the settings of existing topics.")] = False,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a broker that is starting.")] = WAIT_SECONDS,
+    wait: Annotated[
+        float, typer.Option(min=0, max=86_400, help="Seconds to wait for a broker that is starting.")
+    ] = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Create the missing topics, with the settings that the job requires, and check the others.

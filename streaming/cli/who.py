@@ -74,16 +74,21 @@ def who_can(
     from policy import MalformedRequest
     from policy.analysis import unknown_names
     from policy.analysis import who_can as find
+    from streaming.pdp.reading import lacking
 
     action, resource = with_unnamed(command, action=action, resource=resource)
     short = short_form("any-principal", None, action, resource, property_, context)
     request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
-    snapshot, request, claims = evaluation.snapshot(kafka), evaluation.timed(request), evaluation.claims()
+    (snapshot, offsets), claims = evaluation.snapshot_and_offsets(kafka), evaluation.claims()
+    request = evaluation.timed(request)
     try:
         refuse_unknown(unknown_names(snapshot, request, claims, subject=False), evaluation.allow_unknown)
         reach = find(snapshot, request, trust=claims)
+        behind = lacking(request, offsets)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
+    if behind is not None:
+        raise Failure(behind)
     if as_json:
         echo_json(reach)
         return

@@ -1,6 +1,6 @@
 """What the two clients share: everything but the waiting."""
 
-import math
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -9,9 +9,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from streaming.client.connection import Connection, connection_to
-from streaming.client.decision import Decision, NotDecided, complete
+from streaming.client.decision import Decision, NotDecided, complete, undecided
 from streaming.client.exchange import Exchange, Pending, answered
 from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
+from streaming.pdp.deadlines import is_late
 from streaming.records.decision import Place
 
 
@@ -89,7 +90,7 @@ class BaseClient:
     def _concluded(self, request: SentRequest, decision: Decision) -> Decision:
         """The decision as it is handed out. Raises NotDecided where that is wanted of an error."""
         self._exchange.forget(request.pending)
-        decision = complete(decision, request.pending.record.items)
+        decision = complete(_in_time(decision, request.pending.record), request.pending.record.items)
         decision = msgspec.structs.replace(decision, seconds=time.monotonic() - request.began)
         if request.raise_on_error and decision.outcome == "error":
             raise NotDecided(decision)
@@ -109,7 +110,18 @@ class BaseClient:
         return self._exchange.report(event_record(self._connection.topics.audit[0], event, decision_id))
 
 
+def _in_time(decision: Decision, record: ProducerRecord) -> Decision:
+    """The decision, an error where it would allow something after the request's deadline: it may come long after it
+    was made.
+    """
+    allows = decision.allowed or any(item.allowed for item in decision.evaluations)
+    if not allows or not is_late(record.deadline, time.time_ns() // 1_000_000):
+        return decision
+    late = "the answer came after the request's deadline"
+    return undecided(record.id, "deadline-exceeded", late, decision.source)
+
+
 def checked_timeout(timeout: float) -> float:
-    if not (isinstance(timeout, int | float) and math.isfinite(timeout) and timeout > 0):
+    if not (isinstance(timeout, int | float) and 0 < timeout <= threading.TIMEOUT_MAX):
         raise ValueError(f"timeout={timeout!r}: seconds, more than 0")
     return timeout

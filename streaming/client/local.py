@@ -17,16 +17,16 @@ import structlog
 from confluent_kafka import KafkaException
 
 from policy import Decision as Answer
-from policy import decide, decode_json, to_ms, to_text
+from policy import decode_json, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
 from streaming.client.decision import ClientError, Decision, read_decision, undecided
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
 from streaming.client.records import ProducerRecord
-from streaming.enforcer.answers import TIME
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
+from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
 from streaming.pdp.recording import NotRecorded, Recorder, answered_record
@@ -58,8 +58,8 @@ class LocalExchange:
 
     def __init__(self, connection: Connection, settings: Settings, options: LocalOptions) -> None:
         self._settings, self._options, self._bound = settings, options, settings.serve.max_staleness_seconds
+        self._reports = IdempotentProducer(connection)  # first: it raises ClientError for settings that are refused
         self._recorder = Recorder(settings, options.name) if settings.records_answers else None
-        self._reports = IdempotentProducer(connection)
         self._lock, self._waiting = threading.Lock(), list[tuple[float, Pending, dict[str, Any]]]()
         self._stop, self._ready, self._process = threading.Event(), threading.Event(), os.getpid()
         self._unrecorded = "" if self._recorder is None else f"topic {self._recorder.topic} was not found yet"
@@ -98,10 +98,13 @@ class LocalExchange:
             return answered(record, "malformed-request", f"not a request: {size} bytes; at most {most}")
         try:
             pending, body = Pending(NEVER_SENT, record, Future()), decode_json(record.value)
-        except ValueError as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
             return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
-        if self._options.freshness == "full" or (read is not None and lacking(body, read)):
+        if self._options.freshness == "full" or (read is not None and lacking(body, read.all_offsets)):
             with self._lock:
                 self._waiting.append((time.monotonic(), pending, body))
             self._follower.ask()
@@ -141,7 +144,7 @@ class LocalExchange:
         named: FreshnessKind = "min_policy_offsets" if names_offsets(body) else "bounded"
         freshness: FreshnessKind = "full" if self._options.freshness == "full" else named
         answer_context = AnswerContext.of_now(read, freshness, self._bound, self._options.trust)
-        answer = self._evaluated(body, answer_context)
+        answer = evaluate(body, answer_context)
         decision = self._typed(body, answer, answer_context)
         recorder, system = self._recorder, str(body.get("system", ""))
         malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
@@ -160,14 +163,6 @@ class LocalExchange:
         if self._follower.failure is not None:
             return f"the policies cannot be followed any more: {self._follower.failure}"
         return why_stale(read, self._bound, bool(self._follower.stuck))
-
-    def _evaluated(self, body: dict[str, Any], answer_context: AnswerContext) -> Answer:
-        read, now = answer_context.read, answer_context.time
-        if (behind := lacking(body, read)) is not None:
-            return Answer("error", undecided("", "policies-behind", behind).reasons)
-        if _is_late(body.get("deadline"), now):
-            return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
-        return decide(read.snapshot, {**body, "time": now}, trust=self._options.trust | TIME)
 
     def _typed(self, body: Mapping[str, Any], answer: Answer, answer_context: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
@@ -214,14 +209,6 @@ class LocalExchange:
         self._reports.close(CLOSE_SECONDS)
         if self._recorder is not None:
             self._recorder.close(CLOSE_SECONDS)
-
-
-def _is_late(deadline: Any, now: int) -> bool:
-    """Whether a deadline is over; what is none makes the request malformed, which the decision will say."""
-    try:
-        return deadline is not None and now > to_ms(deadline)
-    except ValueError:
-        return False
 
 
 def _give_recorded(pending: Pending, decision: Decision, is_recorded: bool) -> None:

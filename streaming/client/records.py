@@ -84,7 +84,7 @@ HOW = frozenset(RequestFields.__annotations__) - frozenset(Fields.__annotations_
 
 
 class ProducerRecord(msgspec.Struct, frozen=True):
-    """A record to be sent. `items`: of a request, how many evaluations it has."""
+    """A record to be sent. `items`: of a request, how many evaluations it has; `deadline`: the request's."""
 
     topic: str
     key: bytes | None
@@ -92,6 +92,7 @@ class ProducerRecord(msgspec.Struct, frozen=True):
     headers: list[Header]
     id: str
     items: int = 0
+    deadline: Any = None
 
 
 class InvalidRequest(Exception):
@@ -147,9 +148,7 @@ def _written_out(short: dict[str, Any]) -> dict[str, Any]:
 
 def _demand(request: dict[str, Any], offsets: Offsets) -> None:
     """Name the offsets in the context, and in those of the items that have one of their own."""
-    if NAMES_OFFSETS in (request.get("context") or {}):
-        raise TypeError(f"{NAMES_OFFSETS} stands in the context too: give one or the other")
-    request["context"] = {**(request.get("context") or {}), NAMES_OFFSETS: offsets}
+    request["context"] = _context_demanding(request.get("context") or {}, offsets)
     if request.get("evaluations"):
         request["evaluations"] = [_item_demanding(item, offsets) for item in request["evaluations"]]
 
@@ -157,13 +156,21 @@ def _demand(request: dict[str, Any], offsets: Offsets) -> None:
 def _item_demanding(item: Any, offsets: Offsets) -> Any:
     if not isinstance(item, Mapping) or not isinstance(item.get("context"), Mapping):
         return item
-    return {**item, "context": {NAMES_OFFSETS: offsets, **item["context"]}}
+    return {**item, "context": _context_demanding(item["context"], offsets)}
+
+
+def _context_demanding(context: Mapping[str, Any], offsets: Offsets) -> dict[str, Any]:
+    """Raises TypeError where it names offsets already: they may be older ones."""
+    if NAMES_OFFSETS in context:
+        raise TypeError(f"{NAMES_OFFSETS} stands in the context too: give one or the other")
+    return {**context, NAMES_OFFSETS: offsets}
 
 
 def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> ProducerRecord:
     id_ = whole["id"] if isinstance(whole["id"], str) else ""
     try:
-        return ProducerRecord(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
+        value, deadline = msgspec.json.encode(whole), whole["deadline"]
+        return ProducerRecord(topic, key_of(whole.get("subject")), value, headers, id_, items, deadline)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequest(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
 

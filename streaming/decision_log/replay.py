@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import (
     CLAIMS,
+    NO_LONGER_KNOWN,
     Batch,
     Decision,
     MalformedRequest,
@@ -33,6 +34,7 @@ from streaming.enforcer.requests import staleness
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import existing_topic_ids
+from streaming.records.answered import read_answer
 from streaming.records.avro import Undecodable
 from streaming.records.decision import Place
 from streaming.records.registry import Deserializer
@@ -71,7 +73,7 @@ class Replays:
         self._settings, self._admin = settings, admin
         self._log = log or read_document_log(settings)
         self._documents = Deserializer(settings.schema_registry)
-        self._ids = existing_topic_ids(admin, settings.topics.requests)
+        self._ids = existing_topic_ids(admin, settings.topics.asking)
 
     def replay(self, entry: Found) -> Replay:
         """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
@@ -89,16 +91,19 @@ class Replays:
     def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
         topic = stored.source.topic if stored.source else ""
-        trust = self._settings.trust_of(topic)
+        request = self._whole(record) if record else None
+        trust = self._trust(topic, request)
         dated = None if "time" in trust else to_ms(stored.time)
         snapshot = self._snapshot(stored, record.at if record else dated)
-        request = self._whole(record) if record else None
         request = {**(request or _repeated(entry.decision)), "time": to_ms(stored.time)}
         request.pop("deadline", None)
         notes = list(_notes(stored, record, snapshot))
         differences = self._compare(stored, snapshot, request, trust)
-        if stored.code in NOT_REPLAYED:
-            return Replay(None, snapshot, request, trust, (), (*notes, NOT_REPLAYED[stored.code]))
+        why = NOT_REPLAYED.get(stored.code)
+        if why is None and stored.code == NO_LONGER_KNOWN and topic in self._settings.topics.answered and differences:
+            why = "the job did not know the policies that the answer names; shown is the request by the newest of then"
+        if why is not None:
+            return Replay(None, snapshot, request, trust, (), (*notes, why))
         if differences and record is None:
             return Replay(None, snapshot, request, trust, differences, tuple(notes))
         if differences and (other := self._other_trust(stored, snapshot, request, trust)) is not None:
@@ -106,6 +111,16 @@ class Replays:
             notes.append(f"equal if {topic} was trusted for {was} then, as shown; it is trusted for {now} now")
             return Replay(True, snapshot, request, other, (), tuple(notes))
         return Replay(not differences, snapshot, request, trust, differences, tuple(notes))
+
+    def _trust(self, topic: str, request: Mapping[str, Any] | None) -> frozenset[str]:
+        """What counts of a request; of one that was answered elsewhere, what its caller might claim, too."""
+        trust = self._settings.trust_of(topic)
+        if request is None or topic not in self._settings.topics.answered:
+            return trust
+        try:
+            return read_answer(msgspec.json.encode(request)).claims(trust)
+        except MalformedRequest:
+            return trust
 
     def _snapshot(self, stored: Stored, moment: int | None) -> Snapshot:
         system = all_systems().get(stored.system)
@@ -153,7 +168,7 @@ def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None
 def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:
     """The timestamp (ms) of the request that the id of a decision names; 0 where that is no longer there."""
     named = DECISION_ID.fullmatch(id_)
-    ids = existing_topic_ids(admin, settings.topics.requests)
+    ids = existing_topic_ids(admin, settings.topics.asking)
     topic = next((topic for topic, topic_id in ids.items() if named and topic_id == named["topic_id"]), None)
     if named is None or topic is None:
         return 0

@@ -1,6 +1,7 @@
 """The state of a job, its policies and its monitor, from committed offsets, their metadata and the topics."""
 
 import contextlib
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -168,5 +169,5 @@ def _ready(endpoint: str) -> str:
             return str(answer.read().decode("utf-8", "replace")).strip()
     except urllib.error.HTTPError as error:
         return error.read().decode("utf-8", "replace").strip()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return f"{NO_ANSWER} from {url}: {error}"

@@ -58,11 +58,12 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
     documents, wanted = Deserializer(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
-    for record in Topics(settings, admin).since(settings.topics.requests, since):
-        if record.value.startswith(b"{") and wanted not in record.value:
+    for record in Topics(settings, admin).since(settings.topics.asking, since):
+        value = record.value
+        if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
             continue
         try:
-            named = msgspec.json.decode(documents.json("request", record.value), type=_Named)
+            named = msgspec.json.decode(documents.json("request", value), type=_Named)
         except (Undecodable, ValueError, RecursionError):
             continue
         if named.id == request_id:

@@ -131,8 +131,7 @@ class AnsweredEvaluator(RecordEvaluator):
         return parsed
 
     def _partition(self, evaluator: Evaluator, answer: Answer) -> PartitionEvaluator:
-        text, trust = bytes(answer.policy_offsets), self._source.trust
-        trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        text, trust = bytes(answer.policy_offsets), answer.claims(self._source.trust)
         key = text, answer.facts_offset, id(evaluator), trust
         partition = self._partitions.get(key)
         if partition is None:

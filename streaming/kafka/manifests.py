@@ -140,8 +140,8 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
 def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
     """What decisions rest on, and by which policies they were made; of audit events no more than how many wait."""
     topics = settings.topics
-    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
-    yield from _on((*topics.requests, *answers, topics.changes), READ)
+    answers = (topics.decisions, *map(dead_letters_of, topics.asking))
+    yield from _on((*topics.asking, *answers, topics.changes), READ)
     yield from _on(documents, READ, CHECK)
     yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
     yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE

@@ -73,11 +73,14 @@ def names_offsets(request: Mapping[str, Any]) -> bool:
     return any(isinstance(context, Mapping) and FIELD in context for context in contexts)
 
 
-def lacking(request: Mapping[str, Any], read: Read) -> str | None:
-    """Why policies and facts do not cover the `min_policy_offsets` of a request; None: they do, or it has none."""
+def lacking(request: Mapping[str, Any], read: Offsets) -> str | None:
+    """Why policies and facts do not cover the `min_policy_offsets` of a request; None: they do, or it has none.
+
+    `read`: the newest offset of each topic that was read, by partition.
+    """
     if not names_offsets(request):
         return None
     try:
-        return staleness(parse_request(request), read.all_offsets)
+        return staleness(parse_request(request), read)
     except MalformedRequest:
         return None  # which is what the answer will say

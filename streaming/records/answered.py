@@ -59,6 +59,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its time in ms; raises ValueError."""
         return to_ms(self.time)
 
+    def claims(self, trust: frozenset[str]) -> frozenset[str]:
+        """What counts of the request, where the producers of its topic may claim `trust`."""
+        return trust if self.trust is None else trust.intersection(self.trust)
+
 
 class _Record(msgspec.Struct):
     answered: Answer

@@ -92,10 +92,10 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     deserializer = Deserializer(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
-    answered = AnswerIndex(topic_ids(admin, names.requests))
+    answered = AnswerIndex(topic_ids(admin, names.asking))
     written = watched(topics.in_span([names.decisions], span), "decisions", progress)
-    trust = {topic: settings.trust_of(topic) for topic in names.requests}
-    claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
+    trust = {topic: settings.trust_of(topic) for topic in names.asking}
+    claimed = frozenset(names.answered).union(topic for topic, claims in trust.items() if "time" in claims)
     decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = watched(topics.at(answered.ranges()), "requests", progress)

@@ -16,18 +16,18 @@ from policy import (
     Reason,
     check_letter_case,
     check_nesting,
-    decide,
     decode_json,
     to_text,
 )
-from streaming.enforcer.answers import TIME
-from streaming.pdp.reading import AnswerContext, lacking
+from streaming.pdp.evaluation import evaluate
+from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import FreshnessKind
 from streaming.settings import Limits
 
 SYSTEM, FRESHNESS, MIN_OFFSETS = "system", "freshness", "min_policy_offsets"
 CHOICES = ("bounded", "full")
 PARTS = ("subject", "action", "resource")
+ENVELOPE = (*PARTS, "deadline")
 MAX_EVALUATIONS = 1000
 
 EVALUATION, EVALUATIONS = "/access/v1/evaluation", "/access/v1/evaluations"
@@ -96,8 +96,11 @@ def parse_object(body: bytes) -> dict[str, Any]:
 def _asked(
     value: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]"
 ) -> EvaluationRequest:
-    """Fields that the API does not know are left out: they must not change a decision."""
-    request = {name: value[name] for name in PARTS if name in value}
+    """Fields that neither the API nor requests of the stream have are left out: they must not change a decision.
+
+    A deadline is the stream's: who moves from there must not be allowed late.
+    """
+    request = {name: value[name] for name in ENVELOPE if name in value}
     contexts = [part for part in (value, *items) if isinstance(part, dict) and "context" in part]
     for part in contexts:
         if not isinstance(part["context"], dict):
@@ -159,13 +162,7 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
 
 def answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules) -> tuple[Decision, bytes]:
     """The decision, and the body of its response, JSON. Raises BadRequest."""
-    read = answer_context.read
-    behind = lacking(asked.body, read)
-    if behind is not None:
-        decision = Decision("error", (Reason("policies-behind", behind),))
-    else:
-        request = {**asked.body, "time": answer_context.time}
-        decision = decide(read.snapshot, request, trust=rules.trust | TIME)
+    decision = evaluate(asked.body, answer_context)
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
     context = response_context(answer_context, rules)

@@ -209,6 +209,10 @@ class Protocol(HttpToolsProtocol):
                 raise ValueError("too many headers")  # ends the parser
 
     def on_headers_complete(self) -> None:
+        # RFC 9112, 6.1: what is in front of the server would take another coding off, or end one of 1.0 elsewhere.
+        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (codings != [b"chunked"] or self.parser.get_http_version() != "1.1"):
+            raise ValueError("a transfer coding")  # ends the parser
         self._heading, self._framing, self._body_size = False, 0, 0
         super().on_headers_complete()
         if self._active is None:

@@ -14,6 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.enforcer.answers import TIME
+from streaming.pdp.deadlines import is_late
 from streaming.pdp.reading import AnswerContext, Read, lacking
 from streaming.serve import authzen
 from streaming.serve.authzen import BadRequest, EvaluationRequest, Rules
@@ -87,10 +88,12 @@ def _page(value: Any) -> tuple[str, int]:
 def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes:
     """The body of the response. Raises BadRequest."""
     read = answer_context.read
-    behind = lacking(search.evaluation.body, read)
-    if behind is not None:
+    body = search.evaluation.body
+    if (behind := lacking(body, read.all_offsets)) is not None:
         raise BadRequest(behind)
-    request = {**search.evaluation.body, "time": answer_context.time}
+    if is_late(body.get("deadline"), answer_context.time):  # else nobody would be found
+        raise BadRequest("the deadline of the search is over")
+    request = {**body, "time": answer_context.time}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
     matches = _SEARCHES[search.kind](request, read, rules)

@@ -32,14 +32,16 @@ from streaming.serve.authzen import (
     EvaluationRequest,
     Rules,
 )
-from streaming.serve.callers import Caller
+from streaming.serve.callers import Caller, load_callers
 from streaming.serve.connections import MOST_CONNECTIONS, Connections, network_of, room_for
 from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.http_server import HttpServer
+from streaming.serve.keys import IssuerKeys
 from streaming.serve.metrics import ServeHealth, ServeMetrics
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
+from streaming.settings.urls import is_url
 
 log = structlog.get_logger()
 
@@ -312,7 +314,7 @@ class Application:
         if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if request.freshness == "min_policy_offsets" and lacking(request.body, read) is not None:
+        if request.freshness == "min_policy_offsets" and lacking(request.body, read.all_offsets) is not None:
             return await self._newer()
         return read
 
@@ -485,6 +487,18 @@ class Server:
 
     def _on_failure(self) -> None:
         self._http.call(self._app.take, None)
+
+
+def check_files(settings: Settings) -> None:
+    """Raise SettingsError for a file of the settings that cannot be used: that can be said without Kafka."""
+    serve = settings.serve
+    load_routes(settings)
+    if serve.callers:
+        load_callers(settings)
+    if serve.tls.certificate:
+        Tls(serve.tls)
+    if serve.jwt.jwks and not is_url(serve.jwt.jwks):
+        IssuerKeys(serve.jwt.jwks).load()
 
 
 def bind(address: str, port: int) -> socket.socket:

@@ -145,9 +145,15 @@ class ChangeHistory(msgspec.Struct):
         return max((offset for offsets in after for offset in offsets.values()), default=-1)
 
     def at_version(self, version: str) -> PolicyChange | None:
-        """The newest part after which a policy version, or one that begins so, was in force."""
-        parts = (part for change in reversed(self.changes) for part in reversed(change.parts))
-        return next((part for part in parts if (part.after.policy_version or "").startswith(version)), None)
+        """The newest part after which a policy version, or the only one that begins so, was in force.
+
+        Raises NoSuchChange where several begin so.
+        """
+        parts = {part.after.policy_version or "": part for change in self.changes for part in change.parts}
+        versions = [name for name in parts if name.startswith(version)]
+        if len(versions) > 1 and version not in parts:
+            raise NoSuchChange(f"{version}: several versions begin so: {', '.join(versions[:LISTED])}")
+        return parts[version if version in parts else versions[0]] if versions else None
 
 
 class ChangeRecords:

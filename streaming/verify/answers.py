@@ -119,8 +119,7 @@ class AnswerChecker:
         answer = read_answer(value)
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
         recorded = read_request(value, at, frozenset())
-        trust = self._trust_of(request.topic)
-        trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        trust = answer.claims(self._trust_of(request.topic))
         answered = _decode_findings(decision.raw).answered
         if not answered.verified and decision.outcome == "error":
             yield "the job did not know the policies that an answer names"

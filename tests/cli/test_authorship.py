@@ -4,14 +4,17 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.cli.authorship import authorship
+from streaming.cli.expected import check_expected
 from streaming.cli.failure import Failure
 from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
 from streaming.kafka.committed import committed_records, read_stored
@@ -152,6 +155,24 @@ class TestOnKafka:
             assert "nothing was published" in refused.err
         named = f"{settings.topics.policy_topics()['lenses6']}-{offset - 1}"
         assert lockkeeper(*apply, "--expect", named).code == 0, "what the job calls records without a header"
+
+    def test_the_newest_change_of_a_topic_is_its_last_whatever_its_time_is(
+        self, settings: Settings, topics: TopicNames, admin: AdminClient
+    ) -> None:
+        """As after another broker, whose clock is behind, has taken the lead of its partition."""
+        topic = settings.topics.policy_topics()["lenses6"]
+        by_producer = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
+        [altered] = admin.incremental_alter_configs(
+            [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[by_producer])]
+        ).values()
+        altered.result(30)
+        producer, now = Producer({"bootstrap.servers": settings.bootstrap_servers}), int(time.time() * 1000)
+        for change, at in ((b"older", now), (b"newer", now - 5_000)):
+            producer.produce(topic, b"{}", b"Role/r", headers=[(CHANGE, change)], timestamp=at)
+            assert producer.flush(30) == 0
+        check_expected(settings, ["lenses6"], "newer")
+        with pytest.raises(Failure, match="newer is live, not older"):
+            check_expected(settings, ["lenses6"], "older")
 
     def test_a_publisher_that_is_fenced_prepares_again_and_publishes(
         self, settings: Settings, topics: TopicNames

@@ -191,3 +191,12 @@ def test_offsets_cannot_be_demanded_of_files(lockkeeper: Command, policies: Path
         assert (shown.code, [record["held"] for record in shown.records]) == (1, held)
         assert shown.records[0]["text"].startswith("error: user:dana ")
         assert "min_policy_offsets: 'authz.policies.lenses6.v1' is not a policy topic" in shown.records[0]["notes"][-1]
+    file.write_text(json.dumps(request(who="user:eve", context=demand)))
+    denied = lockkeeper("explain", "-p", str(policies), "--file", str(file), "--allow-unknown")
+    assert ("nearest" in denied.out, "allowed to" in denied.out) == (False, False), (
+        "nor is anybody else allowed by them"
+    )
+    named = ("--system", "lenses6", "--action", "kafka:GetTopicDetails", "--resource", "kafka:topic:prod/main/orders")
+    who = lockkeeper("who-can", "-p", str(policies), *named, "--context", json.dumps(demand), "--json")
+    assert (who.code, who.lines) == (1, [])
+    assert "min_policy_offsets: 'authz.policies.lenses6.v1' is not a policy topic" in who.err

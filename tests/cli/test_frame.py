@@ -62,6 +62,8 @@ def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> No
         (["decide"], "Missing option '--policies'"),
         (["topics", "create", "--partitions", "none"], "Invalid value for '--partitions'"),
         (["tail", "denials"], "'decisions'"),
+        (["request", "--timeout", "inf"], "Invalid value for '--timeout'"),
+        (["topics", "create", "--wait", "inf"], "Invalid value for '--wait'"),
     ],
 )
 def test_wrong_usage_is_reported_with_exit_code_2(lockkeeper: Command, arguments: list[str], message: str) -> None:

@@ -10,11 +10,14 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.store.repository import read_documents
+from streaming.cli.policies import _Application
 from streaming.kafka.committed import read_stored
 from streaming.kafka.publish import (
     UNKNOWN_OFFSET,
     PolicyRecord,
+    Publication,
     PublishFailed,
+    publish,
     resolve_unknown_offsets,
     transactional_producer,
     write,
@@ -169,6 +172,16 @@ def test_samples_are_published_to_topics_that_never_had_a_record_alone(policies:
     assert (again.code, again.out) == (0, "0 published, 0 deleted\n")
     assert again.err == f"{policies.topic} is not empty: the documents of lenses6 are left out\n"
     assert policies.keys() == []
+
+
+@pytest.mark.usefixtures("topics")
+def test_samples_are_left_out_where_another_publisher_was_first(settings: Settings, folder: Path) -> None:
+    """It is tried again while another one publishes: what was empty at first may be so no more."""
+    samples = _Application(settings, read_documents(folder), prune=True, if_empty=True)
+    assert len(samples.prepare().documents) == 2
+    publish(settings, [{"system": "lenses6", "kind": "Role", "name": "first", "spec": {"statements": []}}])
+    assert samples.prepare() == Publication([], [])
+    assert samples.summary() == "0 published, 0 deleted"
 
 
 def test_prune_deletes_what_the_folder_no_longer_has_and_only_of_its_systems(policies: Policies, folder: Path) -> None:

@@ -42,8 +42,9 @@ STAFF = {
 class Decided:
     """Requests on Kafka, and their answers as the job writes them: by its evaluator, without Spark."""
 
-    def __init__(self, settings: Settings, admin: AdminClient, topics: TopicNames) -> None:
+    def __init__(self, settings: Settings, admin: AdminClient, topics: TopicNames, topic: str = "") -> None:
         self._settings, self._admin, self._names = settings, admin, topics
+        self._topic = topic or topics.requests[0]
         self._producer = Producer({"bootstrap.servers": settings.bootstrap_servers, "linger.ms": "0"})
         self._decided = 0
 
@@ -51,17 +52,23 @@ class Decided:
         """Produce requests to one partition."""
         for one in requests:
             value = one if isinstance(one, bytes) else json.dumps(one).encode()
-            self._producer.produce(self._names.requests[0], value, b"k", partition=0)
+            self._producer.produce(self._topic, value, b"k", partition=0)
         assert self._producer.flush(30) == 0
 
-    def decide(self) -> None:
-        """One batch: what was sent since the last one, by the policies of now."""
-        topic, facts = self._names.requests[0], self._names.facts
+    def decide(
+        self, trust: frozenset[str] | None = None, write: Callable[[bytes], bytes] = lambda value: value
+    ) -> None:
+        """One batch: what was sent since the last one, by the policies of now. `trust`: other than the topic's.
+
+        `write`: what becomes of a record before it is written.
+        """
+        topic, facts = self._topic, self._names.facts
+        trust = self._settings.trust_of(topic) if trust is None else trust
         log = read_document_log(self._settings)
         offsets = {one: {"0": log.end(one) - 1} for one in self._names.policy_topics().values()}
         snapshot = log.snapshot_at(offsets, None)
         evaluator = Evaluator(snapshot, self._settings.limits).for_partition(
-            Source(topic, 0, topic_ids(self._admin, [topic])[topic], self._settings.trust_of(topic), 1),
+            Source(topic, 0, topic_ids(self._admin, [topic])[topic], trust, 1),
             EvaluationContext(snapshot.version, offsets, -1, {**offsets, facts: {"0": -1}}, 0),
         )
         for message in committed_records(self._settings, [topic]):
@@ -70,14 +77,14 @@ class Decided:
                 answer = evaluator.decide(message.key(), message.value(), None, offset, message.timestamp()[1])
                 number, key, value, headers = answer
                 to = dead_letters_of(topic) if number else self._names.decisions
-                self._producer.produce(to, value, key, headers=list(headers or []))
+                self._producer.produce(to, write(value), key, headers=list(headers or []))
                 self._decided = offset + 1
         assert self._producer.flush(30) == 0
         self._commit()
 
     def _commit(self) -> None:
         metadata = msgspec.json.encode(CommitMetadata("checkpoint-1", 4, "")).decode()
-        committed = TopicPartition(self._names.requests[0], 0, self._decided, metadata)
+        committed = TopicPartition(self._topic, 0, self._decided, metadata)
         consumer = Consumer(
             {"bootstrap.servers": self._settings.bootstrap_servers, "group.id": self._settings.job_name}
         )
@@ -116,7 +123,7 @@ def test_past_decisions_are_found_explained_and_traced(
     _a_past_decision_is_explained_by_the_policies_of_its_time(ask, config, tmp_path)
     _requests_are_traced(ask)
     _the_state_is_shown(ask)
-    _policies_in_force_answer_questions(ask, tmp_path)
+    _policies_in_force_answer_questions(ask, load_settings(config, {}), tmp_path)
     _what_retention_took_is_said(ask, admin, load_settings(config, {}))
 
 
@@ -195,10 +202,14 @@ def _the_state_is_shown(ask: Callable[..., Any]) -> None:
     assert any(line.startswith("metrics endpoint: no answer from http://127.0.0.1:1/readyz") for line in lines)
 
 
-def _policies_in_force_answer_questions(ask: Callable[..., Any], tmp_path: Path) -> None:
+def _policies_in_force_answer_questions(ask: Callable[..., Any], settings: Settings, tmp_path: Path) -> None:
     named = ("--action", "kafka:GetTopicDetails", "--resource", "kafka:topic:prod/main/orders")
     asked = (*named, "--system", "lenses6")
     assert ask("who-can", *asked, "--live", "--allow-unknown").lines == []
+    topic = settings.topics.policy_topics()["lenses6"]
+    for offset, code in ((0, 0), (1_000, 1)):
+        context = json.dumps({"min_policy_offsets": {topic: {"0": offset}}})
+        assert ask("who-can", *asked, "--live", "--allow-unknown", "--context", context).code == code
     policies = str(readers_folder(tmp_path / "policies"))
     assert ask("who-can", *asked, "-p", policies).lines[0] == "user:dana"
     assert ask("who-can", *asked).code == 2

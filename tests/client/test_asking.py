@@ -89,6 +89,9 @@ def test_demanded_offsets_stand_in_the_context_and_in_those_of_items() -> None:
     assert record.items == 2
     with pytest.raises(TypeError, match="stands in the context too"):
         _record(**SHORT, subject="u", context={"min_policy_offsets": {}}, min_policy_offsets=offsets)
+    older = {"context": {"min_policy_offsets": {"policies": {"0": 6}}}}
+    with pytest.raises(TypeError, match="stands in the context too"):
+        _record(**SHORT, subject="u", evaluations=[older, older], min_policy_offsets=offsets)
 
 
 @pytest.mark.parametrize(

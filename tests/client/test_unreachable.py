@@ -86,7 +86,7 @@ async def _many(client: AsyncClient, questions: list[Any]) -> list[Any]:
 
 
 def test_a_wrong_timeout_is_refused(client: Client) -> None:
-    for timeout in (0, -1, float("inf"), float("nan"), "5"):
+    for timeout in (0, -1, 1e12, float("inf"), float("nan"), "5"):
         with pytest.raises(ValueError, match="seconds, more than 0"):
             client.authorize(**SHORT, subject="u", timeout=timeout)
 
@@ -342,3 +342,11 @@ def test_a_request_larger_than_a_record_may_be_is_an_error_in_the_application_to
         assert (decision.outcome, decision.code) == ("error", "malformed-request")
         assert "at most 1048576" in decision.reasons[0].message
         assert client.authorize(**SHORT, subject="u").code == "policies-stale"
+
+
+@pytest.mark.parametrize("record", ["all", "none"])
+def test_a_local_client_refuses_the_same_settings(record: Any) -> None:
+    """Also where it would record its answers, with a producer of the server's."""
+    for kafka in ({"nonsense": "x"}, {"security.protocol": "x"}, {"linger.ms": object()}):
+        with pytest.raises(ClientError, match="kafka settings: "):
+            LocalClient(Connection("localhost:1", kafka=kafka), record=record, answered="answered")

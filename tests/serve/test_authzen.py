@@ -94,7 +94,7 @@ def test_in_shadow_mode_the_answer_says_that_it_is_not_enforced() -> None:
 
 
 def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decision() -> None:
-    given = {**ALLOWED, "time": 1, "deadline": 1, "id": 5, "system": "cdap", "evaluations": 3}
+    given = {**ALLOWED, "time": 1, "id": 5, "system": "cdap", "evaluations": 3}
     assert _one(given)["decision"] is True
     read = parse_evaluation(
         _bytes({**ALLOWED, "context": {"freshness": "full", "system": SYSTEM, "a": 1}}), "r", "", RULES
@@ -164,12 +164,30 @@ def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation(
     context = {"min_policy_offsets": {TOPIC: {"0": 42}}}
     asked = parse_evaluation(_bytes({**ALLOWED, "context": context}), "r", "", RULES)
     assert asked.freshness == "min_policy_offsets"
-    assert lacking(asked.body, _read(42)) is None
-    assert "beyond the newest, 41" in (lacking(asked.body, _read()) or "")
+    assert lacking(asked.body, _read(42).all_offsets) is None
+    assert "beyond the newest, 41" in (lacking(asked.body, _read().all_offsets) or "")
     decision, _ = _answer(asked)
     assert (decision.outcome, decision.reasons[0].code) == ("error", "policies-behind")
     several = _several({**ALLOWED, "evaluations": [{}, {"context": context}]})["evaluations"]
     assert [(one["decision"], one["context"]["outcome"]) for one in several] == [(False, "error")] * 2
+
+
+@pytest.mark.parametrize(("deadline", "in_time"), [(NOW - 1, False), (1, False), (NOW, True), (None, True)])
+def test_after_its_deadline_a_request_is_an_error_and_so_is_each_of_its_evaluations(
+    deadline: int | None, in_time: bool
+) -> None:
+    """As in the stream: contracts, "Access request"."""
+    given = {**ALLOWED, "deadline": deadline}
+    answers = [_one(given), *_several({**given, "evaluations": [{}, {}]})["evaluations"]]
+    expected = (True, "allow", "allowed") if in_time else (False, "error", "deadline-exceeded")
+    found = [(one["decision"], one["context"]["outcome"], one["context"]["reasons"][0]["code"]) for one in answers]
+    assert found == [expected] * 3
+
+
+@pytest.mark.parametrize("deadline", ["tomorrow", "2026-11-21T10:00:00", -1, 1_795_000_000, True, 1.5, {}])
+def test_a_deadline_that_is_no_moment_is_refused(deadline: object) -> None:
+    with pytest.raises(BadRequest):
+        _one({**ALLOWED, "deadline": deadline})
 
 
 def test_an_answer_beyond_the_limit_is_an_error() -> None:
@@ -261,7 +279,8 @@ def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: 
         rules, read = Rules((system,), trust=scene.trust), Read(scene.snapshot, 0.0, {}, -1, {})
         for expectation in scene.stage.expect:
             given = scene.request(expectation)
-            given.pop("deadline", None)
+            if "evaluations" in given:  # whose items are not answered one by one after it
+                given.pop("deadline", None)
             expected = decide(scene.snapshot, {**given, "time": NOW}, trust=scene.trust | {"time"})
             if expected.reasons[0].code == "malformed-request":
                 continue

@@ -163,6 +163,28 @@ def test_a_target_with_a_fragment_is_malformed(server: LocalServer) -> None:
     assert server.answers()
 
 
+@pytest.mark.parametrize(
+    ("coding", "version", "status"),
+    [
+        (b"chunked", b"1.1", 200),
+        (b"Chunked", b"1.1", 200),
+        (b"gzip, chunked", b"1.1", 400),
+        (b"identity, chunked", b"1.1", 400),
+        (b"chunked, chunked", b"1.1", 400),
+        (b"chunked\r\ntransfer-encoding: chunked", b"1.1", 400),
+        (b"gzip\r\ntransfer-encoding: chunked", b"1.1", 400),
+        (b"chunked\r\ncontent-length: 4", b"1.1", 400),
+        (b"chunked", b"1.0", 400),
+    ],
+)
+def test_a_body_is_sent_in_one_way_that_is_known(
+    server: LocalServer, coding: bytes, version: bytes, status: int
+) -> None:
+    """RFC 9112, 6.1: what is in front of the server would take another coding off, or end one of 1.0 elsewhere."""
+    sent = chunked(BODY, head=HEAD + LAST).replace(b"transfer-encoding: chunked", b"transfer-encoding: " + coding)
+    assert statuses(server.send(sent.replace(b"HTTP/1.1", b"HTTP/" + version))) == [status]
+
+
 def test_a_body_that_ends_too_early_is_no_request(server: LocalServer) -> None:
     with server.connect() as one:
         one.sendall(request()[:-1])

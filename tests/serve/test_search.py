@@ -100,7 +100,8 @@ def test_pages_follow_each_other_and_are_together_what_there_is() -> None:
         ("action", {"page": {"limit": True}}),
         ("action", {"page": {"token": "?"}}),
         ("action", {"page": {"token": 1}}),
-        ("action", {"context": {"min_policy_offsets": {"t": {"0": 1}}}}),
+        *((kind, {"context": {"min_policy_offsets": {"t": {"0": 1}}}}) for kind in KINDS),
+        *((kind, {"deadline": NOW - 1}) for kind in KINDS),
     ],
 )
 def test_what_is_not_a_search_is_refused(kind: Kind, change: dict[str, Any]) -> None:

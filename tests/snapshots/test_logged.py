@@ -1,5 +1,6 @@
 """Which change a text names: what a publisher chose as an id never stands for another change."""
 
+import msgspec
 import pytest
 
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState
@@ -110,3 +111,18 @@ def test_the_shortest_beginning_that_names_one_change_is_shown() -> None:
     ], "an id that is the beginning of another names none of them"
     for one in read.changes:
         assert read.find(read.short(one)) is one
+
+
+def test_the_beginning_of_several_versions_names_none() -> None:
+    def led_to(version: str) -> PolicyChange:
+        after = msgspec.structs.replace(STATE, policy_version=f"sha256:{version}")
+        return msgspec.structs.replace(change(UUID), after=after)
+
+    older, newer, again = led_to("ab1"), led_to("ab2"), led_to("cd1")
+    read = history(older, newer, again, again)
+    assert read.at_version("sha256:ab1") == older
+    assert read.at_version("sha256:cd") == again
+    assert read.at_version("sha256:ef") is None
+    for text in ("sha256:ab", "sha256:"):
+        with pytest.raises(NoSuchChange, match=r"sha256:ab1.*sha256:ab2"):
+            read.at_version(text)

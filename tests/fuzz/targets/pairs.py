@@ -6,20 +6,18 @@ within an application; alone and in a batch. Cold answers come from a snapshot a
 
 import itertools
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 from policy import Decision, MalformedRequest, Reason, Snapshot, answer, decide, parse_request
-from streaming.client.local import LocalExchange, LocalOptions
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
+from streaming.pdp.evaluation import evaluate
 from streaming.pdp.reading import AnswerContext, Read
 from streaming.records.avro import Reader, Unencodable, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.serve import authzen
-from streaming.settings import Settings
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import OTHERS, mutate_text, part_at, paths, replaced
 from tests.fuzz.samples import World, all_requests, build, words
@@ -131,9 +129,8 @@ class Asked:
 
     def _client(self, request: Any) -> Any:
         """As a client that decides within an application."""
-        exchange: Any = SimpleNamespace(_settings=Settings(), _options=LocalOptions(self._trust))
         answer_context = AnswerContext(_read(self.snapshot), AT, "bounded", 0.0, 0.0, self._trust)
-        return LocalExchange._evaluated(exchange, _without_circumstances(request), answer_context).to_record()
+        return evaluate(_without_circumstances(request), answer_context).to_record()
 
 
 class _Unprepared(PartitionEvaluator):

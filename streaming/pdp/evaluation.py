@@ -1,0 +1,19 @@
+"""A request decided outside of the job, by policies as they were read: what servers and applications answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy import Decision, Reason, decide
+from streaming.enforcer.answers import TIME
+from streaming.pdp.deadlines import is_late
+from streaming.pdp.reading import AnswerContext, lacking
+
+
+def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decision:
+    """The decision, at the time of the answer: `error` after the request's deadline, and for offsets not read yet."""
+    if (behind := lacking(request, answer_context.read.all_offsets)) is not None:
+        return Decision("error", (Reason("policies-behind", behind),))
+    if is_late(request.get("deadline"), answer_context.time):  # the job does not go through the items of a batch either
+        return Decision("error", (Reason("deadline-exceeded", "the request was judged after its deadline"),))
+    timed = {**request, "time": answer_context.time}
+    return decide(answer_context.read.snapshot, timed, trust=answer_context.trust | TIME)
