@@ -100,7 +100,7 @@ class Pulse:
             try:
                 look()
                 failed = False
-            except (KafkaException, TimeoutError, KeyError) as error:  # KeyError: there is no such topic
+            except (KafkaException, TimeoutError) as error:
                 if not failed:
                     log.warning("the cluster cannot be looked at; trying again", error=str(error))
                 failed = True

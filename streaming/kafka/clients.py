@@ -9,6 +9,7 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -77,8 +78,14 @@ def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
 
 
 def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> list[Partition]:
-    """Every partition of the topics, sorted. Raises KafkaException, and KeyError when a topic is not there."""
-    there = admin.list_topics(timeout=seconds).topics
+    """Every partition of the topics, sorted.
+
+    Raises KafkaException, `UNKNOWN_TOPIC_OR_PART` when a topic is not there: a broker that starts may know none yet.
+    """
+    topics, there = list(topics), admin.list_topics(timeout=seconds).topics
+    if missing := [topic for topic in topics if topic not in there]:
+        why = f"no such topic: {', '.join(missing)}" if there else "the broker knows no topics; does it start just now?"
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, why))
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 
 

@@ -39,6 +39,7 @@ from streaming.monitor import (
     encode_inputs,
 )
 from streaming.monitor.rules import DENIALS_HELD
+from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.audit import (
     SESSION,
     AnyVerdict,
@@ -47,7 +48,6 @@ from streaming.records.audit import (
     decode_verdict,
     derived_fact,
 )
-from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.avro import CONFLUENT, Reader, Undecodable, UnknownSchema, is_avro
 from streaming.records.decision import Answer, Answered, DecisionRecord, Requested, read_decision, requested
 from streaming.records.formats import JSON_ALONE, Formats, shorten
@@ -200,6 +200,8 @@ def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]
     items = [item.outcome for item in answered.evaluations] if decision.evaluations else [answered.outcome]
     if not answered.verified:
         return items if len(items) == len(own) else own
+    if not items and answered.outcome != "error":
+        return own  # the record says nothing of the items
     unanswered: list[Outcome] = ["error"] * (len(own) - len(items))
     return [mine if got == "allow" else got for mine, got in zip(own, items + unanswered, strict=False)]
 

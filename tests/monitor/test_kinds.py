@@ -447,13 +447,14 @@ def test_an_item_of_a_batch_that_got_no_answer_allows_no_access() -> None:
     value = {**answer, "evaluations": [answer, answer], "answered": _answer(verified=True, agrees=False)}
     event = [verdict("a", "dana", "orders", T0 + 1000)]
 
-    def alerts(*outcomes: str) -> list[tuple[str, str, int]]:
+    def alerts(whole: str, *outcomes: str) -> list[tuple[str, str, int]]:
         items = [{"decision": outcome == "allow", "outcome": outcome} for outcome in outcomes]
-        value["answered"] = {**_answer(verified=True, agrees=True), "evaluations": items}
+        value["answered"] = {**_answer(verified=True, agrees=True), "outcome": whole, "evaluations": items}
         return kinds(watch([(DECISIONS, 0, offset, at, msgspec.json.encode(value))], event))
 
-    assert alerts("error", "allow") == []
-    assert alerts() == alerts("error", "error") == [("denied-but-done", "dana", 1)]
+    assert alerts("allow", "error", "allow") == []
+    assert alerts("allow") == [], "not all servers repeat the answers to the items"
+    assert alerts("error") == alerts("deny", "error", "error") == [("denied-but-done", "dana", 1)]
 
 
 @pytest.mark.parametrize(
@@ -493,7 +494,15 @@ def test_while_the_registry_does_not_answer_no_decision_in_its_encoding_is_left_
     assert list(intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such fingerprint"])) == []
 
 
-@pytest.mark.parametrize("value", [b"\0\0", b"\0\xff\xff\xff\xffx", b"\xc3\x01", Writer("decision", "avro-single-object").encode(examples.decisions()[0])[:-1]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\0\0",
+        b"\0\xff\xff\xff\xffx",
+        b"\xc3\x01",
+        Writer("decision", "avro-single-object").encode(examples.decisions()[0])[:-1],
+    ],
+)
 def test_what_is_no_avro_of_any_schema_is_left_out_at_once(value: bytes) -> None:
     intake = Intake(DECISIONS, VERDICTS, 60_000, Formats(registry=True))
     assert list(intake.read(DECISIONS, 0, 7, time.time_ns() // 1_000_000, value)) == []
