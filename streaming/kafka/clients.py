@@ -1,6 +1,7 @@
 """Kafka's clients with the settings that the promises need."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -25,6 +27,7 @@ REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+LOG_SETTINGS = frozenset({"debug", "log_level"})
 DELETED = (
     "topic {topic} was deleted. Create it with `lockkeeper topics create`. If it held policies, publish all of its "
     "documents with `lockkeeper policy apply`; if it held facts, have the platforms publish theirs again. The next "
@@ -62,6 +65,34 @@ def head_reader(settings: Settings) -> Consumer:
     """A consumer for single committed records, which also says where there is none."""
     few = {"queued.min.messages": "1", "fetch.message.max.bytes": str(64 << 10), "enable.partition.eof": "true"}
     return Consumer({**_reading(settings), **few, "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
+
+
+def transactional_producer(settings: Settings, fixed: Mapping[str, Any], usual: Mapping[str, Any]) -> Producer:
+    """A producer with a transactional id. `fixed`: what the settings for Kafka's clients do not change; `usual`: do.
+
+    Its log goes nowhere, unless that is asked for: librdkafka would write two lines to stderr when another producer
+    takes the id, which is raised as well.
+    """
+    shown = LOG_SETTINGS.isdisjoint(settings.kafka)
+    return Producer({**usual, **_common(settings), **fixed}, **({"logger": _unread_log()} if shown else {}))
+
+
+def _unread_log() -> logging.Logger:
+    logger = logging.getLogger("lockkeeper.librdkafka")
+    logger.propagate = False
+    logger.handlers[:] = [logging.NullHandler()]
+    return logger
+
+
+def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
+    """By what a transaction failed: after a fatal error, of which `produce` says no more, another call names it."""
+    if error_name(error) != "_FATAL":
+        return error
+    try:
+        producer.abort_transaction(0)
+    except KafkaException as cause:
+        return cause
+    return error
 
 
 def _common(settings: Settings) -> dict[str, str | int | float | bool]:
