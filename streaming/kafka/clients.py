@@ -84,6 +84,11 @@ def _unread_log() -> logging.Logger:
     return logger
 
 
+def is_fatal(error: KafkaError) -> bool:
+    """Whether a producer takes no record any more. `produce` and reports of delivery say so by the code alone."""
+    return error.fatal() or error.name() == "_FATAL"
+
+
 def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
     """By what a transaction failed: after a fatal error, of which `produce` says no more, another call names it."""
     if error_name(error) != "_FATAL":
