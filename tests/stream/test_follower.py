@@ -1,4 +1,4 @@
-"""The reader of policies outside of the job, where Kafka goes away while it begins."""
+"""Where Kafka starts, or goes away, while the reader of policies outside of the job begins."""
 
 import contextlib
 import threading
@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.broker import EmbeddedBroker
+from streaming.commit.transaction import is_unavailable
+from streaming.kafka.clients import error_name, partitions_of
 from streaming.pdp.follower import Follower
 from tests.brokers import TestBroker, free_port
 from tests.stream.kafka_proxy import HOST, StepProxy
@@ -29,6 +33,20 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
     config = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
     with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
         yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
+
+
+def test_a_topic_that_is_not_there_is_an_error_of_kafkas(proxied: tuple[StepProxy, TestBroker]) -> None:
+    """Also at a broker that starts and knows none yet: who waits for Kafka goes on waiting."""
+    admin = AdminClient({"bootstrap.servers": proxied[1].bootstrap_servers})
+    with pytest.raises(KafkaException, match="knows no topics") as starting:
+        partitions_of(admin, ["missing"])
+    assert is_unavailable(starting.value)
+    admin.create_topics([NewTopic("there", 2, 1)])["there"].result(30)
+    wait_until(lambda: "there" in admin.list_topics(timeout=10).topics, "the topic is there")
+    assert partitions_of(admin, ["there"]) == [("there", 0), ("there", 1)]
+    with pytest.raises(KafkaException, match="no such topic: missing") as missing:
+        partitions_of(admin, ["there", "missing"])
+    assert error_name(missing.value) == "UNKNOWN_TOPIC_OR_PART"
 
 
 def test_it_is_closed_soon_also_where_kafka_stops_answering_while_it_begins(
