@@ -19,7 +19,7 @@ from streaming.access_changes.following import Decided
 from streaming.history.ranges import Range, Topics, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
-from streaming.records.answered import read_answer
+from streaming.records.answered import ANSWER_SKEW_MS, read_answer
 from streaming.records.avro import Undecodable
 from streaming.records.decision import Answer as RecordedAnswer
 from streaming.records.decision import DecisionRecord, Place, read_decision
@@ -96,6 +96,8 @@ class DecisionReader:
             joined.dated += 1
             return []
         context, at = decision.context, to_ms(decision.time)
+        if at > record.at + ANSWER_SKEW_MS:  # none of the job's is: it would move the time of all questions
+            raise ValueError(f"{decision.time} is later than the request")
         if isinstance(parsed, Request):
             answers = [(parsed, _answer(context))]
         else:

@@ -171,7 +171,7 @@ class Documents:
             settings,
             published,
             logs=logs,
-            retention=read_retention(settings),
+            retention=read_retention(settings, logs),
             stop=self._stop,
             open_reader=lambda *_: reader,
             is_to_come=is_to_come,

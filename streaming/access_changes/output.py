@@ -12,7 +12,14 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
 from streaming.errors import CannotWrite, Fenced, Stopping
-from streaming.kafka.clients import Partition, error_name, group_consumer, group_observer
+from streaming.kafka.clients import (
+    Partition,
+    cause_of,
+    error_name,
+    group_consumer,
+    group_observer,
+    transactional_producer,
+)
 from streaming.kafka.permissions import Permission, explain_lacking, is_not_authorized
 from streaming.records.formats import Result
 from streaming.settings import Settings
@@ -62,18 +69,13 @@ class Output:
 
     def _make(self) -> Producer:
         settings = self._settings
-        return Producer(
-            {
-                "log_level": "2",
-                "partitioner": "murmur2_random",  # as Java's producers
-                **settings.kafka,
-                "bootstrap.servers": settings.bootstrap_servers,
-                "transactional.id": settings.job_name,
-                "transaction.timeout.ms": round(settings.transaction_timeout_seconds * 1000),
-                "message.max.bytes": settings.limits.record_out + ROOM,
-                "queue.buffering.max.messages": 10_000_000,
-            }
-        )
+        fixed = {
+            "transactional.id": settings.job_name,
+            "transaction.timeout.ms": round(settings.transaction_timeout_seconds * 1000),
+            "message.max.bytes": settings.limits.record_out + ROOM,
+            "queue.buffering.max.messages": 10_000_000,
+        }
+        return transactional_producer(settings, fixed, {"partitioner": "murmur2_random"})  # as Java's producers
 
     def commit(
         self, results: Iterable[Result], offsets: Mapping[Partition, int], topic_ids: Mapping[str, str], moment: int
@@ -92,7 +94,8 @@ class Output:
                 self._write(results, commits)
                 break
             except KafkaException as error:
-                if self._is_committed(error, id_, list(offsets)):
+                assert self._producer is not None, "it is open"
+                if self._is_committed(cause_of(error, self._producer), id_, list(offsets)):
                     break
         self._transaction = id_
 

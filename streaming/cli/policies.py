@@ -192,14 +192,14 @@ def _stored(systems: Collection[str], settings: "Settings", needed: bool) -> "di
     """The documents in the topics of these systems; none where they cannot be read, and are not needed."""
     from confluent_kafka import KafkaException
 
+    from streaming.kafka.clients import error_name
     from streaming.kafka.committed import read_stored
 
     try:
         stored = read_stored(settings, systems)
-    except KeyError:  # a topic does not exist: publishing says so
-        return {}
-    except (KafkaException, TimeoutError):  # who publishes need not be allowed to read
-        if needed:
+    except (KafkaException, TimeoutError) as error:  # who publishes need not be allowed to read
+        is_missing = isinstance(error, KafkaException) and error_name(error) == "UNKNOWN_TOPIC_OR_PART"
+        if needed and not is_missing:  # of a topic that does not exist, publishing says so
             raise
         return {}
     return {document.record_key: document for document in stored}

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
+from streaming.kafka.clients import Partition, first_offsets, is_fatal, last_stable_offsets
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
@@ -147,7 +147,7 @@ class IdempotentProducer:
 
     def _why(self, error: Exception, failed: Producer, topic: str) -> str:
         inner = error.args[0] if error.args else None
-        if isinstance(inner, KafkaError) and inner.fatal():
+        if isinstance(inner, KafkaError) and is_fatal(inner):
             self._renew(failed)
         denied = is_not_authorized(inner, "topic")
         why = self._connection.denied(topic_permissions("Write", [topic])) if denied else describe(error)

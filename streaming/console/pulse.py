@@ -21,6 +21,7 @@ from streaming.decision_log.status import Status, status
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.kafka.clients import Partition, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
+from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -100,7 +101,7 @@ class Pulse:
             try:
                 look()
                 failed = False
-            except (KafkaException, TimeoutError, KeyError) as error:  # KeyError: there is no such topic
+            except (KafkaException, TimeoutError, RegistryDown) as error:
                 if not failed:
                     log.warning("the cluster cannot be looked at; trying again", error=str(error))
                 failed = True

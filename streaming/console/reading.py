@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from streaming.console.background import BackgroundBusy
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
+from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -67,9 +68,15 @@ def worked_out(get: Callable[[], Found | None]) -> Found | None:
 
 
 def from_kafka(read: Callable[[], Found]) -> Found:
-    """What is read. Raises HTTPException where Kafka does not answer; its message may name brokers, and is logged."""
+    """What is read. Raises HTTPException where Kafka, or the schema registry that decisions need, does not answer.
+
+    Its message may name hosts, and is logged.
+    """
     try:
         return read()
     except (KafkaException, TimeoutError) as error:
         log.warning("Kafka does not answer", error=str(error))
         raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
+    except RegistryDown as error:
+        log.warning("the schema registry does not answer", error=str(error))
+        raise HTTPException(503, "the schema registry does not answer; load this page again in a moment") from None

@@ -12,6 +12,7 @@ from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
 from streaming.records.avro import Undecodable
+from streaming.records.decision import read_plain_decision
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
@@ -105,7 +106,7 @@ class Decoder:
     def __call__(self, record: ConsumerRecord) -> dict[str, Any] | None:
         """The decision; None: the record is none."""
         try:
-            return msgspec.json.decode(self._documents.json("decision", record.value), type=dict[str, Any])
+            return read_plain_decision(self._documents.json("decision", record.value))
         except (Undecodable, ValueError, RecursionError):
             self.unreadable += 1
             return None

@@ -82,8 +82,8 @@ class AnsweredEvaluator(RecordEvaluator):
         partition, decision, findings = self._decided(envelope, value, answer, moment, misdated)
         record = _with_answer(partition, envelope, offset, moment, decision, answer, findings)
         if record_size(key, record) > self._limits.record_out:
-            record = self._too_large(key, envelope, offset, moment, answer)
-            findings = Findings(verified=False)
+            findings = Findings(verified=False, stale=findings.stale, misdated=findings.misdated)
+            record = self._too_large(key, envelope, offset, moment, answer, findings)
         result = UNVERIFIED if not findings.verified else AGREES if findings.agrees else CONTRADICTS
         self.counts[label(envelope.system, result)] += 1
         return record
@@ -147,7 +147,9 @@ class AnsweredEvaluator(RecordEvaluator):
             partition = self._partitions[key] = evaluator.for_partition(source, context, self._reader)
         return partition
 
-    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int, answer: Answer) -> bytes:
+    def _too_large(
+        self, key: bytes | None, envelope: Envelope, offset: int, at: int, answer: Answer, findings: Findings
+    ) -> bytes:
         """In place of a decision that is too large: `error`, with the answer but for its offsets and evaluations.
 
         Raises TooLarge where not even that can be written.
@@ -156,7 +158,7 @@ class AnsweredEvaluator(RecordEvaluator):
         reason = Reason("answer-too-large", f"the decision has more than {limit} bytes")
         decision = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
         short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
-        record = _with_answer(self._base, envelope, offset, at, decision, short, Findings(verified=False))
+        record = _with_answer(self._base, envelope, offset, at, decision, short, findings)
         size = record_size(key, record)
         if not fits(size, limit):
             raise TooLarge("the decision", size, limit)

@@ -137,7 +137,7 @@ class Enforcer:
             *map(dead_letters_of, self._inputs),
         )
         self._tracker = self._open_tracker()
-        retention = read_retention(settings)
+        retention = read_retention(settings, self._logs)
         self._policies = Policies(
             settings,
             self._tracker.committed,
@@ -157,7 +157,7 @@ class Enforcer:
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, SNAPSHOTS_KEPT)
         self._named = self._open_named(spark)
         self._fact_lag = FactLag(settings, self._admin) if settings.monitor.mode != "none" else None
-        self._stale = StaleWatch(self._admin, settings)
+        self._stale = StaleWatch(self._admin, settings, self._policies.positions)
         self._outage, self._during = Outage(stop, watch), watch.watchdog.during
         self._heartbeats = Heartbeats(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
@@ -231,7 +231,7 @@ class Enforcer:
             ends = last_stable_offsets(
                 self._admin, partitions_of(self._admin, self._inputs, RETRIED_SECONDS), RETRIED_SECONDS
             )
-        except (KafkaException, TimeoutError, KeyError):
+        except (KafkaException, TimeoutError):
             return None
         return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
 

@@ -216,8 +216,7 @@ class FactLag:
         if not waiting or time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_SECONDS
-        # KeyError: a broker that starts may know no topics.
-        with contextlib.suppress(KafkaException, TimeoutError, CannotStart, KeyError):
+        with contextlib.suppress(KafkaException, TimeoutError, CannotStart):
             self._look(waiting)
 
     def _look(self, waiting: list[_Sent]) -> None:

@@ -1,6 +1,7 @@
 """Kafka's clients with the settings that the promises need."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -9,7 +10,9 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     IsolationLevel,
+    KafkaError,
     KafkaException,
+    Producer,
     TopicCollection,
     TopicPartition,
 )
@@ -24,6 +27,7 @@ REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+LOG_SETTINGS = frozenset({"debug", "log_level"})
 DELETED = (
     "topic {topic} was deleted. Create it with `lockkeeper topics create`. If it held policies, publish all of its "
     "documents with `lockkeeper policy apply`; if it held facts, have the platforms publish theirs again. The next "
@@ -63,6 +67,39 @@ def head_reader(settings: Settings) -> Consumer:
     return Consumer({**_reading(settings), **few, "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
 
 
+def transactional_producer(settings: Settings, fixed: Mapping[str, Any], usual: Mapping[str, Any]) -> Producer:
+    """A producer with a transactional id. `fixed`: what the settings for Kafka's clients do not change; `usual`: do.
+
+    Its log goes nowhere, unless that is asked for: librdkafka would write two lines to stderr when another producer
+    takes the id, which is raised as well.
+    """
+    shown = LOG_SETTINGS.isdisjoint(settings.kafka)
+    return Producer({**usual, **_common(settings), **fixed}, **({"logger": _unread_log()} if shown else {}))
+
+
+def _unread_log() -> logging.Logger:
+    logger = logging.getLogger("lockkeeper.librdkafka")
+    logger.propagate = False
+    logger.handlers[:] = [logging.NullHandler()]
+    return logger
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether a producer takes no record any more. `produce` and reports of delivery say so by the code alone."""
+    return error.fatal() or error.name() == "_FATAL"
+
+
+def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
+    """By what a transaction failed: after a fatal error, of which `produce` says no more, another call names it."""
+    if error_name(error) != "_FATAL":
+        return error
+    try:
+        producer.abort_transaction(0)
+    except KafkaException as cause:
+        return cause
+    return error
+
+
 def _common(settings: Settings) -> dict[str, str | int | float | bool]:
     return {"log_level": "2", **settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
 
@@ -77,8 +114,14 @@ def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
 
 
 def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> list[Partition]:
-    """Every partition of the topics, sorted. Raises KafkaException, and KeyError when a topic is not there."""
-    there = admin.list_topics(timeout=seconds).topics
+    """Every partition of the topics, sorted.
+
+    Raises KafkaException, `UNKNOWN_TOPIC_OR_PART` when a topic is not there: a broker that starts may know none yet.
+    """
+    topics, there = list(topics), admin.list_topics(timeout=seconds).topics
+    if missing := [topic for topic in topics if topic not in there]:
+        why = f"no such topic: {', '.join(missing)}" if there else "the broker knows no topics; does it start just now?"
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, why))
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 
 

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from policy import Key, encode_document, identify
+from streaming.kafka import clients
 from streaming.kafka.authorship import Authorship, Headers, authorship_of
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets, log_ends
 from streaming.kafka.committed import RecordKey, records_between
@@ -252,18 +253,14 @@ def transactional_id(settings: Settings, systems: Collection[str]) -> str:
 
 def transactional_producer(settings: Settings, systems: Collection[str]) -> Producer:
     """What documents are published with; a later one ends what an earlier one left open."""
-    return Producer(
-        {
-            "log_level": "2",
-            **settings.kafka,
-            "bootstrap.servers": settings.bootstrap_servers,
-            "transactional.id": transactional_id(settings, systems),
-            "transaction.timeout.ms": TRANSACTION_MS,
-            "message.max.bytes": settings.limits.document + ROOM,
-            "queue.buffering.max.messages": 10_000_000,
-            "queue.buffering.max.kbytes": 2_000_000,
-        }
-    )
+    fixed = {
+        "transactional.id": transactional_id(settings, systems),
+        "transaction.timeout.ms": TRANSACTION_MS,
+        "message.max.bytes": settings.limits.document + ROOM,
+        "queue.buffering.max.messages": 10_000_000,
+        "queue.buffering.max.kbytes": 2_000_000,
+    }
+    return clients.transactional_producer(settings, fixed, {})
 
 
 def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
@@ -288,9 +285,10 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
             producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note, headers=headers)
         producer.commit_transaction(SECONDS)
     except KafkaException as error:
+        cause = clients.cause_of(error, producer)
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(SECONDS)
-        raise _failure(error.args[0]) from error
+        raise _failure(cause.args[0]) from cause
     return offsets
 
 

@@ -176,13 +176,16 @@ def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
             yield Problem(topic, wrong, "records of one kind would be read as another", "use a separate topic for each")
 
 
-def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
-    """Every setting of these topics, which exist, by topic. Raises KafkaException when the cluster does not answer."""
+def settings_of(
+    admin: AdminClient, topics: Sequence[str], seconds: float = SECONDS
+) -> dict[str, dict[str, str | None]]:
+    """Every setting of these topics, which exist, by topic. Raises KafkaException and TimeoutError."""
     if not topics:
         return {}
-    request = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    request = admin.describe_configs(resources, request_timeout=seconds)
     return {
-        resource.name: {name: entry.value for name, entry in future.result(SECONDS).items()}
+        resource.name: {name: entry.value for name, entry in future.result(seconds).items()}
         for resource, future in request.items()
     }
 

@@ -39,6 +39,7 @@ from streaming.monitor import (
     encode_inputs,
 )
 from streaming.monitor.rules import DENIALS_HELD
+from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.audit import (
     SESSION,
     AnyVerdict,
@@ -47,13 +48,16 @@ from streaming.records.audit import (
     decode_verdict,
     derived_fact,
 )
-from streaming.records.avro import Reader, is_avro
+from streaming.records.avro import CONFLUENT, Reader, Undecodable, UnknownSchema, is_avro
 from streaming.records.decision import Answer, Answered, DecisionRecord, Requested, read_decision, requested
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
 
 SCHEMA = "bucket int, at timestamp, inputs binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
+# The job registers its schema before it writes, so that a later run reads by it. What a stray record names is never
+# there, and would stop each run.
+UNKNOWN_SCHEMA_MS = 5 * 60 * 1000
 
 log = structlog.get_logger()
 
@@ -68,7 +72,7 @@ class Intake:
 
     def __init__(self, decisions: str, verdicts: str, window: int, formats: Formats = JSON_ALONE) -> None:
         self._decisions, self._verdicts, self._window = decisions, verdicts, window
-        self._reader, self._has_failed = Reader(formats), False
+        self._reader, self._formats, self._has_failed = Reader(formats), formats, False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with the inputs of their keys for each batch of records."""
@@ -89,12 +93,22 @@ class Intake:
     def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
         """The inputs in one record, with their keys. Records that the enforcer did not write give none.
 
-        Raises Undecodable for decisions in Avro whose schema is not known here: they may be the enforcer's.
+        Raises UnknownSchema for decisions in Avro whose schema is not known yet: they may be the enforcer's.
         """
         try:
             yield from self._inputs(topic, partition, offset, at, value)
-        except (ValueError, RecursionError) as error:  # it would end every run of the monitor, for good
+        except UnknownSchema as error:
+            if self._may_be_known_later(at, value or b""):
+                raise UnknownSchema(f"{topic}-{partition}, offset {offset}: {error}") from None
             self._note(f"{topic}-{partition}", offset, error)
+        except (ValueError, RecursionError, Undecodable) as error:  # it would end every run of the monitor, for good
+            self._note(f"{topic}-{partition}", offset, error)
+
+    def _may_be_known_later(self, at: int, value: bytes) -> bool:
+        """Whether to wait for the schema of a record, dated `at` (ms): the next run asks the registry again."""
+        if not self._formats.asked and value.startswith(CONFLUENT):
+            return True
+        return abs(time.time_ns() // 1_000_000 - at) < UNKNOWN_SCHEMA_MS
 
     def _inputs(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
         if topic == self._verdicts:
@@ -176,12 +190,20 @@ def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
 
 
 def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]:
-    """The outcome that the subject got, of each part: where the job could not verify an answer, the answer's."""
+    """The outcome that the subject got, of each part: of what was answered elsewhere, that answer.
+
+    An allow counts only where the job, if it could verify the answer, allows the same.
+    """
     answered, own = decision.answered, [answer.outcome for answer in answers]
-    if answered is None or answered.verified:
+    if answered is None:
         return own
     items = [item.outcome for item in answered.evaluations] if decision.evaluations else [answered.outcome]
-    return items if len(items) == len(own) else own
+    if not answered.verified:
+        return items if len(items) == len(own) else own
+    if not items and answered.outcome != "error":
+        return own  # the record says nothing of the items
+    unanswered: list[Outcome] = ["error"] * (len(own) - len(items))
+    return [mine if got == "allow" else got for mine, got in zip(own, items + unanswered, strict=False)]
 
 
 def _of_answer(
@@ -273,8 +295,16 @@ class Times(NamedTuple):
     until: float
 
     def reached(self, newest: int) -> int:
-        """How far time advances by a batch whose newest record this is; never back, or Spark would drop records."""
-        return max(int(min(newest, self.most)), self.least)
+        """How far time advances by a batch whose newest record this is; never back, or Spark would drop records.
+
+        Not beyond this machine's clock: a record that is dated ahead would end all waiting until then.
+        """
+        return max(int(min(newest, self.most, latest_time())), self.least)
+
+
+def latest_time() -> float:
+    """The latest time (ms) that a record may have by this machine's clock."""
+    return time.time() * 1000 + ANSWER_SKEW_MS
 
 
 def send_times(spark: SparkSession, times: Times) -> None:
@@ -304,7 +334,7 @@ class Alignment:
         until = min(self._timestamps(unread), default=math.inf) - 1
         was_behind, self._behind = self._behind, until < math.inf
         caught_up = was_behind and not self._behind
-        return Times(self._newest(ends) if caught_up else 0, until, until)
+        return Times(int(min(self._newest(ends), latest_time())) if caught_up else 0, until, until)
 
     def _newest(self, ends: Mapping[Partition, int]) -> int:
         """The newest time below the ends: a batch before may have read it ahead of others."""

@@ -89,7 +89,7 @@ class Follower:
     def _follow(self) -> None:
         policies = self._open()
         try:
-            watch = StaleWatch(admin_client(self._settings), _watched(self._settings))
+            watch = StaleWatch(admin_client(self._settings), _watched(self._settings), policies.positions)
             stuck_at = 0.0
             while not self._stop.is_set():
                 self._wake.clear()  # before the moment is taken: who asks later is read for later
@@ -113,7 +113,7 @@ class Follower:
                 # An application that closes its client while Kafka is away waits for an attempt to end.
                 logs = find_logs(admin, (*documents, settings.topics.history), seconds=RETRIED_SECONDS)
                 published = {(topic, 0): sys.maxsize for topic in documents}
-                retention = read_retention(settings)
+                retention = read_retention(settings, logs, RETRIED_SECONDS)
                 return Policies(settings, published, self._on_compiled, logs, retention, stop=self._stop)
             except (KafkaException, TimeoutError) as error:
                 self._note_unread(error)

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from policy import Decision, to_text
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client
+from streaming.kafka.clients import admin_client, is_fatal
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import Answer, ItemAnswer
 from streaming.settings import RecordMode, Settings
@@ -106,11 +106,13 @@ class Recorder:
         key = _key_of(body)
         if len(value) + len(key or b"") > self._most_bytes:
             raise NotRecorded(f"the request and its answer have more than {self._most_bytes} bytes")
+        producer = self._producer
         try:
-            producer = self._producer
             producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))
         except (BufferError, KafkaException) as error:
             self._count(lost=1)
+            if isinstance(error, KafkaException):
+                self._renew(producer, error.args[0])
             raise NotRecorded("the queue of records is full, or Kafka does not take them") from error
 
     def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
@@ -127,7 +129,7 @@ class Recorder:
     def _renew(self, failed: Producer, error: KafkaError) -> None:
         """An idempotent producer that has lost count refuses everything from then on."""
         with self._renewing:
-            if error.fatal() and self._producer is failed:
+            if is_fatal(error) and self._producer is failed:
                 self._producer = self._make()
 
     def _count(self, recorded: int = 0, lost: int = 0) -> None:

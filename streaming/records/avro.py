@@ -39,6 +39,10 @@ class Undecodable(Exception):
     """A record is no Avro that can be read; the message says why, and what would fix it."""
 
 
+class UnknownSchema(Undecodable):
+    """The same of a record by a schema that is not known here: another release, or the registry later, may know it."""
+
+
 class Unencodable(Exception):
     """A record in JSON does not fit its Avro schema; the message says where."""
 
@@ -66,9 +70,11 @@ class Reader:
         return self._by_id(kind, value)(value, ID_END)
 
     def _by_fingerprint(self, kind: Kind, print_: bytes) -> Decode:
+        if len(print_) < FINGERPRINT_END - len(SINGLE_OBJECT):
+            raise Undecodable("Avro in single-object encoding has a fingerprint of 8 bytes; this ends before")
         decode = _own_decoders(kind).get(print_)
         if decode is None:
-            raise Undecodable(
+            raise UnknownSchema(
                 f"no release knows the Avro schema with fingerprint {print_[::-1].hex()} for this topic; write by that "
                 f"of `lockkeeper contracts avro/{kind}.avsc`, or in the Confluent wire format with a schema registry"
             )
@@ -78,18 +84,18 @@ class Reader:
         id_, formats = int.from_bytes(value[len(CONFLUENT) : ID_END]), self._formats
         if len(value) < ID_END:
             raise Undecodable("Avro in the Confluent wire format has a schema id of 4 bytes; this ends before")
+        if id_ > LARGEST_ID:
+            raise Undecodable(f"no schema registry has an id as large as {id_}")
         if not formats.registry:
-            raise Undecodable(
+            raise UnknownSchema(
                 f"Avro in the Confluent wire format (schema id {id_}) needs a schema registry: "
                 "set schema_registry.url, or send JSON or Avro in single-object encoding"
             )
-        if id_ > LARGEST_ID:
-            raise Undecodable(f"no schema registry has an id as large as {id_}")
         if id_ in formats.unusable:
             raise Undecodable(f"the Avro schema with id {id_} cannot be read by: {formats.unusable[id_]}")
         if id_ not in formats.known:
             self.needed.add(id_)
-            raise Undecodable(f"the Avro schema with id {id_} was not asked for yet")
+            raise UnknownSchema(f"the Avro schema with id {id_} was not asked for yet")
         return _written_decoder(kind, formats.known[id_])
 
 

@@ -117,6 +117,19 @@ def requested(answer: Answer) -> Requested | None:
     return _decoder.decode(answer.request)
 
 
+def read_plain_decision(value: bytes) -> dict[str, Any]:
+    """The same decision as plain data: what `DecisionRecord` and `Requested` name has their types, or is absent.
+
+    Raises ValueError, and RecursionError.
+    """
+    record, plain = read_decision(value), msgspec.json.decode(value, type=dict[str, Any])
+    parts = (plain, *plain.get("evaluations", ()))
+    for answer, part in zip((record.context, *(item.context for item in record.evaluations)), parts, strict=True):
+        if requested(answer) is None:
+            part["context"].pop("request", None)
+    return plain
+
+
 class _SourceAlone(msgspec.Struct):
     source: Place
 

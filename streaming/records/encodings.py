@@ -80,13 +80,15 @@ class Encodings:
     def of_decisions(self, topic: str) -> Formats:
         """By which decisions of this job can be read, whatever release or setting wrote them. Raises RegistryError."""
         schemas: dict[int, tuple[str, ...]] = {}
+        asked = True
         if self._registry is not None:
             try:
                 schemas = self._registry.versions(subject_of(topic))
-            except RegistryError:
+            except RegistryError as error:
                 if self._output == "avro-confluent":
                     raise
-        return Formats(registry=self._registry is not None, known=schemas)
+                asked = isinstance(error, RegistryRefused)
+        return Formats(registry=self._registry is not None, known=schemas, asked=asked)
 
     def learn(self, needed: Iterable[int], stop: threading.Event) -> bool:
         """Ask for schemas that workers met, however long it takes. False: there were none, the evaluation is complete.

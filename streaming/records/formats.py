@@ -20,7 +20,8 @@ class Formats(msgspec.Struct, frozen=True):
     """`output`: the encoding to write; `ids`: in the registry, of our schemas for it, by kind.
 
     `registry`: whether one is configured. `known`: schemas read from it by id, each with those before it that it
-    refers to; `unusable`: ids that cannot be read by, and why.
+    refers to; `unusable`: ids that cannot be read by, and why. `asked`: whether the registry has answered; until then
+    it may have any schema.
     """
 
     output: Encoding = "json"
@@ -28,6 +29,7 @@ class Formats(msgspec.Struct, frozen=True):
     registry: bool = False
     known: Mapping[int, tuple[str, ...]] = {}
     unusable: Mapping[int, str] = {}
+    asked: bool = True
 
 
 JSON_ALONE = Formats()

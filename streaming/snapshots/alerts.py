@@ -1,7 +1,7 @@
 """Alerts about the documents: their records (contracts, "Alert"). Ids are deterministic: one for one occasion."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from policy import SEVERITIES, to_text, worst
 from policy.analysis import Escalation
 from streaming.alert_kinds import FIXED_SEVERITIES, AlertKind
-from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, log_ends, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, log_ends
 from streaming.records.alert import Alert, alert_record
 from streaming.records.formats import Result
 from streaming.settings import Settings
@@ -174,12 +174,14 @@ def _evidence(escalation: Escalation) -> dict[str, Any]:
 
 
 class StaleWatch:
-    """Remembers since when each partition stands, and which were reported. `late`: how many stand for too long."""
+    """Remembers since when each of `partitions`, of policies and facts, stands, and which were reported.
 
-    def __init__(self, admin: AdminClient, settings: Settings) -> None:
-        topics = settings.topics
-        self._admin, self._alerts_topic = admin, topics.alerts
-        self._partitions = partitions_of(admin, (*topics.policy_topics().values(), topics.facts))
+    `late`: how many stand for too long.
+    """
+
+    def __init__(self, admin: AdminClient, settings: Settings, partitions: Iterable[Partition]) -> None:
+        self._admin, self._alerts_topic = admin, settings.topics.alerts
+        self._partitions = sorted(partitions)
         self._bound = settings.policy_stale_seconds
         self._behind: dict[Partition, tuple[int, float]] = {}
         self._reported: set[tuple[Partition, int]] = set()

@@ -32,9 +32,9 @@ import msgspec
 from confluent_kafka import Message
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
-from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
+from streaming.kafka.clients import SECONDS, admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
-from streaming.kafka.reader import find_logs
+from streaming.kafka.reader import TopicLog, find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
 from streaming.snapshots.documents import (
@@ -342,13 +342,17 @@ def read_further(
     return ends
 
 
-def read_retention(settings: Settings) -> dict[str, Retention]:
-    """What the documents' topics are sure to hold still, by topic."""
-    admin, names = admin_client(settings), settings.topics
-    topics = [*names.policy_topics().values(), names.facts, names.history]
-    logs = find_logs(admin, topics)
-    lags = {topic: int(values.get(LAG) or 0) for topic, values in settings_of(admin, topics).items()}
-    return {topic: Retention(lags[topic], log.start, log.id) for topic, log in logs.items()}
+def read_retention(
+    settings: Settings, logs: Mapping[str, TopicLog] | None = None, seconds: float = SECONDS
+) -> dict[str, Retention]:
+    """What the documents' topics are sure to hold still, by topic. `logs`: where they are known already.
+
+    Raises KafkaException and TimeoutError.
+    """
+    admin, topics = admin_client(settings), settings.topics.documents
+    logs = find_logs(admin, topics, seconds=seconds) if logs is None else logs
+    lags = {topic: int(values.get(LAG) or 0) for topic, values in settings_of(admin, topics, seconds).items()}
+    return {topic: Retention(lags[topic], logs[topic].start, logs[topic].id) for topic in topics}
 
 
 def document_record(message: Message) -> DocumentRecord:

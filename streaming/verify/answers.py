@@ -21,7 +21,7 @@ from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.history.records import ConsumerRecord
-from streaming.records.answered import offsets_in, read_answer
+from streaming.records.answered import Answer, Findings, offsets_in, read_answer
 from streaming.records.formats import shorten_id
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
@@ -75,15 +75,16 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
-class _Checked(msgspec.Struct, frozen=True):
-    verified: bool
+class _Checked(Findings, frozen=True):
+    by: str = ""
+    outcome: str = ""
 
 
-class _Findings(msgspec.Struct):
-    answered: _Checked = _Checked(False)
+class _Record(msgspec.Struct):
+    answered: _Checked
 
 
-_decode_findings = msgspec.json.Decoder(_Findings).decode
+_decode_record = msgspec.json.Decoder(_Record).decode
 
 
 class AnswerChecker:
@@ -120,7 +121,13 @@ class AnswerChecker:
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
         recorded = read_request(value, at, frozenset())
         trust = answer.claims(self._trust_of(request.topic))
-        answered = _decode_findings(decision.raw).answered
+        try:
+            answered = _decode_record(decision.raw).answered
+        except msgspec.ValidationError as error:
+            yield Contradiction("unlike_reference", "what the job found of the answer", str(error))
+            return
+        if decision.code != TOO_LARGE:  # which leaves findings out
+            yield from _check_findings(answer, answered, decision, is_dated=at == answer.at)
         if not answered.verified and decision.outcome == "error":
             yield "the job did not know the policies that an answer names"
             return
@@ -219,6 +226,24 @@ def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contr
     shortened = decision.code == TOO_LARGE and actual == (*map(shorten_id, names), to_text(request.at))
     if actual != expected and not shortened:
         yield Contradiction("unlike_reference", f"request, system, time {expected}", str(actual))
+
+
+def _check_findings(answer: Answer, findings: _Checked, decision: Decision, is_dated: bool) -> Iterator[Contradiction]:
+    """Whether the decision repeats the answer, and says of it what holds. `is_dated`: by its own time."""
+    expected, actual = (answer.by, answer.outcome), (findings.by, findings.outcome)
+    if actual != expected:
+        yield Contradiction("unlike_reference", f"the answer {expected}", str(actual))
+    if findings.misdated is is_dated:
+        yield Contradiction("unlike_reference", f"misdated: {not is_dated}", f"{findings.misdated}")
+    if not findings.verified or not is_dated:
+        return
+    items = tuple(item.outcome for item in answer.evaluations)
+    has_items = bool(items and decision.evaluations)
+    agrees = decision.outcome == answer.outcome and (
+        not has_items or items == tuple(item.outcome for item in decision.evaluations)
+    )
+    if findings.agrees is not agrees:
+        yield Contradiction("unlike_reference", f"agrees: {agrees}", f"{findings.agrees}")
 
 
 def _check_deadline(

@@ -207,7 +207,7 @@ class Checker:
         requests, offset = self._requests.get((source.topic, source.partition)), source.offset
         if source.topic not in self._asking:
             self._violated("unasked", answer.record, "a request record at its source", f"{source}{_NO_SUCH_TOPIC}")
-        elif requests is None or offset >= requests.range.log_end:
+        elif requests is None or not 0 <= offset < requests.range.log_end:
             self._violated("unasked", answer.record, "a request record at its source", str(source))
         elif not requests.range.start <= offset < requests.range.end:
             return
@@ -259,6 +259,7 @@ class Checker:
                 self._violated("unlike_reference", record, f"a dead letter ({error})", decision.outcome)
             return
         if decision is not None:
+            self._check_copies(request, record, decision)
             self._compare_decision(request, value, record, decision)
         elif is_avro(request.value):
             self._unknown("the schema registry may not have known the schema of a request in Avro")
@@ -274,6 +275,14 @@ class Checker:
         if request.topic in self._answered_topics:
             offsets_in(read_answer(value).policy_offsets)
         return value
+
+    def _check_copies(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
+        """Whether the record has its request's key, and the id that names its request alone."""
+        topic_id = self._topic_ids.get(request.topic)
+        id_ = decision.id if topic_id is None else f"{topic_id}-{request.partition}-{request.offset}"
+        if (record.key, decision.id) != (request.key, id_):
+            expected, actual = (request.key, id_), (record.key, decision.id)
+            self._violated("unlike_reference", record, f"key and id {expected}", str(actual))
 
     def _compare_decision(
         self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision

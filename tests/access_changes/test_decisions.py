@@ -21,6 +21,7 @@ SETTINGS = Settings(
     trust={TRUSTED: frozenset({"groups", "time"}), ANSWERED: frozenset({"groups", "facts"})},
 )
 READER = DecisionReader(SETTINGS, AdminClient({"bootstrap.servers": "127.0.0.1:1"}))  # which it does not ask here
+AT = 1_795_687_200_000
 OFFSETS = {"authz.policies.lenses6.v1": {"0": 4}}
 
 
@@ -41,18 +42,24 @@ def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, An
 
 def joined(made: dict[str, Any], asked: dict[str, Any], topic: str = "requests") -> tuple[list[Decided], Joined]:
     """What becomes of a decision and its request."""
-    record, counts = ConsumerRecord(topic, 0, 7, 0, b"", json.dumps(asked).encode()), Joined([])
+    record, counts = ConsumerRecord(topic, 0, 7, AT, b"", json.dumps(asked).encode()), Joined([])
     return READER._join(read_decision(json.dumps(made).encode()), record, counts), counts
 
 
 def test_a_decision_has_its_offsets_its_time_and_its_statements() -> None:
     [one], _ = joined(decision("allow", "granted"), request())
-    assert (one.policy_offsets, one.facts_offset, one.at) == (OFFSETS, 3, 1795687200000)
+    assert (one.policy_offsets, one.facts_offset, one.at) == (OFFSETS, 3, AT)
     assert one.answer is not None
     assert (one.answer.outcome, [str(each) for each in one.answer.statements]) == (
         "allow",
         ["lenses6/Role/r statement 0"],
     )
+
+
+def test_a_decision_that_is_dated_ahead_of_its_request_is_none_of_the_jobs() -> None:
+    """It would move the time of all questions on, for good."""
+    with pytest.raises(ValueError, match="later than the request"):
+        joined(decision(time="2100-01-01T00:00:00Z"), request())
 
 
 @pytest.mark.parametrize("code", sorted(UNDETERMINED))

@@ -18,7 +18,16 @@ from streaming.cli.expected import check_expected
 from streaming.cli.failure import Failure
 from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
 from streaming.kafka.committed import committed_records, read_stored
-from streaming.kafka.publish import Publication, PublishFailed, publish, publish_prepared
+from streaming.kafka.publish import (
+    PolicyRecord,
+    Publication,
+    PublisherFenced,
+    PublishFailed,
+    publish,
+    publish_prepared,
+    transactional_producer,
+    write,
+)
 from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings, check_settings
 from streaming.snapshots.at_offsets import read_document_log
@@ -188,6 +197,25 @@ class TestOnKafka:
         publish_prepared(settings, ["lenses6"], prepare)
         assert seen == [0, 1]
         assert [stored.key for stored in read_stored(settings, ["lenses6"])] == ["lenses6/Role/other", "lenses6/Role/r"]
+
+    def test_one_that_is_fenced_while_it_writes_is_told_so_and_no_other_line_of_it_is_shown(
+        self, settings: Settings, topics: TopicNames, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """`produce` says no more than that there was a fatal error: it would count as refused, and not be repeated."""
+        producer, other = (transactional_producer(settings, ["lenses6"]) for _ in range(2))
+        deadline = time.monotonic() + 30
+
+        def until_fenced() -> Iterator[PolicyRecord]:
+            other.init_transactions(30)
+            while time.monotonic() < deadline:
+                yield PolicyRecord(settings.topics.policy_topics()["lenses6"], b"Role/r", b"{}")
+
+        with pytest.raises(PublisherFenced) as fenced:
+            write(producer, until_fenced())
+        assert "_FENCED" in str(fenced.value.__cause__)
+        assert [*records(settings)] == []
+        del producer
+        assert capfd.readouterr() == ("", "")
 
     def test_too_long_a_reason_publishes_nothing(self, settings: Settings, topics: TopicNames) -> None:
         with pytest.raises(PublishFailed, match="nothing was published: reason: 2000 characters"):

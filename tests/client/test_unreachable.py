@@ -1,6 +1,7 @@
 """Without Kafka, and with wrong usage: never an allow, never a function that runs unasked, never a secret shown."""
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
@@ -28,6 +29,9 @@ from streaming.client import (
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
+from streaming.kafka.topics import TopicNames
+from streaming.pdp.recording import Recorder
+from streaming.settings import Settings
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})
@@ -281,16 +285,28 @@ def test_an_event_that_is_not_confirmed_is_not_reported(client: Client, other: A
         asyncio.run(other.report(EVENT))
 
 
-def test_an_idempotent_producer_that_lost_count_is_made_anew() -> None:
+@pytest.mark.parametrize("flag", [True, False], ids=["raised", "by its code alone, as of `produce`"])
+def test_an_idempotent_producer_that_lost_count_is_made_anew(flag: bool) -> None:
     """After a fatal error librdkafka refuses everything on that producer: a service would be locked out for good."""
     producer = IdempotentProducer(NOBODY)
     first = producer._producer
-    assert "lost" in producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), first, "topic")
+    assert "lost" in producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=flag)), first, "topic")
     second = producer._producer
     assert second is not first
-    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=True)), first, "topic")
+    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=flag)), first, "topic")
     producer._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second, "topic")
     assert producer._producer is second
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_so_is_that_of_recorded_answers(flag: bool) -> None:
+    settings = Settings(bootstrap_servers="localhost:1", topics=TopicNames(answered=("answered",)))
+    with contextlib.closing(Recorder(settings)) as recorder:
+        first = recorder._producer
+        recorder._renew(first, KafkaError(KafkaError._TRANSPORT))
+        assert recorder._producer is first
+        recorder._renew(first, KafkaError(KafkaError._FATAL, "lost", fatal=flag))
+        assert recorder._producer is not first
 
 
 def test_secrets_are_shown_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,9 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from streaming.console import pulse
 from streaming.console.live import console
+from streaming.console.pulse import Pulse
+from streaming.records.registry import RegistryDown
+from streaming.settings import Settings
 from tests.brokers import TestBroker
 from tests.console.decided import (
     client_of,
@@ -35,3 +39,17 @@ def test_the_overview_counts_what_is_decided_by_a_bounded_sample(broker: TestBro
         page = client.get("/overview").text
     assert world.settings.job_name in page.split('id="instances"')[1]
     assert 'class="chart"' in page
+
+
+def test_a_schema_registry_that_does_not_answer_ends_no_look_for_good() -> None:
+    stop, looks = threading.Event(), list[int]()
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 2:
+            stop.set()
+        raise RegistryDown("it is away")
+
+    pulse = Pulse(Settings(), AdminClient({}), stop)
+    pulse._repeat(look, 0.0)
+    assert (looks, pulse.look.unread) == ([0, 1], True)

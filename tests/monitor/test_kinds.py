@@ -1,5 +1,7 @@
 """Each kind of alert of the monitor: what raises it, and what does not."""
 
+import math
+import time
 from typing import Any
 
 import msgspec
@@ -7,11 +9,14 @@ import pytest
 
 from streaming.alert_kinds import KindRule
 from streaming.monitor import DecisionEvent
-from streaming.monitor.intake import merge_decided
+from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
 from streaming.monitor.rules import DENIALS_HELD
 from streaming.monitor.state import State
+from streaming.records.avro import UnknownSchema, Writer
+from streaming.records.formats import Formats
 from streaming.settings import ServeSettings, Settings, monitor_settings
 from streaming.settings.monitor import MonitorSettings, Rules
+from tests.contracts import examples
 from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
@@ -427,6 +432,31 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
 
 
+@pytest.mark.parametrize("outcome", ["deny", "error"])
+def test_an_answer_that_was_no_allow_allows_no_access_whatever_the_job_decides(outcome: str) -> None:
+    made = decision("1", "dana", "orders", "allow", T0)
+    refused = {**_answer(verified=True, agrees=False), "decision": False, "outcome": outcome}
+    value = {**msgspec.json.decode(made[-1]), "answered": refused}
+    event = [verdict("a", "dana", "orders", T0 + 1000)]
+    assert ("denied-but-done", "dana", 1) in kinds(watch([(*made[:-1], msgspec.json.encode(value))], event))
+
+
+def test_an_item_of_a_batch_that_got_no_answer_allows_no_access() -> None:
+    _, _, offset, at, item = decision("1", "dana", "orders", "allow", T0)
+    answer = msgspec.json.decode(item)
+    value = {**answer, "evaluations": [answer, answer], "answered": _answer(verified=True, agrees=False)}
+    event = [verdict("a", "dana", "orders", T0 + 1000)]
+
+    def alerts(whole: str, *outcomes: str) -> list[tuple[str, str, int]]:
+        items = [{"decision": outcome == "allow", "outcome": outcome} for outcome in outcomes]
+        value["answered"] = {**_answer(verified=True, agrees=True), "outcome": whole, "evaluations": items}
+        return kinds(watch([(DECISIONS, 0, offset, at, msgspec.json.encode(value))], event))
+
+    assert alerts("allow", "error", "allow") == []
+    assert alerts("allow") == [], "not all servers repeat the answers to the items"
+    assert alerts("error") == alerts("deny", "error", "error") == [("denied-but-done", "dana", 1)]
+
+
 @pytest.mark.parametrize(
     "value", [b"", b"hello", b"{}", b"null", b'{"kind":"other"}', b'{"context":{"outcome":"allow"}}']
 )
@@ -437,6 +467,53 @@ def test_a_record_that_the_enforcer_did_not_write_hides_no_other(topic: str, val
         [stray, asked, stray], [verdict("a", "dana", "orders", T0), stray, verdict("b", "eve", "orders", T0)]
     )
     assert kinds(monitor) == [("unrequested-access", "eve", 1)]
+
+
+UNKNOWN_SCHEMAS = {
+    "no such id": b"\0" + (987_654).to_bytes(4) + b"x",
+    "no such fingerprint": b"\xc3\x01" + bytes(8) + b"x",
+}
+
+
+@pytest.mark.parametrize("value", UNKNOWN_SCHEMAS.values(), ids=UNKNOWN_SCHEMAS)
+def test_a_decision_whose_schema_stays_unknown_is_awaited_for_a_while_and_then_left_out(value: bytes) -> None:
+    """The job registers its schema before it writes: a registry that is asked later has it."""
+    now, asked = time.time_ns() // 1_000_000, decision("1", "dana", "orders", "allow", T0)
+    intake = Intake(DECISIONS, VERDICTS, 60_000, Formats(registry=True))
+    with pytest.raises(UnknownSchema, match=f"{DECISIONS}-0, offset 7: "):
+        list(intake.read(DECISIONS, 0, 7, now, value))
+    for at in (now - UNKNOWN_SCHEMA_MS - 1, now + UNKNOWN_SCHEMA_MS + 60_000):
+        assert list(intake.read(DECISIONS, 0, 7, at, value)) == [], "it would stop the monitor at each start"
+    assert list(intake.read(*asked)) != []
+
+
+def test_while_the_registry_does_not_answer_no_decision_in_its_encoding_is_left_out() -> None:
+    intake = Intake(DECISIONS, VERDICTS, 60_000, Formats(registry=True, asked=False))
+    with pytest.raises(UnknownSchema):
+        list(intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such id"]))
+    assert list(intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such fingerprint"])) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\0\0",
+        b"\0\xff\xff\xff\xffx",
+        b"\xc3\x01",
+        Writer("decision", "avro-single-object").encode(examples.decisions()[0])[:-1],
+    ],
+)
+def test_what_is_no_avro_of_any_schema_is_left_out_at_once(value: bytes) -> None:
+    intake = Intake(DECISIONS, VERDICTS, 60_000, Formats(registry=True))
+    assert list(intake.read(DECISIONS, 0, 7, time.time_ns() // 1_000_000, value)) == []
+
+
+def test_a_record_that_is_dated_ahead_does_not_move_the_time_of_all() -> None:
+    """It goes never back: accesses would be held against their subjects before their decisions are written."""
+    ahead, now = 4_102_444_800_000, time.time_ns() // 1_000_000  # 2100
+    assert now <= Times(0, math.inf, math.inf).reached(ahead) < now + 60_000
+    assert Times(T0 + 5, math.inf, math.inf).reached(T0) == T0 + 5
+    assert Times(0, T0, T0).reached(ahead) == T0
 
 
 def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer
 from streaming.commit.offsets import read_committed
 from streaming.kafka.clients import group_observer
 from streaming.kafka.publish import publish
+from streaming.kafka.reader import document_topics
 from streaming.records.formats import Result
 from streaming.snapshots.alerts import StaleWatch
 from tests.brokers import TestBroker
@@ -176,7 +177,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 def test_a_transaction_left_open_is_reported_once_for_each_offset_where_it_stands(world: World) -> None:
     """Not at once, not twice, and not once it has ended."""
     world.publish(role("readers", "*"))
-    watch = StaleWatch(world.admin, world.settings)
+    watch = StaleWatch(world.admin, world.settings, [(world.policies, 0)])
     alerts: list[Result] = []
 
     def reports() -> bool:
@@ -197,8 +198,8 @@ def test_a_transaction_left_open_is_reported_once_for_each_offset_where_it_stand
 
 def test_topics_that_cannot_be_read_are_reported_once_after_the_bound(world: World) -> None:
     """Every documents' topic, with the reason; the cluster's silence is no reason to report twice."""
-    watch = StaleWatch(world.admin, world.settings)
-    positions = {(topic, 0): 0 for topic in (*world.names.policy_topics().values(), world.names.facts)}
+    positions = {(topic, 0): 0 for topic in document_topics(world.names)}
+    watch = StaleWatch(world.admin, world.settings, positions)
     assert watch.unread(positions, since=10**12, why="no answer") == []
     alerts = watch.unread(positions, since=0, why="no answer")
     assert {json.loads(value or b"")["subject"] for _, _, value, _ in alerts} == {topic for topic, _ in positions}

@@ -13,11 +13,13 @@ from structlog.testing import capture_logs
 from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import DocumentStore
+from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
-from streaming.records.avro import Writer
+from streaming.records.answered import ANSWER_SKEW_MS
+from streaming.records.avro import Reader, Writer
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats, Result, shorten_id
 from streaming.records.packing import Outgoing, Packed
@@ -293,3 +295,29 @@ def test_a_kept_version_of_the_largest_document_is_never_left_out() -> None:
     ours = Settings(limits=Limits(document=8 * MIB))
     kept = (ours.topics.history, b"lenses6/Role/r/5", b"x" * 8 * MIB, [("at", b"1")])
     assert list(fitting([kept], largest(ours), lambda _topic: None)) == [kept]
+
+
+@pytest.mark.parametrize("record_out", [MIB, 900])
+def test_an_answer_elsewhere_that_is_stale_and_misdated_stays_so_where_its_decision_is_too_large(
+    record_out: int,
+) -> None:
+    """Else whoever answers would hide it in a large request."""
+    answered = {
+        "by": "pdp-1",
+        "time": AT,
+        "decision": False,
+        "outcome": "deny",
+        "policy_version": "sha256:0",
+        "policy_offsets": {},
+        "facts_offset": -1,
+        "freshness": {"kind": "bounded", "age_ms": 20_000, "max_ms": 15_000},
+    }
+    found = EvaluatorAtOffsets(Evaluator(SNAPSHOT, Limits(record_out=record_out)), None, True)
+    context = EvaluationContext("", {}, -1, {}, 0)
+    reader = Reader(Formats())
+    again = AnsweredEvaluator(found.evaluator, lambda *_: found, SOURCE, context, "facts", ANSWER_SKEW_MS, reader)
+    value = json.dumps({**request("r", "dana", "o" * 800), "answered": answered}).encode()
+    number, _, decided, _ = again.decide(None, value, None, 0, AT + 60_000)
+    findings = json.loads(decided or b"")["answered"]
+    assert number == DECISION
+    assert (findings["verified"], findings["stale"], findings["misdated"]) == (record_out == MIB, True, True)

@@ -1,5 +1,6 @@
 """Every promise has a history that breaks it, and the checker names the record; sound histories pass."""
 
+import json
 import sys
 from typing import Any
 
@@ -9,9 +10,35 @@ import pytest
 from policy.core.model import DENY
 from policy.core.times import to_text
 from policy.evaluation.trace import ExpressionResult
+from policy.store.documents import DocumentStore
+from policy.store.snapshot import Snapshot
+from streaming.client.decision import read_decision
+from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.history.records import ConsumerRecord
+from streaming.records.answered import ANSWER_SKEW_MS
+from streaming.records.avro import Reader
+from streaming.records.formats import JSON_ALONE
+from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import Loader
+from streaming.topics import DAY_MS
 from streaming.verify import Findings
-from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
+from streaming.verify.answers import AnswerChecker
+from tests.verify.histories import (
+    BEGAN,
+    DECISIONS,
+    LETTERS,
+    NAMES,
+    OUTPUT_PARTITIONS,
+    POLICIES,
+    REQUESTS,
+    SETTINGS,
+    TOPIC_ID,
+    History,
+    group,
+    request,
+    role,
+)
 
 
 @pytest.fixture
@@ -353,3 +380,81 @@ def test_the_first_violations_are_kept_and_all_are_counted(history: History) -> 
     found = history.verify()
     assert found.counts["lost"] == 30
     assert len(found.summary()["violations"]) == 20
+
+
+@pytest.mark.parametrize("change", [{"id": f"{TOPIC_ID}-0-77"}, {"key": b"another"}], ids=repr)
+def test_a_decision_with_the_id_or_the_key_of_another_is_found(history: History, change: dict[str, Any]) -> None:
+    history.ask(request("r9"), b"a")
+    history.decide(change=lambda decision: decision.update(id=change.get("id", decision["id"])))
+    records = history.decisions[sum(b"a") % OUTPUT_PARTITIONS]
+    records[-1] = msgspec.structs.replace(records[-1], key=change.get("key", b"a"))
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_a_decision_of_no_offset_is_of_no_request(history: History) -> None:
+    history.ask(request("r9"), b"a")
+
+    def change(decision: dict[str, Any]) -> None:
+        decision["context"]["source"]["offset"] = -1
+
+    history.decide(change=change)
+    assert _broken(history.verify()) == {"unasked": 1, "lost": 1, "out_of_order": 1}
+
+
+ANSWERED = {
+    "by": "pdp-1",
+    "time": BEGAN,
+    "decision": True,
+    "outcome": "allow",
+    "policy_version": "sha256:0",
+    "policy_offsets": {POLICIES: {"0": 1}},
+    "facts_offset": -1,
+    "freshness": {"kind": "bounded", "age_ms": 3, "max_ms": 15000},
+}
+
+
+def _checked_again(record: dict[str, Any], at: int = BEGAN, **findings: Any) -> list[str]:
+    """What is wrong with the job's decision on an answered record, in which these findings were changed."""
+    history = History()
+    history.publish(group("readers", "user:dana"), role("readers", "orders"))
+    log = DocumentLog(NAMES, 1 << 20, history.now, {POLICIES: Retention(7 * DAY_MS)})
+    store = DocumentStore()
+    for document in history.documents:
+        log.add(document)
+        Loader(store, "lenses6", 1 << 20).take(document)
+    log.read_to({(topic, 0): history.ends.get(topic, 0) for topic in log.topics})
+    found = EvaluatorAtOffsets(Evaluator(Snapshot(store), SETTINGS.limits), None, True)
+    source = Source("answered", 0, TOPIC_ID, frozenset(), 1)
+    context = EvaluationContext("", {}, -1, {}, 0)
+    evaluator = AnsweredEvaluator(
+        found.evaluator, lambda *_: found, source, context, NAMES.facts, ANSWER_SKEW_MS, Reader(JSON_ALONE)
+    )
+    value = msgspec.json.encode(record)
+    _, _, decided, _ = evaluator.decide(b"", value, None, 0, at)
+    decision = json.loads(decided or b"")
+    decision["answered"] |= findings
+    checker = AnswerChecker(log, NAMES.facts, lambda _topic: frozenset())
+    asked = ConsumerRecord("answered", 0, 0, at, b"", value)
+    checked = checker.check_again(asked, value, read_decision(msgspec.json.encode(decision)), ANSWER_SKEW_MS)
+    return [str(problem) for problem in checked]
+
+
+@pytest.mark.parametrize(("outcome", "at"), [("allow", BEGAN), ("deny", BEGAN), ("error", BEGAN), ("deny", 2 * BEGAN)])
+def test_what_the_job_says_of_an_answer_is_checked(outcome: str, at: int) -> None:
+    answer = {**ANSWERED, "outcome": outcome, "decision": outcome == "allow"}
+    record = request("r", answered=answer)
+    assert _checked_again(record, at) == []
+    if at == BEGAN:
+        assert "agrees" in "".join(_checked_again(record, at, agrees=outcome != "allow"))
+    assert "misdated" in "".join(_checked_again(record, at, misdated=at == BEGAN))
+    assert "pdp-2" in "".join(_checked_again(record, at, by="pdp-2"))
+
+
+def test_answers_to_the_items_of_a_batch_are_checked() -> None:
+    items = [{}, {"resource": {"type": "lrn", "id": "kafka:topic:prod/main/carts"}}]
+    for outcomes, agrees in ((("allow", "deny"), True), (("deny", "deny"), False), ((), True)):
+        answers = [{"decision": outcome == "allow", "outcome": outcome} for outcome in outcomes]
+        answer = {**ANSWERED, "outcome": "deny", "decision": False, "evaluations": answers}
+        record = request("r", evaluations=items, answered=answer)
+        assert _checked_again(record) == []
+        assert "agrees" in "".join(_checked_again(record, agrees=not agrees))

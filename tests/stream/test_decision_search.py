@@ -1,0 +1,52 @@
+"""Searching past decisions: records that the job did not write are left out, whatever they are."""
+
+import msgspec
+import pytest
+
+from streaming.decision_log.newest import Wanted
+from streaming.decision_log.search import Decoder, Query
+from streaming.history.records import ConsumerRecord
+from streaming.history.span import Span
+from streaming.settings import Settings
+from tests.contracts import examples
+
+SPAN = Span(0, 1 << 50)
+QUERIES = (
+    Query(SPAN, subject="*"),
+    Query(SPAN, action="*", resource="*", outcome="*"),
+    Wanted(Query(SPAN), document="x", systems=frozenset({"lenses6"})),
+)
+STRAY = (
+    {},
+    {"context": None},
+    {"context": []},
+    {"context": {"outcome": {}}},
+    {"context": {"outcome": "deny", "request": {"subject": "x"}}},
+    {"context": {"outcome": "deny", "request": {"subject": {"id": 5}}}},
+    {"context": {"outcome": "deny", "reasons": [1]}},
+    {"context": {"outcome": "deny", "reasons": None}},
+    {"context": {"outcome": "deny"}, "evaluations": None},
+    {"context": {"outcome": "deny"}, "evaluations": [1]},
+    {"context": {"outcome": "deny"}, "evaluations": [{"context": None}]},
+    {"context": {"outcome": "deny"}, "system": {}},
+)
+
+
+def _record(value: bytes) -> ConsumerRecord:
+    return ConsumerRecord("decisions", 0, 0, 0, b"", value)
+
+
+@pytest.mark.parametrize("stray", STRAY, ids=repr)
+def test_a_record_that_is_no_decision_ends_no_search(stray: dict[str, object]) -> None:
+    decode = Decoder(Settings())
+    assert decode(_record(msgspec.json.encode(stray))) is None
+    assert decode.unreadable == 1
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=repr)
+def test_every_decision_can_be_searched(query: Query | Wanted) -> None:
+    decode = Decoder(Settings())
+    values = [*examples.decisions(), b'{"context":{"outcome":"deny","request":null}}']
+    decisions = [decode(_record(value)) for value in values]
+    assert all(decision is not None and query.fits(decision) in (True, False) for decision in decisions)
+    assert decisions[:-1] == [msgspec.json.decode(value) for value in examples.decisions()]
