@@ -109,6 +109,9 @@ class _Item(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
+# msgspec takes each sequence that is no list, such as an array or a range, for a mapping, and asks for its keys.
+UNREADABLE = (ValueError, TypeError, AttributeError)
+
 REQUEST_NAMES = frozenset(_Envelope.__struct_fields__)
 """Of the members of a request."""
 
@@ -161,7 +164,7 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
         check_nesting(value)
         check_letter_case(value, REQUEST_NAMES)
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
-    except (ValueError, RecursionError) as error:
+    except (*UNREADABLE, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
@@ -223,7 +226,7 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
         context = envelope.context if item.context is None else item.context
         subject, action = item.subject or envelope.subject, item.action or envelope.action
         return _request(envelope, most, subject, action, item.resource or envelope.resource, context)
-    except ValueError as error:
+    except UNREADABLE as error:
         return IncompleteItem(f"not an evaluation: {error}")
 
 
