@@ -115,12 +115,14 @@ UNREADABLE = (ValueError, TypeError, AttributeError)
 REQUEST_NAMES = frozenset(_Envelope.__struct_fields__)
 """Of the members of a request."""
 
-_PART_NAMES = (
+PART_NAMES = (
     ("subject", frozenset(Subject.__struct_fields__)),
     ("action", frozenset(Action.__struct_fields__)),
     ("resource", frozenset(Resource.__struct_fields__)),
     ("options", frozenset(_Options.__struct_fields__)),
 )
+"""Of the members of each part of a request that is an object."""
+
 _ITEM_NAMES = frozenset(_Item.__struct_fields__)
 
 
@@ -143,7 +145,7 @@ def check_letter_case(value: Any, names: frozenset[str]) -> None:
 def _check_parts(value: dict[str, Any], names: frozenset[str]) -> None:
     if not names.issuperset(value):
         _check_case_of(value, names)
-    for part, part_names in _PART_NAMES:
+    for part, part_names in PART_NAMES:
         if part in value and isinstance(members := value[part], dict) and not part_names.issuperset(members):
             _check_case_of(members, part_names, f"{part}.")
 
