@@ -89,8 +89,8 @@ class Ververica(System):
         before, after = change.bodies
         if change.kind != RESERVED:
             yield Opening()
-            groups = [{} if body is None else body.groups for body in (before, after)]
-            for protocol, claim in claims_opened(*groups, facts):
+            was, now = ({} if body is None else body.groups for body in (before, after))
+            for protocol, claim in claims_opened(was, now, facts):
                 yield Opening(lifts=f"groups are taken from {claim} of {protocol} tokens now", severity="high")
         elif before is None:  # without any ReservedKinds document Editors may write none
             yield Opening("write", "every kind that is not reserved", lifts=f"the first {RESERVED} document opens them")
