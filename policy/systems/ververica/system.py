@@ -92,10 +92,10 @@ class Ververica(System):
             was, now = ({} if body is None else body.groups for body in (before, after))
             for protocol, claim in claims_opened(was, now, facts):
                 yield Opening(lifts=f"groups are taken from {claim} of {protocol} tokens now", severity="high")
-        elif before is None:  # without any ReservedKinds document Editors may write none
+        elif change.is_first_of(facts.find(RESERVED, "all", "")):  # without any document Editors may write none
             yield Opening("write", "every kind that is not reserved", lifts=f"the first {RESERVED} document opens them")
         elif facts.find(RESERVED, "all", ""):
-            for kind in sorted(set(before) - set(after or ())):
+            for kind in sorted(set(before or ()) - set(after or ())):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
 
