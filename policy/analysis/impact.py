@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from policy.core.decision import Decision
 from policy.core.facts import Facts
 from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
@@ -27,6 +28,7 @@ from policy.systems.kit.system import UNTYPED, ChoosesGrants, ListsActions, List
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
 USER = "user"
+REFUSED = "refused-document"  # the code of an error that is one for this reason
 MOST_PAIRS = 100_000  # of an action and a resource, each of which is decided
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
@@ -41,7 +43,7 @@ class EffectivePermission(msgspec.Struct, frozen=True):
     narrowed_by: tuple[Grant, ...] = ()
 
 
-class Who(msgspec.Struct, frozen=True):
+class Who(msgspec.Struct, frozen=True, order=True):
     """A subject by its id, or any principal that claims ``claim`` (``groups``, ``roles``) of that name.
 
     ``type``: the subject's, where it is not ``user``.
@@ -55,9 +57,10 @@ class Who(msgspec.Struct, frozen=True):
 class Reach(msgspec.Struct, frozen=True):
     """Who is allowed, subjects before claims.
 
-    ``everyone``: also subjects that no document names; then ``but`` lists those who are denied,
-    and ``allowed`` names no claims, which need not be made. ``complete``: False where a system evaluates by an engine
-    of its own: subjects that its documents do not name may be allowed too, or denied.
+    ``everyone``: also subjects that no document names; then ``but`` lists those who are denied, or answered ``error``
+    because a refused document names them, and ``allowed`` names no claims, which need not be made. ``complete``: False
+    where a system evaluates by an engine of its own: subjects that its documents do not name may be allowed too, or
+    denied.
     """
 
     allowed: tuple[Who, ...]
@@ -93,7 +96,9 @@ def who_can(
     if not all(_allows_unknown(snapshot, base, type_, trust) for type_ in types):
         return Reach(allowed, complete=engine is None)
     subjects = tuple(who for who in allowed if not who.claim)
-    but = tuple(who for who, answers in outcomes.items() if "deny" in answers and who not in allowed)
+    affected = {Who(name.partition(":")[2]) for name in snapshot.policy_sets[system].broken_at(None)}
+    outcomes |= {who: _outcomes(snapshot, base, who, trust) for who in sorted(affected - outcomes.keys())}
+    but = tuple(who for who, answers in outcomes.items() if _is_refused(who, answers, system) and who not in allowed)
     return Reach(subjects, True, but, engine is None)
 
 
@@ -160,11 +165,24 @@ def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
 
 
 def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:
-    """The answers; of a claim those for unknown principals of either form."""
+    """The answers; of a claim those for unknown principals of either form. `REFUSED`: error by a refused document."""
     shared = request["subject"]["properties"]
     named = [_subject(name, {**shared, who.claim: [who.name]}) for name in UNKNOWN_PRINCIPALS]
     subjects = named if who.claim else [_subject(who.name, shared, who.type or USER)]
-    return {decide(snapshot, {**request, "subject": subject}, trust=trust).outcome for subject in subjects}
+    decisions = (decide(snapshot, {**request, "subject": subject}, trust=trust) for subject in subjects)
+    return {REFUSED if _is_by_refusal(decision) else decision.outcome for decision in decisions}
+
+
+def _is_by_refusal(decision: Decision) -> bool:
+    return decision.outcome == "error" and any(reason.code == REFUSED for reason in decision.reasons)
+
+
+def _is_refused(who: Who, answers: set[str], system: str) -> bool:
+    """Whether somebody is denied, or named by a refused document, which may have held a deny.
+
+    Such a document names each of its texts with each prefix of the system's principals: subjects have none.
+    """
+    return "deny" in answers or (REFUSED in answers and not who.name.startswith(tuple(all_systems()[system].subjects)))
 
 
 def _shared(request: Mapping[str, Any]) -> dict[str, Any]:

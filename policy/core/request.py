@@ -109,15 +109,20 @@ class _Item(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
+# msgspec takes each sequence that is no list, such as an array or a range, for a mapping, and asks for its keys.
+UNREADABLE = (ValueError, TypeError, AttributeError)
+
 REQUEST_NAMES = frozenset(_Envelope.__struct_fields__)
 """Of the members of a request."""
 
-_PART_NAMES = (
+PART_NAMES = (
     ("subject", frozenset(Subject.__struct_fields__)),
     ("action", frozenset(Action.__struct_fields__)),
     ("resource", frozenset(Resource.__struct_fields__)),
     ("options", frozenset(_Options.__struct_fields__)),
 )
+"""Of the members of each part of a request that is an object."""
+
 _ITEM_NAMES = frozenset(_Item.__struct_fields__)
 
 
@@ -140,7 +145,7 @@ def check_letter_case(value: Any, names: frozenset[str]) -> None:
 def _check_parts(value: dict[str, Any], names: frozenset[str]) -> None:
     if not names.issuperset(value):
         _check_case_of(value, names)
-    for part, part_names in _PART_NAMES:
+    for part, part_names in PART_NAMES:
         if part in value and isinstance(members := value[part], dict) and not part_names.issuperset(members):
             _check_case_of(members, part_names, f"{part}.")
 
@@ -161,7 +166,7 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
         check_nesting(value)
         check_letter_case(value, REQUEST_NAMES)
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
-    except (ValueError, RecursionError) as error:
+    except (*UNREADABLE, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
@@ -223,7 +228,7 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
         context = envelope.context if item.context is None else item.context
         subject, action = item.subject or envelope.subject, item.action or envelope.action
         return _request(envelope, most, subject, action, item.resource or envelope.resource, context)
-    except ValueError as error:
+    except UNREADABLE as error:
         return IncompleteItem(f"not an evaluation: {error}")
 
 

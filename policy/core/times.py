@@ -73,10 +73,11 @@ def to_ms(value: object) -> int:
         raise ValueError(f"{value!r} is not a moment: write RFC 3339 such as 2026-11-21T10:00:00Z, or ms")
     if isinstance(value, str):
         return _checked((_parse(value) - EPOCH) // MILLISECOND)
-    if value in LIKE_SECONDS:
-        moments = f"{to_text(value)} in milliseconds, {to_text(value * 1000)} in seconds"
-        raise ValueError(f"{value} may be {moments}: write milliseconds ({value * 1000}?) or RFC 3339")
-    return _checked(value)
+    number = int(value)  # a range goes through all of its numbers for a subclass of int, which takes an hour
+    if number in LIKE_SECONDS:
+        moments = f"{to_text(number)} in milliseconds, {to_text(number * 1000)} in seconds"
+        raise ValueError(f"{number} may be {moments}: write milliseconds ({number * 1000}?) or RFC 3339")
+    return _checked(number)
 
 
 def _checked(moment: int) -> int:

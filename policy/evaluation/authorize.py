@@ -90,7 +90,7 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
     resource, request_id, time, deadline = get("resource"), get("id"), get("time"), get("deadline")
     if type(request_id) is not str or not request_id or type(resource) is not dict:
         return None
-    id_, properties, repeating = resource.get("id"), resource.get("properties", ...), None
+    id_, properties, repeating = resource.get("id"), resource.get("properties"), None
     if type(id_) is not str or not id_ or not resource.keys() <= OF_RESOURCE:
         return None
     try:
@@ -101,7 +101,11 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
         if properties and type(properties) is dict:
             repeating, properties = _without_id(properties, id_)
         of_resource = resource.get("type"), properties, repeating
-        parts = get("system"), get("subject"), get("action"), *of_resource, get("context", ...)
+        given = (
+            "properties" in resource,
+            "context" in request,
+        )  # null is malformed, and so is whatever could mean "none"
+        parts = get("system"), get("subject"), get("action"), *of_resource, get("context"), given
         return marshal.dumps(parts, MARSHAL), id_, at, repeating is not None
     except ValueError:  # no moment, or no plain data
         return None

@@ -21,7 +21,7 @@ import msgspec
 
 from policy.core.decision import Outcome
 from policy.core.plain_data import Unreadable, decode_text
-from policy.core.request import CLAIMS
+from policy.core.request import CLAIMS, PART_NAMES
 from policy.core.times import to_ms
 from policy.systems import all_systems
 from policy.systems.kit.system import UNTYPED, System
@@ -148,7 +148,7 @@ def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
             yield f"refused, warns: {name} is not a document of this stage"
     for number, expectation in enumerate(stage.expect):
         try:
-            full_request(expectation.ask, system)
+            _refuse_unknown_members(full_request(expectation.ask, system))
         except CaseFileError as error:
             yield f"expect[{number}].ask: {error}"
 
@@ -176,10 +176,19 @@ def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> 
     return request
 
 
-def _refuse_unknown(fields: Mapping[str, Any], known: Iterable[str]) -> None:
+def _refuse_unknown(fields: Mapping[str, Any], known: Iterable[str], path: str = "") -> None:
     names = sorted(known)
-    if unknown := sorted(fields.keys() - set(names)):
-        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {', '.join(names)})")
+    if unknown := sorted(str(name) for name in fields.keys() - set(names)):
+        raise CaseFileError(f"{path}unknown field {', '.join(unknown)} (known: {', '.join(names)})")
+
+
+def _refuse_unknown_members(request: Mapping[str, Any]) -> None:
+    """Requests may have unknown members, which are ignored: with ``{id, groups}`` for a subject any deny would hold."""
+    items = request.get("evaluations")
+    for value in (request, *(items if isinstance(items, list) else ())):
+        for part, names in PART_NAMES if isinstance(value, Mapping) else ():
+            if isinstance(members := value.get(part), Mapping):
+                _refuse_unknown(members, names, f"{part}: ")
 
 
 def _item(item: Any, ask: Mapping[str, Any], system: str) -> Any:

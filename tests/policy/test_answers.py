@@ -266,6 +266,20 @@ def test_which_property_is_the_id_keeps_requests_apart() -> None:
         assert policy.decide(snapshot, request) == policy.answer(snapshot, parse_request(request))
 
 
+@pytest.mark.parametrize("nothing", [..., None, StopIteration])
+@pytest.mark.parametrize("place", ["context", "properties"])
+def test_what_could_stand_for_a_field_that_is_not_given_is_malformed(place: str, nothing: object) -> None:
+    """An Ellipsis did, where answers are kept: it got that of the request without the field."""
+    topic = {"type": "lrn", "id": "kafka:topic:a/b/c"}
+    asked: dict[str, Any] = {"id": "r", "system": "lenses6", "subject": {"type": "user", "id": "user:dana"}}
+    asked |= {"action": {"name": "kafka:ListTopics"}, "resource": topic}
+    given = {"context": nothing} if place == "context" else {"resource": {**topic, "properties": nothing}}
+    snapshot = policy.compile_documents([])
+    for _ in range(2):
+        assert policy.decide(snapshot, asked).outcome == "deny"
+        assert policy.decide(snapshot, {**asked, **given}).reasons[0].code == "malformed-request"
+
+
 @pytest.mark.parametrize("system", WRITTEN)
 @checked
 @given(data=st.data())

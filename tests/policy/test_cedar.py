@@ -319,6 +319,33 @@ def test_diff_names_the_entity_that_changed_and_its_document() -> None:
     )
 
 
+def test_two_descriptions_of_an_entity_are_alike_in_any_order() -> None:
+    """Of attributes and of parents; true is not 1."""
+    uid, above = {"type": "Doc", "id": "a"}, [{"type": "Folder", "id": id_} for id_ in "xy"]
+    first = {"uid": uid, "attrs": {"a": {"b": 1, "c": 2}, "d": True}, "parents": above}
+    again = {"uid": uid, "attrs": {"d": True, "a": {"c": 2, "b": 1}}, "parents": above[::-1]}
+    allow = document("permit (principal, action, resource) when { resource.d };")
+    request = {"id": "r", "system": "cedar", "subject": {"type": "User", "id": "dana"}}
+    request |= {"action": {"name": "read"}, "resource": uid}
+    for other, outcome in ((again, "allow"), ({**again, "attrs": {**again["attrs"], "d": 1}}, "error")):
+        snapshot = policy.compile_documents([allow, entities(first), entities(other, name="other")])
+        assert policy.decide(snapshot, request).outcome == outcome
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"a", {(1, 2): 1}, object()])
+@pytest.mark.parametrize("part", ["subject", "resource"])
+@pytest.mark.parametrize("described", [False, True])
+def test_a_property_that_json_does_not_have_is_malformed(value: object, part: str, described: bool) -> None:
+    """It was an internal error."""
+    known = [entities({"uid": {"type": "User", "id": "a"}, "attrs": {"x": 1}})] if described else []
+    snapshot = policy.compile_documents([document("permit (principal, action, resource);"), *known])
+    both = {name: {"type": "User", "id": "a" if name == part else "b"} for name in ("subject", "resource")}
+    request: dict[str, Any] = {"id": "r", "system": "cedar", "action": {"name": "read"}, **both}
+    request[part] = {**request[part], "properties": {"x": value}}
+    decision = policy.decide(snapshot, request)
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "malformed-properties")
+
+
 def test_subjects_of_two_types_are_two_subjects_for_the_monitor() -> None:
     """An access by a service is not the one that a user of the same id has requested."""
     asked = {

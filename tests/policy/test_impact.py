@@ -118,6 +118,27 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_those_whom_a_refused_document_names_may_not_what_everyone_else_may(elsewhere: bool) -> None:
+    """Their requests are errors, as it may have held a deny; also where no other document names them."""
+    entry = {"host": "*", "operation": "Read", "resource_type": "Topic", "name": "t", "pattern_type": "LITERAL"}
+    allow, deny = ({**entry, "permission": permission} for permission in ("ALLOW", "DENY"))
+    of_others = [{**allow, "principal": "User:*"}, *([{**allow, "principal": "User:erik"}] if elsewhere else [])]
+    documents = [
+        {"system": "kafka-acls", "kind": "Acls", "name": name, "spec": {"entries": entries}}
+        for name, entries in (("all", of_others), ("refused", [{**deny, "principal": "User:erik", "typo": 1}]))
+    ]
+    snapshot = policy.compile_documents(documents)
+    request = {"id": "r", "system": "kafka-acls", "action": {"name": "Read"}, "resource": {"type": "Topic", "id": "t"}}
+    outcomes = {
+        name: policy.decide(snapshot, {**request, "subject": {"type": "user", "id": name}}).outcome
+        for name in ("User:dana", "User:erik")
+    }
+    assert outcomes == {"User:dana": "allow", "User:erik": "error"}
+    reach = who_can(snapshot, request)
+    assert (reach.everyone, reach.but) == (True, (Who("User:erik"),))
+
+
 def test_a_star_among_kafkas_super_users_is_nobodys() -> None:
     """Kafka has no wildcard there (KA-PRINCIPAL): no tool says that everybody is a super user, whom `decide` denies."""
     authorizer = {

@@ -1,5 +1,7 @@
 """Moments are RFC 3339 to the letter, or ms."""
 
+from enum import IntEnum
+
 import pytest
 
 from policy.core.times import EPOCH, LAST_MS, to_ms, to_text
@@ -134,6 +136,15 @@ def test_a_number_that_is_our_time_in_seconds_is_refused_with_both_readings(numb
 @pytest.mark.parametrize("number", [0, 1, 10**9 - 1, 10**11 + 1, 1_798_711_200_000, LAST_MS])
 def test_other_numbers_are_milliseconds(number: int) -> None:
     assert to_ms(number) == number
+
+
+def test_a_number_of_a_subclass_of_int_is_read_at_once_as_the_number_that_it_is() -> None:
+    """A range goes through all of its numbers for one: a request with such a time took an hour."""
+    moment = IntEnum("Moment", {"NOW": TEN, "SECONDS": 1_798_711_200})
+    read = to_ms(moment.NOW)
+    assert (read, type(read)) == (TEN, int)
+    with pytest.raises(ValueError, match="1798711200 may be"):
+        to_ms(moment.SECONDS)
 
 
 def test_text_says_what_it_means() -> None:

@@ -265,8 +265,14 @@ def documented(facts: Facts, uid: Uid) -> Entity | None:
     if not names:
         return None
     entities: list[Entity] = [entity for name in names if (entity := facts.get(ENTITY, name)) is not None]
-    if any(other.text != entities[0].text for other in entities[1:]):
+    if any(other.text != entities[0].text and not _is_alike(other, entities[0]) for other in entities[1:]):
         documents = " and ".join(sorted({entity.document for entity in entities}))
         message = f"{text_of(uid)} is described by {documents}, and not alike: keep one"
         raise Unanswerable("contradicting-documents", message, "CE-ENTITIES")
     return entities[0]
+
+
+def _is_alike(entity: Entity, other: Entity) -> bool:
+    """Whether two descriptions of an entity say the same, in whatever order."""
+    first, second = (json.dumps(json.loads(f"{{{each.body}}}"), sort_keys=True) for each in (entity, other))
+    return first == second and set(entity.parents) == set(other.parents)

@@ -119,6 +119,14 @@ def _of_one(subject: Properties, resource: Properties) -> tuple[Properties, Prop
     return subject or resource, subject or resource
 
 
+def _entity_of(uid: Uid, properties: Properties, path: str) -> Entity:
+    """An entity with these properties; raises Unanswerable where Python's values are none of JSON."""
+    try:
+        return entity_of(uid, properties)
+    except TypeError as error:
+        raise Unanswerable("malformed-properties", f"{path}: {error}", "CE-ENTITIES") from None
+
+
 class _Own:
     """The entities that a request brings, as far as it is trusted to (CE-ENTITIES, CE-GROUPS)."""
 
@@ -135,19 +143,17 @@ class _Own:
         described = documented(self._facts, uid)
         if described is not None:
             self.entities[uid] = described
-            self._compare(described, {name: value for name, value in trusted.items() if name not in CLAIMS}, path)
+            others = {name: value for name, value in trusted.items() if name not in CLAIMS}
+            if others and _entity_of(uid, others, path).body != described.body:
+                message = f"{path} is not used: {described.document} describes {text_of(uid)}"
+                self.notes.append(Reason("claim-ignored", message, "CE-ENTITIES", described.document))
             return
         self.untrusted |= {needed[name] for name, value in properties.items() if name not in trusted and value != []}
         if trusted:
-            entity = entity_of(uid, trusted)
+            entity = _entity_of(uid, trusted, path)
             _check_values(entity.refers, entity.implicit, (path, "malformed-properties"), self._schema)
             self.used |= {needed[name] for name in trusted}
             self.entities[uid] = entity
-
-    def _compare(self, described: Entity, properties: Mapping[str, Any], path: str) -> None:
-        if properties and entity_of(described.uid, properties).body != described.body:
-            message = f"{path} is not used: {described.document} describes {text_of(described.uid)}"
-            self.notes.append(Reason("claim-ignored", message, "CE-ENTITIES", described.document))
 
     def join(self, uid: Uid, parents: list[Uid]) -> None:
         """Give an entity more parents."""

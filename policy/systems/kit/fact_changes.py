@@ -4,12 +4,14 @@ A system says so by `ComparesFacts`. Where it does not, any change of a fact may
 does is known to evaluation alone, and a change that is reported for nothing is better than one that passes in silence.
 """
 
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
 from policy.core.facts import Facts
+from policy.core.grouping import grouped
 from policy.core.model import Fact
 from policy.systems.kit.privileged import Severity
 
@@ -17,13 +19,16 @@ from policy.systems.kit.privileged import Severity
 class FactChange(msgspec.Struct, frozen=True):
     """The facts of one thing before and after a change: several where a document has versions, each with its moment.
 
-    ``document``: its ``system/kind/name``, of the first of them.
+    ``document``: its ``system/kind/name``, of the first of them. ``came``, ``went``: the names of its kind of which the
+    same edits say something for the first time, and nothing any more.
     """
 
     kind: str
     name: str
     before: tuple[Fact, ...]
     after: tuple[Fact, ...]
+    came: frozenset[str] = frozenset()
+    went: frozenset[str] = frozenset()
 
     @property
     def document(self) -> str:
@@ -35,6 +40,10 @@ class FactChange(msgspec.Struct, frozen=True):
         """What is known before and after; None: nothing. Of things that count at every moment."""
         before, after = (facts[0].body if facts else None for facts in (self.before, self.after))
         return before, after
+
+    def is_first_of(self, names: frozenset[str]) -> bool:
+        """Whether nothing of the kind was known before the edits. ``names``: those of the kind after them."""
+        return not self.went and names <= self.came
 
 
 class Opening(msgspec.Struct, frozen=True, order=True):
@@ -64,10 +73,16 @@ class ComparesFacts(Protocol):
 def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[str] = ()) -> Iterator[FactChange]:
     """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere."""
     old, new = _by_name(before), _by_name(after)
+    came, went = _names_by_kind(new.keys() - old.keys()), _names_by_kind(old.keys() - new.keys())
     for kind, name in sorted(old.keys() | new.keys()):
         facts = old.get((kind, name), ()), new.get((kind, name), ())
         if kind not in apart and _said(facts[0]) != _said(facts[1]):
-            yield FactChange(kind, name, *facts)
+            yield FactChange(kind, name, *facts, came.get(kind, frozenset()), went.get(kind, frozenset()))
+
+
+def _names_by_kind(names: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    by_kind = grouped(names, operator.itemgetter(0))
+    return {kind: frozenset(name for _, name in of_kind) for kind, of_kind in by_kind.items()}
 
 
 def _by_name(facts: Iterable[Fact]) -> dict[tuple[str, str], tuple[Fact, ...]]:

@@ -19,6 +19,7 @@ from policy.systems.streamsets.records import (
     AUTH_TOKEN_ADMINISTRATOR,
     ENGINES,
     FULL,
+    OBJECT,
     ORGANIZATION,
     Organization,
     Thing,
@@ -55,6 +56,16 @@ def leaves_enforcement(before: Thing, after: Thing, facts: Facts) -> bool:
         record: Organization | None = None if name is None else facts.get(ORGANIZATION, name)
         enforced.append(None if record is None else record.enforcement)
     return enforced[0] is not False and enforced[1] is False
+
+
+def unenforced_without_name(facts: Facts) -> str:
+    """The organization of objects that name none, where there are such and it enforces no permissions; "": none."""
+    name = sole_organization(facts)
+    record: Organization | None = None if name is None else facts.get(ORGANIZATION, name)
+    if name is None or record is None or record.enforcement:
+        return ""
+    current = (thing.current for thing in facts.bodies(OBJECT))
+    return name if any(not version.deleted and version.organization is None for version in current) else ""
 
 
 def read_organization(document: Document) -> CompiledDocument:

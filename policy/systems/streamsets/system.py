@@ -27,7 +27,12 @@ from policy.systems.streamsets.catalogue import (
 )
 from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
-from policy.systems.streamsets.organizations import leaves_enforcement, read_organization, tasks_opened
+from policy.systems.streamsets.organizations import (
+    leaves_enforcement,
+    read_organization,
+    tasks_opened,
+    unenforced_without_name,
+)
 from policy.systems.streamsets.people import User, read_active_job, read_session, user_of
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION, Organization, Thing
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
@@ -76,11 +81,17 @@ class StreamSets(NamesKinds):
         """Anything, but for an object that is published again as it was, and an organization's settings.
 
         The switch of the latter is a grant, and of its tasks' roles those count that are no longer needed. An object
-        that moves to an organization without enforcement is open to everyone there (SS-ENF-OFF).
+        that moves to an organization without enforcement is open to everyone there (SS-ENF-OFF); so are those that name
+        none, once there is no other organization.
         """
         before, after = change.bodies
         if isinstance(before, Organization) and isinstance(after, Organization):
             yield from map(_opening_of_task, tasks_opened(before.task_roles, after.task_roles))
+        elif isinstance(before, Organization):
+            yield Opening()
+            if name := unenforced_without_name(facts):
+                lifts = f"objects that name no organization are in {name}, which enforces no permissions"
+                yield Opening(lifts=lifts, severity="high")
         elif not (isinstance(before, Thing) and isinstance(after, Thing) and after.repeats(before)):
             yield Opening()
             if isinstance(before, Thing) and isinstance(after, Thing) and leaves_enforcement(before, after, facts):

@@ -1,6 +1,6 @@
 """Who the identity provider says a user is: the Authentication document, and the groups of a token."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -75,6 +75,20 @@ def _groups_name(section: Validator, spellings: list[str]) -> str:
     return min(names, default="")
 
 
+def claims_opened(before: Mapping[str, str], after: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
+    """The protocols whose tokens give groups by a change of one document, each with the claim that names them.
+
+    ``before``, ``after``: `Authentication.groups` of the document. ``facts``: after the change. Where a protocol is no
+    longer enabled, a token of both that was ambiguous may give the groups of the other.
+    """
+    is_disabled = any(not facts.find(KIND, "protocol", protocol) for protocol in before)
+    for protocol in catalogue()["protocols"]:
+        names = _groups_claims(facts, protocol)
+        was, is_now = before.get(protocol, ""), after.get(protocol, "")
+        if len(names) == 1 and (is_disabled or (was != is_now and was not in names)):
+            yield protocol, min(names)
+
+
 def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
     """The user's groups: those of the token where there is one, else those that the request claims.
 
@@ -140,12 +154,17 @@ def _claims(token: Mapping[str, Any], protocol: str) -> tuple[Mapping[str, Any],
 
 def _groups_claim(facts: Facts, protocol: str) -> str:
     """The claim that names the groups, as set; "" when it is not set, and then there are no groups."""
-    bodies = (facts.get(KIND, document) for document in sorted(facts.find(KIND, "protocol", protocol)))
-    names = {body.groups[protocol] for body in bodies if body is not None} - {""}
+    names = _groups_claims(facts, protocol)
     if len(names) > 1:
         message = f"{KIND} documents name different {protocol} group claims: {', '.join(sorted(names))}; keep one"
         raise Unanswerable("ambiguous-authentication", message, "VV-GROUP-SOURCE")
     return min(names, default="")
+
+
+def _groups_claims(facts: Facts, protocol: str) -> set[str]:
+    """All claims that documents name; more than one contradict each other."""
+    bodies = (facts.get(KIND, document) for document in sorted(facts.find(KIND, "protocol", protocol)))
+    return {body.groups[protocol] for body in bodies if body is not None} - {""}
 
 
 def _groups_in(claims: Mapping[str, Any], path: str, name: str, most: int) -> tuple[str, ...]:

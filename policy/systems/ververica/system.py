@@ -33,7 +33,7 @@ from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator, one_fact
-from policy.systems.ververica.authentication import identity, read_authentication
+from policy.systems.ververica.authentication import claims_opened, identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
 USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
@@ -82,14 +82,20 @@ class Ververica(System):
         return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)
 
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
-        """Kinds that are no longer kept from Editors (VV-Q1); of the settings of identity providers anything."""
+        """Kinds that are no longer kept from Editors (VV-Q1); groups that tokens give now (VV-GROUP-SOURCE).
+
+        Of what, only the assignments of these groups say: it may be a whole workspace.
+        """
         before, after = change.bodies
         if change.kind != RESERVED:
             yield Opening()
-        elif before is None:  # without any ReservedKinds document Editors may write none
+            was, now = ({} if body is None else body.groups for body in (before, after))
+            for protocol, claim in claims_opened(was, now, facts):
+                yield Opening(lifts=f"groups are taken from {claim} of {protocol} tokens now", severity="high")
+        elif change.is_first_of(facts.find(RESERVED, "all", "")):  # without any document Editors may write none
             yield Opening("write", "every kind that is not reserved", lifts=f"the first {RESERVED} document opens them")
         elif facts.find(RESERVED, "all", ""):
-            for kind in sorted(set(before) - set(after or ())):
+            for kind in sorted(set(before or ()) - set(after or ())):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
 

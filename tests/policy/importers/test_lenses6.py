@@ -192,6 +192,44 @@ def test_a_field_of_a_group_that_nobody_knows_denies_its_members() -> None:
     assert not reads(found)
 
 
+BAN = {"name": "ban", "policy": [{"effect": "deny", "action": "*", "resource": "*"}]}
+OF_OTHERS = {"name": "banned", "roles": ["ban"], "members": ["user:erik"]}
+
+
+@pytest.mark.parametrize(
+    ("role", "group"),
+    [
+        (BAN, {"name": "banned", "roles": ["ban"], "user_count": 1}),
+        (BAN, {**OF_OTHERS, "user_count": 1, "sa_count": 1}),
+        (BAN, {**OF_OTHERS, "user_count": 2}),
+        ({**BAN, "group_count": 2}, OF_OTHERS),
+        (BAN, {"name": "banned", "roles": [], "role_count": 1, "user_count": 1}),
+    ],
+)
+def test_who_has_a_deny_beside_those_whom_the_run_knows_is_not_known(role: Any, group: Any) -> None:
+    """By the counts of an export: dana may be banned, and would be allowed all that her other group is."""
+    found = run(roles=[ALLOW_ALL, role], groups=[team(), group])
+    assert found.fatal
+    assert not found.documents
+
+
+def test_counts_that_hold_and_members_who_miss_an_allow_change_nothing() -> None:
+    group = {**OF_OTHERS, "user_count": 1, "sa_count": 0, "role_count": 1}
+    people = [{"name": "erik", "groups": ["banned"]}]
+    found = run(roles=[ALLOW_ALL, {**BAN, "group_count": 1}], groups=[team(user_count=5), group], users=people)
+    assert not found.errors
+    (warning,) = findings_of_level(found, "warning")
+    assert "1 of the 5 members" in warning.why
+    assert reads(found)
+    assert not reads(found, "user:erik")
+
+
+def test_roles_of_a_group_that_are_counted_and_not_listed_deny_its_members() -> None:
+    found = run(roles=[ALLOW_ALL], groups=[team(role_count=2), team(name="other", members=["user:erik"])])
+    assert "1 of its 2 roles are listed" in found.errors[0].why
+    assert (reads(found), reads(found, "user:erik")) == (False, True)
+
+
 def test_secrets_and_administration_are_reported() -> None:
     """The token is not shown; rights that no role gives are."""
     account = {"name": "ci", "token": "do-not-print", "is_admin": True, "groups": []}

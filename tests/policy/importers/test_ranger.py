@@ -277,6 +277,9 @@ def test_an_export_that_is_not_the_whole_truth_leaves_nothing_safe(more: dict[st
         policy(item("dana"), zoneName="finance"),
         policy(item("dana"), service="cdapprod"),
         policy(item("dana"), resources={"instance": level("prod"), "namespace": level("n")}),
+        policy(serviceType="tag", service="tags", resources={"tag": level("PII")}, denyPolicyItems=[item("dana")]),
+        policy(serviceType="CDAP", denyPolicyItems=[item("dana")]),
+        policy(serviceType=["cdap"], denyPolicyItems=[item("dana")]),
         "a policy",
     ],
 )

@@ -70,9 +70,13 @@ def _kind_error(kind: str) -> list[str]:
 def _deny(row: Row, spot: Spot, grants: Grants) -> None:
     why = f"{row.problem or 'does not allow'}: {NO_DENY}"
     spot.error(why, "take away what allows it, at the source, and the deny with it")
-    is_user = not row.problem and row.cells.get("principal_type") == "user" and "principal" in row.cells
-    users = frozenset({row.cells["principal"]}) if is_user else None
-    grants.deny(Deny(users, (EVERYWHERE if row.problem else namespace_of(_entity(row)),)))
+    kind, name, entity = row.cells.get("principal_type", ""), row.cells.get("principal", ""), _entity(row)
+    # A name that lockkeeper refuses may be meant as another one, which has grants.
+    spec = {kind: name, "entity": entity, "privileges": ["READ"]}
+    if row.problem or refusal(document("cdap", "Grant", "row", spec)):
+        grants.deny(Deny(None, (EVERYWHERE,)))
+    else:
+        grants.deny(Deny(frozenset({name}) if kind == "user" else None, (namespace_of(entity),)))
 
 
 def _entity(row: Row) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from policy.core.names import fault
 from policy.core.pattern import Pattern, overlaps, wildcard
 from policy.core.times import Window, to_text
 from policy.importers.frame import Document, document
@@ -57,7 +58,8 @@ def namespace_of(entity: str) -> str:
         return name
     head, dot, _ = name.partition(".")
     inside = kind in catalogue()["tree"] and lineage(kind)
-    return head if inside and dot and "*" not in head and "?" not in head else EVERYWHERE
+    is_name = bool(dot and head) and not fault(head) and "*" not in head and "?" not in head
+    return head if inside and is_name else EVERYWHERE
 
 
 def _concerns(deny: Deny, principal: str, entity: str) -> bool:

@@ -20,6 +20,7 @@ from policy.systems.cdap.importer.ranger_resources import NotExact, entities, in
 from policy.systems.cdap.importer.ranger_schedules import windows
 
 SERVICE_TYPE = "cdap"
+TAG = "tag"  # the type of a service whose policies apply to those of all others, by the tags of their resources
 ABOUT_EXPORT = {  # fields beside the policies that restrict nothing
     *("metaDataInfo", "serviceName", "serviceId", "policyVersion", "policyUpdateTime", "serviceDef", "auditMode"),
     *("serviceConfig", "startIndex", "pageSize", "totalCount", "resultSize", "sortType", "sortBy", "queryTimeMS"),
@@ -101,8 +102,12 @@ def _take(policy: Any, spot: Spot, run: Run) -> None:
     if policy.get("isEnabled") is False:
         spot.note("is disabled, so it gives nothing", "nothing")
         return
-    if policy.get("serviceType") not in (None, "", SERVICE_TYPE):
-        spot.note(f"is of a service of type {policy['serviceType']!r}, not {SERVICE_TYPE}", "nothing")
+    type_ = policy.get("serviceType")
+    if type_ not in (None, "", SERVICE_TYPE):
+        if not isinstance(type_, str) or type_.strip().lower() in (SERVICE_TYPE, TAG):
+            spot.fatal(f"is of a service of type {type_!r}, whose policies may restrict this one's", TAKE_AWAY)
+        else:
+            spot.note(f"is of a service of type {type_!r}, not {SERVICE_TYPE}", "nothing")
         return
     _note_whose(policy, spot, run)
     _restrictions(policy, spot, run.grants)

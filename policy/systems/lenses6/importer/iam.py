@@ -13,7 +13,7 @@ from typing import Any
 
 from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
-from policy.systems.lenses6.importer.members import Memberships, memberships
+from policy.systems.lenses6.importer.members import GIVE_BOTH, Memberships, memberships
 from policy.systems.lenses6.importer.records import ExportedObject, read_records
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
@@ -32,8 +32,10 @@ def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
         elif record.kind == "group":
             _take(groups, record, _group(record), None)
     _find_roles(roles, (record for record in records if record.kind == "group"))
+    result = memberships(records)
+    _compare_counts(records, roles, groups, result)
     yield from roles.values()
-    yield from _with_members(groups, memberships(records))
+    yield from _with_members(groups, result)
 
 
 def _with_members(groups: Mapping[str, Document], result: Memberships) -> Iterable[Document]:
@@ -108,8 +110,10 @@ def _group(record: ExportedObject) -> Document:
     """The group, its members as they are written. What cannot be read of it may give them a role that denies."""
     spec: dict[str, Any] = _kept(record)
     roles = record.names("roles")
-    if record.unknown:
-        why = f"unknown fields may restrict the group: {', '.join(record.unknown)}"
+    if record.unknown or record.count("role_count") > len(roles):
+        unknown = f"unknown fields may restrict the group: {', '.join(record.unknown)}"
+        missing = f"{len(roles)} of its {record.count('role_count')} roles are listed, and the others may deny"
+        why = unknown if record.unknown else missing
         record.spot.error(f"{why}; its members are denied everything with --partial", "correct the group")
         roles.append(WITHHELD)
     sso_name = record.value.get("sso_name")
@@ -129,6 +133,38 @@ def _find_roles(roles: dict[str, Document], groups: Iterable[ExportedObject]) ->
         why = f"the role {role!r} is not in this run; it may deny something{DENIED}"
         group.spot.inside("roles").error(why, "give the file of the role in the same run")
         roles[role] = _deny_all(role)
+
+
+def _compare_counts(
+    records: Iterable[ExportedObject],
+    roles: Mapping[str, Document],
+    groups: Mapping[str, Document],
+    result: Memberships,
+) -> None:
+    """Exports count what they list elsewhere: what the run does not have may carry a deny to anybody."""
+    denying = {WITHHELD, *(name for name, role in roles.items() if _may_deny(role))}
+    for record in records:
+        if record.kind == "role" and record.name in denying:
+            having = sum(record.name in group["spec"]["roles"] for group in groups.values())
+            if record.count("group_count") > having:
+                why = (
+                    f"the role denies, and {having} of the {record.count('group_count')} groups with it are in this run"
+                )
+                record.spot.inside("group_count").fatal(why, GIVE_BOTH)
+        elif record.kind == "group":
+            count, members = record.count("user_count", "sa_count"), len(result.members.get(record.name, ()))
+            if count > members:
+                why = f"{members} of the {count} members that it counts are known by this run"
+                tell = (
+                    record.spot.warning
+                    if denying.isdisjoint(groups[record.name]["spec"]["roles"])
+                    else record.spot.fatal
+                )
+                tell(why, GIVE_BOTH)
+
+
+def _may_deny(role: Document) -> bool:
+    return any(statement["effect"] == DENY for statement in role["spec"]["statements"])
 
 
 SOURCE = Source(

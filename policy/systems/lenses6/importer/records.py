@@ -52,6 +52,11 @@ class ExportedObject(msgspec.Struct):
         """Of a user or a service account."""
         return f"{PREFIX[self.kind]}:{self.name}"
 
+    def count(self, *fields: str) -> int:
+        """How many there are by these fields together; what is none does not count."""
+        counts = (self.value.get(field) for field in fields)
+        return sum(count for count in counts if isinstance(count, int))
+
     def names(self, field: str) -> list[str]:
         """The names in a list of names or of records; what is none may be what denies, and of whom is not known."""
         value, spot = self.value.get(field), self.spot.inside(field)

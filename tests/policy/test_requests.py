@@ -1,0 +1,42 @@
+"""Requests as Python callers may pass them: of whatever they are made, there is a decision, or MalformedRequest."""
+
+from array import array
+from collections import UserList
+from typing import Any
+
+import pytest
+
+import policy
+from policy.core.request import MalformedRequest, parse_request
+
+REQUEST: dict[str, Any] = {
+    "id": "r-1",
+    "system": "lenses6",
+    "subject": {"type": "user", "id": "user:dana", "properties": {}},
+    "action": {"name": "kafka:GetTopicDetails"},
+    "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders", "properties": {}},
+    "context": {},
+}
+SEQUENCES = [array("i", [1]), range(3), UserList([1])]
+
+
+def _with(place: str, value: object) -> dict[str, Any]:
+    part, _, field = place.partition(".")
+    return {**REQUEST, part: {**REQUEST[part], field: value} if field else value}
+
+
+@pytest.mark.parametrize("value", SEQUENCES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("place", ["subject.properties", "resource.properties", "context"])
+def test_a_sequence_in_place_of_a_mapping_is_malformed(place: str, value: object) -> None:
+    """msgspec takes each of them for a mapping, and raises AttributeError."""
+    snapshot = policy.compile_documents([])
+    decision = policy.decide(snapshot, _with(place, value))
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "malformed-request")
+    with pytest.raises(MalformedRequest):
+        parse_request(_with(place, value))
+    batch = {"id": "r-1", "system": "lenses6", "evaluations": [_with(place, value), REQUEST]}
+    items = policy.decide(snapshot, batch).evaluations
+    assert [(item.outcome, item.reasons[0].code) for item in items] == [
+        ("error", "incomplete-evaluation"),
+        ("deny", "no-grant"),
+    ]
