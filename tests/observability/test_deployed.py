@@ -119,7 +119,7 @@ def test_expressions_are_read(expression: str, metrics: dict[str, set[str]], lis
 
 
 def test_panels_leave_out_a_time_that_is_not_known_yet(watched_at_its_start: set[str]) -> None:
-    """A metric of a moment is 0 until there is one: `time() - 0` is half a century, beside which no other value shows."""
+    """A metric of a moment is 0 until there is one, and `time() - 0` is half a century."""
     shown = [target["expr"] for panel in _panels() for target in panel["targets"]]
     unguarded = {name for expression in shown for name in re.findall(r"^time\(\) - (\w+)", expression)}
     assert unguarded

@@ -55,7 +55,7 @@ def test_an_example_allows_what_the_policies_allow_and_nothing_else(tool: str, r
     "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
 )
 def test_an_example_allows_nothing_that_is_not_enforced(tool: str) -> None:
-    """As the client library and Envoy's door: in shadow mode an answer says what would be decided, and allows nothing."""
+    """As in the client library: an answer in shadow mode says what would be decided, and allows nothing."""
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} on this machine")
     for enforced, expected in ((True, (0, "allow\n")), (False, (1, "deny\n"))):
