@@ -93,7 +93,7 @@ def diff(
       lockkeeper policy diff live policies/ --newest 10000 --bootstrap localhost:9092
       lockkeeper policy diff origin/main policies/ --format markdown
     """
-    from policy.analysis import concerned, replay
+    from policy.analysis import effects, replay
     from streaming.cli.differences import Comparison, render
 
     settings = kafka.settings() if old == LIVE or newest else None
@@ -101,7 +101,7 @@ def diff(
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
     comparison = Comparison(
-        concerned(sides.before, sides.after),
+        effects(sides.before, sides.after),
         list(replay(sides.before, sides.after, asked)),
         len(asked),
         {key_of(document): document.place for document in sides.located},

@@ -8,7 +8,7 @@ from streaming.cli.sarif import sarif_log, sarif_result
 
 if TYPE_CHECKING:
     from policy import Place
-    from policy.analysis import Changed, Difference
+    from policy.analysis import Changed, Concerned, Difference
 
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 5  # names of those whom a difference concerns
@@ -22,13 +22,13 @@ RULES = {
 
 
 class Comparison(NamedTuple):
-    """`who`: the differences, each with the subjects and claims whose access it changes. `requests`: how many were
+    """`effects`: the differences, each with the subjects and claims whose access it changes. `requests`: how many were
     decided with both sides.
 
     `places`: of the new documents, by key; `path`: where they are.
     """
 
-    who: "Mapping[Difference, tuple[str, ...]]"
+    effects: "Sequence[Concerned]"
     changes: "Sequence[Changed]"
     requests: int
     places: "Mapping[str, Place]"
@@ -37,7 +37,7 @@ class Comparison(NamedTuple):
     @property
     def differences(self) -> "Sequence[Difference]":
         """The differences alone."""
-        return list(self.who)
+        return [entry.difference for entry in self.effects]
 
     @property
     def summary(self) -> str:
@@ -61,13 +61,10 @@ def difference_line(difference: "Difference") -> str:
     return f"{SIGNS[difference.sign]}{'!' if difference.widens else ' '} {difference.document}: {difference.text}"
 
 
-def _concerned(difference: "Difference", comparison: Comparison, quote: Callable[[str], str] = str) -> str:
-    """Who gains or loses by it; "" for nobody."""
-    who, verb = (
-        comparison.who[difference],
-        "gained by" if difference.widens else "lost by" if difference.narrows else "",
-    )
-    return f"{verb} {quote(some_names(who))}" if who and verb else ""
+def _concerned(entry: "Concerned", quote: Callable[[str], str] = str) -> str:
+    """Who gains and who loses by a difference; "" for nobody. A role with denies does both."""
+    sides = (("gained by", entry.gain), ("lost by", entry.lose))
+    return "; ".join(f"{verb} {quote(some_names(sorted(set(names))))}" for verb, names in sides if names)
 
 
 def some_names(names: Sequence[str]) -> str:
@@ -77,9 +74,9 @@ def some_names(names: Sequence[str]) -> str:
 
 
 def _text(comparison: Comparison) -> Iterator[str]:
-    for difference in comparison.differences:
-        yield difference_line(difference)
-        if concerned := _concerned(difference, comparison):
+    for entry in comparison.effects:
+        yield difference_line(entry.difference)
+        if concerned := _concerned(entry):
             yield f"   {concerned}"
     for change in comparison.changes:
         yield f"request {change.number}: {_decision(change)}"
@@ -103,9 +100,9 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
     yield f"**{widening} of the differences may allow more than before.**" if widening else "None may allow more."
     if comparison.differences:
         yield from ("", "| | document | difference | who |", "|---|---|---|---|")
-        for difference in comparison.differences[:MOST_ROWS]:
+        for entry in comparison.effects[:MOST_ROWS]:
+            difference, who = entry.difference, _concerned(entry, code)
             sign = f"{SIGNS[difference.sign]} **widens**" if difference.widens else SIGNS[difference.sign]
-            who = _concerned(difference, comparison, code)
             yield f"| {sign} | {code(difference.document)} | {code(difference.text)} | {who} |"
         yield from more(len(comparison.differences))
     if comparison.changes:
@@ -132,8 +129,8 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
 
     return {
         "differences": [
-            {**msgspec.to_builtins(difference), "who": comparison.who[difference]}
-            for difference in comparison.differences
+            {**msgspec.to_builtins(entry.difference), "who": sorted({*entry.gain, *entry.lose})}
+            for entry in comparison.effects
         ],
         "changes": [_change(change) for change in comparison.changes],
         "requests": comparison.requests,
@@ -147,17 +144,18 @@ def _change(change: "Changed") -> dict[str, Any]:
 
 def _sarif(comparison: Comparison) -> dict[str, Any]:
     results = [
-        *(_result_of(difference, comparison) for difference in comparison.differences),
+        *(_result_of(entry, comparison) for entry in comparison.effects),
         *(_result_of_change(change, comparison) for change in comparison.changes),
     ]
     return sarif_log("lockkeeper policy diff", RULES, results)
 
 
-def _result_of(difference: "Difference", comparison: Comparison) -> dict[str, Any]:
+def _result_of(entry: "Concerned", comparison: Comparison) -> dict[str, Any]:
+    difference = entry.difference
     rule = "widens" if difference.widens else "narrows" if difference.narrows else "same"
     location = comparison.places.get(difference.document)
     text = f"{difference.document}: {difference.sign}: {difference.text}"
-    if concerned := _concerned(difference, comparison):
+    if concerned := _concerned(entry):
         text = f"{text}; {concerned}"
     return sarif_result(RULES, rule, text, comparison.path, location)
 

@@ -105,7 +105,7 @@ def _differences(differences: "Sequence[Concerned]") -> Iterator[str]:
             SIGNS[entry.difference.sign],
             code(entry.difference.document),
             code(entry.difference.text),
-            _texts((*entry.gain, *entry.lose)),
+            _texts(tuple(dict.fromkeys((*entry.gain, *entry.lose)))),
         )
         for entry in differences
     ]

@@ -66,6 +66,54 @@ def test_a_git_reference_is_compared_in_the_authors_notation_with_whom_it_concer
     assert "lost by claim:readers, user:dana" in lockkeeper("policy", "diff", "HEAD", str(folder)).out
 
 
+MIXED = """system: lenses6
+kind: Role
+name: mixed
+spec:
+  statements:
+    - {effect: allow, action: "kafka:Get*", resource: "kafka:topic:prod/main/orders"}
+    - {effect: deny, action: "kafka:Get*", resource: "kafka:topic:prod/main/invoices"}
+"""
+FEW_AND_OWN = """system: lenses6
+kind: Group
+name: few
+spec: {roles: [], members: ["user:bo", "user:dana"]}
+---
+system: lenses6
+kind: Group
+name: own
+spec: {roles: [orders, invoices], members: ["user:bo"]}
+"""
+
+
+def mixed_change(tmp_path: Path) -> tuple[Path, Path]:
+    """Folders. bo may read both topics before; a role then gives dana orders, and denies invoices to both."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        folder.mkdir()
+        (folder / "roles.yaml").write_text(
+            "---\n".join([MIXED, *(ROLE.format(name=name, topic=name) for name in ("orders", "invoices"))])
+        )
+        (folder / "groups.yaml").write_text(FEW_AND_OWN)
+    (after / "groups.yaml").write_text(FEW_AND_OWN.replace("roles: []", "roles: [mixed]"))
+    return before, after
+
+
+def test_who_only_loses_by_a_difference_that_gives_others_something_does_not_gain_by_it(
+    lockkeeper: Command, tmp_path: Path
+) -> None:
+    before, after = mixed_change(tmp_path)
+    shown = lockkeeper("policy", "diff", str(before), str(after))
+    assert shown.lines[:2] == [
+        "+! lenses6/Group/few: group:few is role:mixed",
+        "   gained by claim:few, user:dana; lost by claim:few, user:bo, user:dana",
+    ]
+    markdown = lockkeeper("policy", "diff", str(before), str(after), "--format", "markdown")
+    assert "| gained by `claim:few, user:dana`; lost by `claim:few, user:bo, user:dana` |" in markdown.out
+    [difference] = json.loads(lockkeeper("policy", "diff", str(before), str(after), "--json").out)["differences"]
+    assert difference["who"] == ["claim:few", "user:bo", "user:dana"]
+
+
 def test_a_folder_that_the_commit_does_not_have_is_new_and_an_unknown_reference_is_refused(
     lockkeeper: Command, folder: Path
 ) -> None:
@@ -108,7 +156,7 @@ def _place(result: dict[str, Any]) -> tuple[str, int]:
 
 
 def test_nothing_that_changes_is_said_in_every_format() -> None:
-    nothing = Comparison({}, [], 0, {}, "policies")
+    nothing = Comparison([], [], 0, {}, "policies")
     assert list(render(nothing, "markdown"))[-1] == "Nothing changes."
     assert json.loads(next(render(nothing, "sarif")))["runs"][0]["results"] == []
     assert json.loads(next(render(nothing, "json"))) == {"differences": [], "changes": [], "requests": 0}

@@ -11,7 +11,7 @@ from streaming.cli.sarif import SCHEMA
 from streaming.replay.result import Compared, Totals, replayed
 from tests.cli.documents import BROKEN
 from tests.cli.lockkeeper import Command
-from tests.cli.test_comparing import commit, git, widen
+from tests.cli.test_comparing import commit, git, mixed_change, widen
 from tests.cli.test_comparing import folder as folder  # the fixture
 
 
@@ -24,6 +24,13 @@ def test_a_widening_fails_with_the_names_of_those_who_gain(lockkeeper: Command, 
     assert f"`{folder / 'wide.yaml'}:8:7`" in shown.out
     plain = json.loads(lockkeeper("policy", "review", "HEAD", str(folder), "--json").out)
     assert (plain["ok"], [one["name"] for one in plain["people"]]) == (False, ["claim:readers", "user:dana"])
+
+
+def test_who_gains_and_loses_by_one_difference_is_named_once(lockkeeper: Command, tmp_path: Path) -> None:
+    before, after = mixed_change(tmp_path)
+    shown = lockkeeper("policy", "review", str(before), str(after))
+    [row] = [line for line in shown.lines if line.startswith("| + |")]
+    assert row.endswith("| `claim:few, user:dana, user:bo` |")
 
 
 def test_what_the_allow_list_covers_passes(lockkeeper: Command, folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,26 @@ def test_what_is_not_run_is_there_all_the_same() -> None:
     for block, command in COMMANDS:
         if elsewhere(command):
             assert _missing(command) == [], f"{block}: {command.text}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_a_row_of_a_table_is_one_line_with_a_cell_for_each_column(page: Path) -> None:
+    lines = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text(encoding="utf-8")).splitlines()
+    columns = 0
+    for line in lines:
+        if not line.startswith("|"):
+            columns = 0
+            continue
+        cells = len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", line))) - 1
+        assert line.endswith("|"), line
+        assert cells == (columns or cells), line
+        columns = cells
+
+
+def test_every_extra_of_the_distribution_is_on_the_page_of_the_installation() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (PAGES / "reference" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"lockkeeper-authz\[(\w+)\]", page)) == set(project["optional-dependencies"])
 
 
 def test_no_reason_is_left_over() -> None:

@@ -42,7 +42,8 @@ ORDERS, SECRETS = ({"type": "lrn", "id": f"kafka:topic:prod/main/{name}"} for na
 ALLOWED = {"subject": DANA, "action": READ, "resource": ORDERS}
 
 
-def _read(offset: int = 41) -> Read:
+def read_at(offset: int = 41) -> Read:
+    """Policies and facts that were read up to offsets."""
     offsets = {TOPIC: {"0": offset}}
     return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
 
@@ -52,7 +53,7 @@ def _bytes(given: Any) -> bytes:
 
 
 def _answer(asked: EvaluationRequest, rules: Rules = RULES) -> tuple[Decision, Any]:
-    decision, body = answer(asked, AnswerContext(_read(), NOW, asked.freshness, 0.012, 15.0, rules.trust), rules)
+    decision, body = answer(asked, AnswerContext(read_at(), NOW, asked.freshness, 0.012, 15.0, rules.trust), rules)
     return decision, json.loads(body)
 
 
@@ -164,8 +165,8 @@ def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation(
     context = {"min_policy_offsets": {TOPIC: {"0": 42}}}
     asked = parse_evaluation(_bytes({**ALLOWED, "context": context}), "r", "", RULES)
     assert asked.freshness == "min_policy_offsets"
-    assert lacking(asked.body, _read(42).all_offsets) is None
-    assert "beyond the newest, 41" in (lacking(asked.body, _read().all_offsets) or "")
+    assert lacking(asked.body, read_at(42).all_offsets) is None
+    assert "beyond the newest, 41" in (lacking(asked.body, read_at().all_offsets) or "")
     decision, _ = _answer(asked)
     assert (decision.outcome, decision.reasons[0].code) == ("error", "policies-behind")
     several = _several({**ALLOWED, "evaluations": [{}, {"context": context}]})["evaluations"]
@@ -330,7 +331,7 @@ def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(given: dic
     except BadRequest:
         return
     assert SCHEMAS["evaluations-response"].is_valid(body)
-    if lacking(asked.body, _read()) is None:
+    if lacking(asked.body, read_at()) is None:
         expected = decide(SNAPSHOT, {**asked.body, "time": NOW}, trust=frozenset({"time"}))
         assert decision == expected
     answers = body.get("evaluations", [body])

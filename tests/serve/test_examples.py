@@ -1,13 +1,21 @@
 """The examples of clients in deploy/examples/http: each prints `allow` for an allow alone."""
 
+import contextlib
+import http.server
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from streaming.pdp.reading import AnswerContext
+from streaming.serve.authzen import answer, parse_evaluation
 from tests.brokers import free_port
+from tests.serve.test_authzen import ALLOWED, NOW, RULES, read_at
 from tests.serve.test_ext_authz import TOKEN, running
 from tests.serve.test_serve import Running
 
@@ -40,6 +48,48 @@ def test_an_example_allows_what_the_policies_allow_and_nothing_else(tool: str, r
     assert _printed(tool, url, TOKEN, "user:eve") == (1, "deny\n")
     assert _printed(tool, url, "wrong", "user:dana") == (1, "deny\n")
     assert _printed(tool, f"http://127.0.0.1:{free_port()}", TOKEN, "user:dana") == (1, "deny\n")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
+)
+def test_an_example_allows_nothing_that_is_not_enforced(tool: str) -> None:
+    """As in the client library: an answer in shadow mode says what would be decided, and allows nothing."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} on this machine")
+    for enforced, expected in ((True, (0, "allow\n")), (False, (1, "deny\n"))):
+        rules = msgspec.structs.replace(RULES, enforced=enforced)
+        asked = parse_evaluation(msgspec.json.encode(ALLOWED), "r-1", "", rules)
+        _, body = answer(asked, AnswerContext(read_at(41), NOW, "bounded", 0.012, 15.0, rules.trust), rules)
+        with _answering(body) as url:
+            assert _printed(tool, url, TOKEN, "user:dana") == expected
+
+
+@contextlib.contextmanager
+def _answering(body: bytes) -> Iterator[str]:
+    """A server at an address of this machine with one answer to all."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _printed(tool: str, url: str, token: str, subject: str) -> tuple[int, str]:

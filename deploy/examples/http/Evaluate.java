@@ -8,7 +8,8 @@ import java.time.Duration;
  * Whether a subject may do something: java Evaluate.java user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
  *
  * <p>Prints allow or deny; exit code 0 for an allow alone. PDP_URL and PDP_TOKEN say whom to ask, and as
- * whom. It needs nothing beside Java 17; an application that has a JSON library reads `decision` with it.
+ * whom. It needs nothing beside Java 17; an application that has a JSON library reads `decision` and
+ * `context.enforced` with it.
  */
 public class Evaluate {
     // Without TLS, Java would ask for an upgrade to HTTP/2, which the server does not have.
@@ -30,7 +31,10 @@ public class Evaluate {
                 .build();
         try {
             HttpResponse<String> response = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
-            return response.statusCode() == 200 && response.body().startsWith("{\"decision\":true,");
+            // Not enforced, in shadow mode: it says what would be decided, and allows nothing.
+            return response.statusCode() == 200
+                    && response.body().startsWith("{\"decision\":true,")
+                    && !response.body().contains("\"enforced\":false");
         } catch (java.io.IOException error) {
             System.err.println("no answer: " + error);
             return false;

@@ -8,6 +8,7 @@ answer=$(curl --silent --show-error --fail --max-time 1 \
            \"resource\": {\"type\": \"lrn\", \"id\": \"$3\"}}" \
   "$PDP_URL/lenses6/access/v1/evaluation")
 case $answer in
+  *'"enforced":false'*) echo deny; exit 1 ;; # shadow mode: what would be decided, which allows nothing
   '{"decision":true,'*) echo allow ;;
   *) echo deny; exit 1 ;;
 esac
