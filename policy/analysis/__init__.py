@@ -1,7 +1,7 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
 from policy.analysis.affected import Affected, FactDocuments, affected_by, affects_everyone
-from policy.analysis.concerned import Concerned, concerned, effects
+from policy.analysis.concerned import Concerned, effects
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, refused, said
@@ -62,7 +62,6 @@ __all__ = [
     "affects_everyone",
     "analyse",
     "compare",
-    "concerned",
     "document_contents",
     "draw_trees",
     "effects",

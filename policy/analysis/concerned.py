@@ -37,11 +37,6 @@ def concerned_on(sides: Sides) -> Iterator[Concerned]:
         yield Concerned(difference, gain, lose)
 
 
-def concerned(old: Snapshot, new: Snapshot) -> dict[Difference, tuple[str, ...]]:
-    """The differences of two snapshots, in order, each with those whose access it changes, sorted."""
-    return {entry.difference: tuple(sorted({*entry.gain, *entry.lose})) for entry in effects(old, new)}
-
-
 def _behind(edits: Edits, opens: Iterable[OpenedGrant]) -> list[str]:
     """The people behind the principals for whom grants open something, as far as they do so for them too."""
     grants: dict[str, dict[Grant, None]] = {}
