@@ -1,16 +1,13 @@
 """The Kafka broker that tests run against: the best there is."""
 
 import contextlib
-import fcntl
 import os
 import random
 import socket
 import subprocess
-import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -73,33 +70,6 @@ def any_broker() -> Iterator[TestBroker]:
         options = (*JVM_OPTIONS, *QUICK_START)
         with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
             yield TestBroker(embedded.bootstrap_servers)
-
-
-@contextlib.contextmanager
-def shared_broker(run: str) -> Iterator[TestBroker]:
-    """`any_broker`, one for all processes of a test run: four of them took a fifth of the CPU of `make test`.
-
-    The first process that asks starts it, and ends it when no other uses it any more.
-    """
-    path = Path(tempfile.gettempdir()) / f"lockkeeper-test-broker-{run}"
-    with path.open("a+") as shared, contextlib.ExitStack() as started:
-        # Those that use a broker share the lock; a process that is killed lets go of it. Between two locks the other
-        # processes may have had it, so each time the file is read again.
-        while not (address := _read_locked(shared, fcntl.LOCK_SH)):
-            if not _read_locked(shared, fcntl.LOCK_EX):
-                started.callback(path.unlink, missing_ok=True)
-                started.callback(shared.truncate, 0)
-                broker = started.enter_context(any_broker())
-                started.callback(fcntl.flock, shared, fcntl.LOCK_EX)  # the first that is done: the others have ended
-                shared.write(broker.bootstrap_servers)
-                shared.flush()
-        yield TestBroker(address)
-
-
-def _read_locked(file: IO[str], operation: int) -> str:
-    fcntl.flock(file, operation)
-    file.seek(0)
-    return file.read()
 
 
 def await_transaction_markers(admin: AdminClient, partitions: Collection[tuple[str, int]]) -> None:

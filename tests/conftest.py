@@ -10,7 +10,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.brokers import TestBroker, shared_broker
+from tests.brokers import TestBroker, any_broker
 from tests.java_archive import make_archive
 
 # How long an example takes says more of the machine than of the code. Drawn are the same examples in every run, so that
@@ -31,8 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
     """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", uuid.uuid4().hex)
-    with shared_broker(run) as kafka:
+    with any_broker() as kafka:
         if request.config.getoption("markexpr") == "long":  # it takes as long to make as it saves `make test`
             make_archive(kafka.bootstrap_servers)
         yield kafka
