@@ -4,6 +4,7 @@ Each shows what its viewer may see alone: the policies, decisions and alerts of 
 of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -53,6 +54,8 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
+OPTIONS = {"--from": "since", "--last": "since", "--until": "until"}
+NAMED_OPTION = re.compile("|".join(OPTIONS))
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
@@ -129,7 +132,7 @@ class Console:
         try:
             wanted = _wanted(fields, viewer)
         except SpanError as error:
-            return Listing([], problem=str(error).replace("--from", "since").replace("--to", "until"))
+            return Listing([], problem=NAMED_OPTION.sub(lambda option: OPTIONS[option[0]], str(error)))
         newest = self._cluster.read(lambda: self._records.newest(wanted))
         older = "" if newest.read_from is None else to_text(newest.read_from)
         return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))

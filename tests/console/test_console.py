@@ -44,6 +44,8 @@ def test_the_newest_decisions_are_first_and_each_filter_counts(client: TestClien
         found = addresses_in(client.get("/decisions", params=filter_).text)
         assert len(found) == number, filter_
     assert 'role="alert">since: ' in client.get("/decisions", params={"since": "yesterday"}).text
+    assert 'role="alert">since 0h: ' in client.get("/decisions", params={"since": "0h"}).text
+    assert 'role="alert">until: ' in client.get("/decisions", params={"until": "yesterday"}).text
 
 
 def test_a_decision_is_shown_as_of_its_moment_and_as_of_today(client: TestClient) -> None:
@@ -60,6 +62,9 @@ def test_a_decision_is_shown_as_of_its_moment_and_as_of_today(client: TestClient
 
 
 def test_asking_shows_the_tree_who_else_can_and_what_is_nearest(client: TestClient) -> None:
+    assert "has a blank at an end" in client.get(question_address("dana ", "orders")).text
+    assert "has a blank at an end" in client.get(question_address("dana", "orders ")).text
+    assert client.get(question_address("dana", "x" * 2000)).status_code == 400
     allowed = client.get(question_address("dana", "orders", who="1")).text
     assert "(user:dana → group:readers → role:readers)" in allowed
     assert "any principal that claims" in allowed.split('id="who"')[1]
