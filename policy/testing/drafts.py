@@ -191,8 +191,8 @@ def actions_of(system: str) -> list[str]:
 
 
 def _value(field: str, text: str) -> str | dict[str, Any]:
-    text = text.strip()
-    return _mapping(field, text) if text.startswith(MAPPING) else text
+    """A name is taken as it is: with a blank at an end it is another one, or refused."""
+    return _mapping(field, text) if text.lstrip().startswith(MAPPING) else text
 
 
 def _mapping(field: str, text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from policy import MalformedRequest, Snapshot
 from policy.analysis import ordered_statements
 from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
 from streaming.console.addresses import fields_of
-from streaming.console.reading import from_kafka
+from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
 from streaming.console.records import Records
 from streaming.console.resources import ResourceAnswer, resource_answers
@@ -27,12 +27,13 @@ class AccessPages:
     def __init__(
         self,
         settings: Settings,
+        cluster: Cluster,
         records: Records,
         recent: RecentDecisions,
         policies: Callable[[], Snapshot],
         respond: Callable[..., Response],
     ) -> None:
-        self._recent = recent
+        self._cluster, self._recent = cluster, recent
         self._topics, self._systems = settings.topics.policy_topics(), settings.systems
         self._records, self._policies, self._respond = records, policies, respond
         self.routes = [Route("/access", self._access)]
@@ -51,7 +52,7 @@ class AccessPages:
         if fields["resource"]:
             answers = resource_answers(self._policies(), seen, fields)
         elif fields["subject"]:
-            used = from_kafka(lambda: uses(self._recent, viewer, fields["subject"]))
+            used = self._cluster.read(lambda: uses(self._recent, viewer, fields["subject"]))
             try:
                 of_systems = (access_in(self._policies(), name, fields, used) for name in seen)
                 permissions = [in_system for in_system in of_systems if in_system]
@@ -73,6 +74,6 @@ class AccessPages:
         )
 
     def _statements(self, viewer: Viewer, system: str) -> tuple[dict[str, Any], Uses]:
-        used = from_kafka(lambda: uses(self._recent, viewer, system=system))
-        log, topic = from_kafka(self._records.documents), self._topics[system]
+        used = self._cluster.read(lambda: uses(self._recent, viewer, system=system))
+        log, topic = self._cluster.read(self._records.documents), self._topics[system]
         return statements_in(self._policies(), system, used, log, topic), used

@@ -3,16 +3,22 @@
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from policy import to_ms
 
 MOST_TEXT = 2000  # characters of a field
+VERBATIM = frozenset({"subject", "action", "resource"})  # with a blank at an end a name is another one, or refused
 
 
 def fields_of(request: Request, names: Sequence[str]) -> dict[str, str]:
-    """The texts of an address, each bounded."""
-    return {name: request.query_params.get(name, "").strip()[:MOST_TEXT] for name in names}
+    """The texts of an address. Raises HTTPException for one that is too long: a part would name something else."""
+    fields = {name: request.query_params.get(name, "") for name in names}
+    for name, text in fields.items():
+        if len(text) > MOST_TEXT:
+            raise HTTPException(400, f"{name}: more than {MOST_TEXT} characters; a command of lockkeeper takes them")
+    return {name: text if name in VERBATIM else text.strip() for name, text in fields.items()}
 
 
 def moment_of(text: str, default: int) -> int:

@@ -15,7 +15,7 @@ from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind,
 from streaming.console.changes import ChangeLog, change_at
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.listing import listed
-from streaming.console.reading import from_kafka
+from streaming.console.reading import Cluster
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.report.incidents import SEVERITIES
 from streaming.settings import Settings
@@ -28,15 +28,20 @@ class AlertPages:
     """The routes. `respond`: renders a template for the page of an address."""
 
     def __init__(
-        self, settings: Settings, alerts: AlertLog, changes: ChangeLog, respond: Callable[..., Response]
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        alerts: AlertLog,
+        changes: ChangeLog,
+        respond: Callable[..., Response],
     ) -> None:
-        self._topics = settings.topics.policy_topics()
+        self._cluster, self._topics = cluster, settings.topics.policy_topics()
         self._alerts, self._changes, self._respond = alerts, changes, respond
         self.routes = [Route("/alerts", self._list), Route("/alerts/{id:path}", self._episode)]
 
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
-        seen = seen_by(viewer_of(request), from_kafka(self._alerts.episodes))
+        seen = seen_by(viewer_of(request), self._cluster.read(self._alerts.episodes))
         shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
         choices = {
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
@@ -47,11 +52,11 @@ class AlertPages:
 
     def _episode(self, request: Request) -> Response:
         id_, viewer = request.path_params["id"][:MOST_TEXT], viewer_of(request)
-        seen = seen_by(viewer, from_kafka(self._alerts.episodes))
+        seen = seen_by(viewer, self._cluster.read(self._alerts.episodes))
         episode = next((episode for episode in seen if episode.alert.id == id_), None)
         if episode is None:
             raise HTTPException(404, "there is no such alert: it was deleted by retention, or the id is wrong")
-        evidence, history = pieces(episode), from_kafka(self._changes.history)
+        evidence, history = pieces(episode), self._cluster.read(self._changes.history)
         return self._respond(
             request,
             "alert.html.j2",

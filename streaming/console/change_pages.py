@@ -23,7 +23,7 @@ from streaming.console.changes import (
     turned_requests,
 )
 from streaming.console.listing import listed
-from streaming.console.reading import from_kafka, worked_out
+from streaming.console.reading import Cluster
 from streaming.console.records import Records
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
@@ -40,19 +40,20 @@ class ChangePages:
     def __init__(
         self,
         settings: Settings,
+        cluster: Cluster,
         records: Records,
         changes: ChangeLog,
         facts: Callable[[], FactOverlay],
         respond: Callable[..., Response],
     ) -> None:
         self._records, self._changes, self._facts, self._respond = records, changes, facts, respond
-        self._topics = settings.topics.policy_topics()
+        self._cluster, self._topics = cluster, settings.topics.policy_topics()
         self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
-        history = from_kafka(self._changes.history)
+        history = self._cluster.read(self._changes.history)
         seen = [part for change in reversed(history.changes) if (part := seen_by(viewer, change)) is not None]
         shown = listed("/changes", fields, seen, lambda change: _fits(change, fields))
         listing = shown.values(fields, _row, history.is_cut)
@@ -60,7 +61,7 @@ class ChangePages:
 
     def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
-        history = from_kafka(self._changes.history)
+        history = self._cluster.read(self._changes.history)
         try:
             change = seen_by(viewer, history.find(name))
         except NoSuchChange:
@@ -68,11 +69,10 @@ class ChangePages:
         if change is None:
             raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
         key = (change.name, viewer.systems, len(change.widens))
-        changed = worked_out(lambda: self._described.get(key, lambda: self._describe(change)))
-        compare = bool(request.query_params.get("compare"))
-        turned = (
-            worked_out(lambda: self._compared.get(key, lambda: self._turned(change), keep=False)) if compare else None
-        )
+        changed = self._cluster.work_out(lambda: self._described.get(key, lambda: self._describe(change)))
+        compare, turned = bool(request.query_params.get("compare")), None
+        if compare:
+            turned = self._cluster.work_out(lambda: self._compared.get(key, lambda: self._turned(change), keep=False))
         if changed is None or (compare and turned is None):
             return self._respond(request, "waiting.html.j2", "/changes", status=202, again=own_address(request))
         return self._respond(

@@ -4,6 +4,7 @@ Each shows what its viewer may see alone: the policies, decisions and alerts of 
 of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +31,7 @@ from streaming.console.guard import Tokens
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
-from streaming.console.reading import from_kafka, worked_out
+from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
 from streaming.console.records import Explained, NoSuchDecision, Records, request_of
 from streaming.console.sandbox import Sandbox
@@ -53,6 +54,8 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
+OPTIONS = {"--from": "since", "--last": "since", "--until": "until"}
+NAMED_OPTION = re.compile("|".join(OPTIONS))
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
@@ -62,6 +65,7 @@ class Topics(msgspec.Struct, frozen=True):
     ones, with their past.
     """
 
+    cluster: Cluster
     records: Records
     changes: ChangeLog
     alerts: AlertLog
@@ -74,13 +78,16 @@ class Console:
     """The routes. `sandbox`: compares drafts with the policies in force."""
 
     def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
-        self._pages, self._records, self._read = pages, topics.records, topics.read
+        cluster = topics.cluster
+        self._pages, self._cluster, self._records, self._read = pages, cluster, topics.records, topics.read
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
-        changes = ChangePages(settings, topics.records, topics.changes, topics.facts, self._respond)
+        changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
         self._explained, self._changes = Background[Explained]("decisions"), changes
-        drafts = self._drafts = DraftPages(settings, topics.records, tokens, sandbox, self._respond)
-        access = self._access = AccessPages(settings, topics.records, topics.recent, self._policies, self._respond)
-        alerts = AlertPages(settings, topics.alerts, topics.changes, self._respond)
+        drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
+        access = self._access = AccessPages(
+            settings, cluster, topics.records, topics.recent, self._policies, self._respond
+        )
+        alerts = AlertPages(settings, cluster, topics.alerts, topics.changes, self._respond)
         self.routes = [
             Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
@@ -125,8 +132,8 @@ class Console:
         try:
             wanted = _wanted(fields, viewer)
         except SpanError as error:
-            return Listing([], problem=str(error).replace("--from", "since").replace("--to", "until"))
-        newest = from_kafka(lambda: self._records.newest(wanted))
+            return Listing([], problem=NAMED_OPTION.sub(lambda option: OPTIONS[option[0]], str(error)))
+        newest = self._cluster.read(lambda: self._records.newest(wanted))
         older = "" if newest.read_from is None else to_text(newest.read_from)
         return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
 
@@ -137,7 +144,7 @@ class Console:
             return self._records.explained(id_, policies, viewer)
 
         try:
-            explained = worked_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
+            explained = self._cluster.work_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
         except NoSuchDecision:

@@ -20,7 +20,7 @@ from streaming.console.comparisons import Comparisons, Draft
 from streaming.console.guard import Tokens, form_of
 from streaming.console.past_requests import PastRequest
 from streaming.console.playground import MOST_DOCUMENTS, TITLES
-from streaming.console.reading import from_kafka, worked_out
+from streaming.console.reading import Cluster
 from streaming.console.records import Records
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
 from streaming.console.viewer import Viewer, viewer_of
@@ -36,10 +36,16 @@ class DraftPages:
     """The routes. `respond`: renders a template for the page of an address. `sandbox`: runs `comparison_program`."""
 
     def __init__(
-        self, settings: Settings, records: Records, tokens: Tokens, sandbox: Sandbox, respond: Callable[..., Response]
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        records: Records,
+        tokens: Tokens,
+        sandbox: Sandbox,
+        respond: Callable[..., Response],
     ) -> None:
         self._records, self._tokens, self._respond = records, tokens, respond
-        self._systems = settings.systems
+        self._cluster, self._systems = cluster, settings.systems
         self._comparisons = Comparisons(records, sandbox)
         self._compared = Background[CompletedComparison]("drafts")
         self.routes = [Route(PATH, self._form), Route(PATH, self._compare, methods=["POST"])]
@@ -49,7 +55,7 @@ class DraftPages:
         fields = fields_of(request, ("system", "document"))
         system, viewer = fields["document"].partition("/")[0] or fields["system"], viewer_of(request)
         is_seen = system in self._systems and viewer.may_see(system)
-        documents = from_kafka(lambda: self._records.text_of(fields["document"])) if is_seen else ""
+        documents = self._cluster.read(lambda: self._records.text_of(fields["document"])) if is_seen else ""
         return self._page(request, {"system": system if is_seen else "", "documents": documents})
 
     async def _compare(self, request: Request) -> Response:
@@ -67,7 +73,7 @@ class DraftPages:
             return self._page(request, fields, problem={"message": "choose a language", "line": None})
         draft = Draft(system, fields["documents"], bool(fields["prune"]))
         try:
-            completed = worked_out(
+            completed = self._cluster.work_out(
                 lambda: self._compared.get(draft, lambda: self._comparisons.compare(draft), keep=False)
             )
         except DraftRefused as refused:

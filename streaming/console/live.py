@@ -19,6 +19,7 @@ from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
 from streaming.console.preparation import Preparation
 from streaming.console.pulse import Pulse
+from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
 from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
@@ -48,10 +49,10 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     admin = admin_client(settings)
-    records = Records(settings, admin)
+    cluster, records = Cluster(admin), Records(settings, admin)
     changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
     recent = RecentDecisions(settings, admin)
-    topics = Topics(records, changes, alerts, recent, lambda: follower.read, lambda: follower.facts)
+    topics = Topics(cluster, records, changes, alerts, recent, lambda: follower.read, lambda: follower.facts)
     shown = Console(pages, settings, topics, tokens, comparisons)
     preparation = Preparation((records.prepare, shown.prepare), stop)
 
@@ -65,7 +66,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     try:
         pulse.start()
         preparation.start()
-        overview = Overview(settings, pulse, alerts, lambda: follower.read, pages, stop)
+        overview = Overview(settings, cluster, pulse, alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *sign_in.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.

@@ -23,7 +23,7 @@ from streaming.console.alerts import AlertLog, seen_by
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.pulse import KEPT_SECONDS, Beat, Look, Pulse, quantile
-from streaming.console.reading import from_kafka
+from streaming.console.reading import Cluster
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.pdp.reading import Read
 from streaming.report.incidents import SEVERITIES
@@ -43,13 +43,15 @@ class Overview:
     def __init__(
         self,
         settings: Settings,
+        cluster: Cluster,
         pulse: Pulse,
         alerts: AlertLog,
         read: Callable[[], Read | None],
         pages: Pages,
         stop: threading.Event,
     ) -> None:
-        self._settings, self._pulse, self._alerts, self._read = settings, pulse, alerts, read
+        self._settings, self._cluster, self._pulse = settings, cluster, pulse
+        self._alerts, self._read = alerts, read
         self._pages, self._stop = pages, stop
         self._streams = 0
         self._rendered: dict[frozenset[str] | None, tuple[int, asyncio.Future[bytes]]] = {}
@@ -97,7 +99,10 @@ class Overview:
 
     def _values(self, viewer: Viewer) -> dict[str, Any]:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
-        episodes = seen_by(viewer, self._episodes())
+        try:
+            episodes = seen_by(viewer, self._cluster.read(self._alerts.episodes))
+        except HTTPException:
+            episodes, look = [], msgspec.structs.replace(look, unread=True)
         recent = [episode for episode in episodes if episode.at > now - DAY_MS]
         until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
         by_severity = collections.Counter(episode.alert.severity for episode in recent)
@@ -114,12 +119,6 @@ class Overview:
             "newest": [row_of(episode) for episode in recent[:NEWEST]],
             "now": to_text(now),
         }
-
-    def _episodes(self) -> list[Any]:
-        try:
-            return from_kafka(self._alerts.episodes)
-        except HTTPException:  # the page says that Kafka does not answer
-            return []
 
     def _version(self) -> str:
         read = self._read()

@@ -19,7 +19,7 @@ from policy import to_ms
 from streaming.decision_log.search import Decoder
 from streaming.decision_log.status import Status, status
 from streaming.history.records import ConsumerRecord, record_of
-from streaming.kafka.clients import Partition, last_stable_offsets, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
@@ -112,7 +112,7 @@ class Pulse:
         self._status = status(self._settings, self._admin, wait=STATUS_SECONDS)
 
     def _count(self) -> None:
-        now, ends = time.time(), last_stable_offsets(self._admin, self._partitions())
+        now, ends = time.time(), last_stable_offsets(self._admin, self._partitions(), RETRIED_SECONDS)
         if self._read:
             self._beats.append(self._beat(now, ends))
         self._read, self._looked_at = dict(ends), now
@@ -122,7 +122,7 @@ class Pulse:
         self.look = Look(tuple(self._beats), tuple(self._latencies), recent, self._status, False, number)
 
     def _partitions(self) -> list[Partition]:
-        return partitions_of(self._admin, [self._settings.topics.decisions])
+        return partitions_of(self._admin, [self._settings.topics.decisions], RETRIED_SECONDS)
 
     def _beat(self, now: float, ends: Mapping[Partition, int]) -> Beat:
         """What came since the look before; of a partition that is new or was re-created, nothing."""

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from starlette.exceptions import HTTPException
 
 from streaming.console.background import BackgroundBusy
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
+from streaming.kafka.clients import Partition, check_reachable, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
@@ -59,24 +59,30 @@ class Locked:
         self._lock.release()
 
 
-def worked_out(get: Callable[[], Found | None]) -> Found | None:
-    """What `Background` has; None while it is worked out. Raises HTTPException as `from_kafka`, and if it is full."""
-    try:
-        return from_kafka(get)
-    except BackgroundBusy:
-        raise HTTPException(503, "other pages are being worked out; load this page again in a moment") from None
+class Cluster:
+    """What pages read from Kafka. For several threads."""
 
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
 
-def from_kafka(read: Callable[[], Found]) -> Found:
-    """What is read. Raises HTTPException where Kafka, or the schema registry that decisions need, does not answer.
+    def read(self, read: Callable[[], Found]) -> Found:
+        """What is read. Raises HTTPException where Kafka, or the schema registry that decisions need, does not answer.
 
-    Its message may name hosts, and is logged.
-    """
-    try:
-        return read()
-    except (KafkaException, TimeoutError) as error:
-        log.warning("Kafka does not answer", error=str(error))
-        raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
-    except RegistryDown as error:
-        log.warning("the schema registry does not answer", error=str(error))
-        raise HTTPException(503, "the schema registry does not answer; load this page again in a moment") from None
+        Its message may name hosts, and is logged. A reading waits `clients.SECONDS` for a broker, and for readings before it: longer than who looks at a page.
+        """
+        try:
+            check_reachable(self._admin)
+            return read()
+        except (KafkaException, TimeoutError) as error:
+            log.warning("Kafka does not answer", error=str(error))
+            raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
+        except RegistryDown as error:
+            log.warning("the schema registry does not answer", error=str(error))
+            raise HTTPException(503, "the schema registry does not answer; load this page again in a moment") from None
+
+    def work_out(self, get: Callable[[], Found | None]) -> Found | None:
+        """What `Background` has; None while it is worked out. Raises HTTPException as `read`, and if it is full."""
+        try:
+            return self.read(get)
+        except BackgroundBusy:
+            raise HTTPException(503, "other pages are being worked out; load this page again in a moment") from None

@@ -205,6 +205,11 @@ def log_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float
     return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED, seconds)
 
 
+def check_reachable(admin: AdminClient) -> None:
+    """Raise KafkaException where no broker answers soon."""
+    admin.list_topics(timeout=RETRIED_SECONDS)
+
+
 def is_reachable(admin: AdminClient) -> bool:
     """Whether some broker answers."""
     try:

@@ -6,9 +6,11 @@ import itertools
 import json
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
@@ -18,6 +20,8 @@ from starlette.types import ASGIApp
 from streaming.console import overview
 from streaming.console.live import console
 from streaming.kafka.clients import last_stable_offsets, partitions_of
+from streaming.serve.server import bind
+from tests.brokers import free_port
 from tests.console.conftest import served
 from tests.console.decided import (
     DRAFT,
@@ -34,6 +38,19 @@ from tests.console.decided import (
 )
 from tests.console.site import ORIGIN
 from tests.stream.world import LOOKS_BACK, SYSTEM, World
+
+SOON_SECONDS = 15.0  # it takes three on a quiet machine; a client of Kafka alone waits for thirty
+WITHOUT_KAFKA = {
+    "/overview": 200,
+    "/decisions": 503,
+    "/alerts": 503,
+    "/alerts/x": 503,
+    "/changes": 503,
+    "/changes/x": 503,
+    "/access?subject=user:dana": 503,
+    f"/access?system={SYSTEM}": 503,
+    f"/draft?document={SYSTEM}/Role/readers": 503,
+}
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 
@@ -136,9 +153,21 @@ def test_another_host_sees_nothing(client: TestClient) -> None:
         assert "frame-ancestors 'none'" in client.get(page).headers["content-security-policy"]
 
 
-def test_without_kafka_a_page_says_so(world: World) -> None:
-    away = msgspec.structs.replace(world.settings, bootstrap_servers="localhost:1")
-    with contextlib.suppress(Exception), console(away, threading.Event()) as app:
-        response = client_of(app).get("/access", params={"subject": "user:dana"})
-        assert response.status_code == 503
-        assert "localhost:1" not in response.text
+@pytest.mark.parametrize("answers", [False, True], ids=["nobody listens", "nobody answers"])
+def test_without_kafka_each_page_says_so_soon(world: World, answers: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        server = f"localhost:{free_port()}"
+        if answers:
+            silent = stack.enter_context(contextlib.closing(bind("127.0.0.1", 0)))
+            silent.listen()
+            server = "{}:{}".format(*silent.getsockname())
+        away = msgspec.structs.replace(world.settings, bootstrap_servers=server)
+        client = client_of(stack.enter_context(console(away, threading.Event())))
+        assert client.get(question_address("dana", "orders")).status_code == 503
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(WITHOUT_KAFKA)) as pool:  # nor does one page wait for another
+            for address, response in zip(WITHOUT_KAFKA, pool.map(client.get, WITHOUT_KAFKA), strict=True):
+                assert time.monotonic() - began < SOON_SECONDS, address
+                assert response.status_code == WITHOUT_KAFKA[address], address
+                assert "Kafka does not answer" in response.text, address
+                assert server not in response.text

@@ -62,7 +62,7 @@ def test_a_field_that_cannot_be_read_leaves_the_other_requests_alone(changes: di
 
 
 def test_the_short_form_has_groups_and_what_more_says() -> None:
-    asked = DraftRequest(" user:dana ", "a, b,", "read", "{type: Topic, id: t}", "context: {host: h}")
+    asked = DraftRequest("user:dana", "a, b,", "read", "{type: Topic, id: t}", "context: {host: h}")
     assert short_form_of(asked) == {
         "subject": "user:dana",
         "action": "read",
