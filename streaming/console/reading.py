@@ -68,7 +68,8 @@ class Cluster:
     def read(self, read: Callable[[], Found]) -> Found:
         """What is read. Raises HTTPException where Kafka, or the schema registry that decisions need, does not answer.
 
-        Its message may name hosts, and is logged. A reading waits `clients.SECONDS` for a broker, and for readings before it: longer than who looks at a page.
+        Its message may name hosts, and is logged. A reading waits `clients.SECONDS` for a broker, and for readings
+        before it: longer than who looks at a page.
         """
         try:
             check_reachable(self._admin)
