@@ -24,8 +24,10 @@ BEGIN = 1_700_000_000_000
 
 def _decision(number: int) -> dict[str, Any]:
     outcome = "deny" if number % 100 == 0 else "allow"
-    asked = {"subject": {"id": f"user:{number}"}, "action": {"name": "read"}, "resource": {"id": "t"}}
-    context = {"outcome": outcome, "request": asked, "reasons": [{"document": f"lenses6/Role/r{number % 2}"}]}
+    subject, resource = {"type": "user", "id": f"user:{number}"}, {"type": "topic", "id": "t"}
+    reason = {"code": "granted", "message": "", "document": f"lenses6/Role/r{number % 2}"}
+    asked = {"subject": subject, "action": {"name": "read"}, "resource": resource}
+    context = {"outcome": outcome, "request": asked, "reasons": [reason]}
     at = to_text(BEGIN + number)
     return {"id": f"d-{number}", "request_id": f"r-{number}", "system": "lenses6", "time": at, "context": context}
 

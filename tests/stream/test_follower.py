@@ -32,7 +32,7 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
     proxy = StepProxy(port, broker_port)
     config = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
     with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
-        yield proxy, TestBroker(f"{HOST}:{port}", "behind a proxy")
+        yield proxy, TestBroker(f"{HOST}:{port}")
 
 
 def test_a_topic_that_is_not_there_is_an_error_of_kafkas(proxied: tuple[StepProxy, TestBroker]) -> None:
