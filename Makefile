@@ -73,11 +73,11 @@ PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 2)) --
 ALONE = $(BIN)/pytest -n0 --last-failed --last-failed-no-failures none
 AGAIN = echo "what failed is run again, with nothing beside it:"; $(ALONE)
 
-# Half of the examples of each property: it has to take under ten minutes on two cores. `make verify` has four times as many.
-HALF = export LOCKKEEPER_TEST_EXAMPLES=$${LOCKKEEPER_TEST_EXAMPLES:-0.5}
+# A quarter of the examples of each property: it is to take ten minutes on two cores. `make verify` has four times as many.
+QUARTER = export LOCKKEEPER_TEST_EXAMPLES=$${LOCKKEEPER_TEST_EXAMPLES:-0.25}
 
 test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
-	$(HALF); $(PYTEST) -m "not long" $(ARGS) || { $(AGAIN) --maxfail=1; }
+	$(QUARTER); $(PYTEST) -m "not long" $(ARGS) || { $(AGAIN) --maxfail=1; }
 
 # The properties that compare the evaluators with the reference: with more examples than `make test` has time for.
 PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/policy/test_affected_principals.py \

@@ -160,6 +160,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(site: Path) -> None:
     home = (site / "index.html").read_text()
     assert "lockkeeper is a streaming authorization enforcer" in home
@@ -171,6 +172,7 @@ def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(site: Path)
         assert (site / path).with_suffix(".html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     find_browser() is None, reason="no Chromium here: install one, or name it in LOCKKEEPER_TEST_BROWSER"
 )

@@ -147,6 +147,7 @@ def test_port_0_serves_nothing(health: Health) -> None:
         assert port == 0
 
 
+@pytest.mark.long
 def test_connections_that_send_nothing_do_not_keep_others_out_and_have_few_threads(port: int) -> None:
     """Each has a thread; the oldest makes room."""
     before = threading.active_count()

@@ -124,6 +124,7 @@ def test_with_an_older_client_it_does_so_that_this_test_shows_something(proxied:
     assert _torn(_older_client(), 100, proxied) > 90
 
 
+@pytest.mark.long
 def test_the_clusters_transaction_version_is_read(proxied: tuple[EndTxnProxy, str]) -> None:
     settings = Settings(bootstrap_servers=proxied[1])
     assert cluster_transaction_version(settings) == FENCES_EACH_TRANSACTION

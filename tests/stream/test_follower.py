@@ -35,6 +35,7 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
         yield proxy, TestBroker(f"{HOST}:{port}")
 
 
+@pytest.mark.long
 def test_a_topic_that_is_not_there_is_an_error_of_kafkas(proxied: tuple[StepProxy, TestBroker]) -> None:
     """Also at a broker that starts and knows none yet: who waits for Kafka goes on waiting."""
     admin = AdminClient({"bootstrap.servers": proxied[1].bootstrap_servers})
@@ -49,6 +50,7 @@ def test_a_topic_that_is_not_there_is_an_error_of_kafkas(proxied: tuple[StepProx
     assert error_name(missing.value) == "UNKNOWN_TOPIC_OR_PART"
 
 
+@pytest.mark.long
 def test_it_is_closed_soon_also_where_kafka_stops_answering_while_it_begins(
     proxied: tuple[StepProxy, TestBroker], fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:

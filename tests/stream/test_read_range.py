@@ -77,7 +77,8 @@ class Requests:
         return read_range(self._spark, self._settings, starts, ends).count()
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [6, 200])
 def test_partitions_are_read_however_many_are_left_and_when_the_topic_has_more(
     broker: TestBroker, fresh_name: Callable[[str], str], spark: SparkSession, count: int
 ) -> None:
