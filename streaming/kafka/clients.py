@@ -94,7 +94,7 @@ def cause_of(error: KafkaException, producer: Producer) -> KafkaException:
     if error_name(error) != "_FATAL":
         return error
     try:
-        producer.abort_transaction(0)
+        producer.abort_transaction(RETRIED_SECONDS)  # says so at once, though not within 0 s: that would be a timeout
     except KafkaException as cause:
         return cause
     return error
