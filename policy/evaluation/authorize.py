@@ -101,11 +101,8 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
         if properties and type(properties) is dict:
             repeating, properties = _without_id(properties, id_)
         of_resource = resource.get("type"), properties, repeating
-        given = (
-            "properties" in resource,
-            "context" in request,
-        )  # null is malformed, and so is whatever could mean "none"
-        parts = get("system"), get("subject"), get("action"), *of_resource, get("context"), given
+        has_parts = "properties" in resource, "context" in request  # null is malformed, and no value can mean "none"
+        parts = get("system"), get("subject"), get("action"), *of_resource, get("context"), has_parts
         return marshal.dumps(parts, MARSHAL), id_, at, repeating is not None
     except ValueError:  # no moment, or no plain data
         return None
