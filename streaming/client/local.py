@@ -98,10 +98,7 @@ class LocalExchange:
             return answered(record, "malformed-request", f"not a request: {size} bytes; at most {most}")
         try:
             pending, body = Pending(NEVER_SENT, record, Future()), decode_json(record.value)
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # a mapping in Python may have the names 1 and "1", which are one in JSON
+        except (ValueError, RecursionError) as error:  # a mapping may have the names 1 and "1", which are one in JSON
             return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
         if self._options.freshness == "full" or (read is not None and lacking(body, read.all_offsets)):

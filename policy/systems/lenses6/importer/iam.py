@@ -155,12 +155,8 @@ def _compare_counts(
             count, members = record.count("user_count", "sa_count"), len(result.members.get(record.name, ()))
             if count > members:
                 why = f"{members} of the {count} members that it counts are known by this run"
-                tell = (
-                    record.spot.warning
-                    if denying.isdisjoint(groups[record.name]["spec"]["roles"])
-                    else record.spot.fatal
-                )
-                tell(why, GIVE_BOTH)
+                allows_alone = denying.isdisjoint(groups[record.name]["spec"]["roles"])
+                (record.spot.warning if allows_alone else record.spot.fatal)(why, GIVE_BOTH)
 
 
 def _may_deny(role: Document) -> bool:
