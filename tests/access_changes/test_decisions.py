@@ -20,7 +20,6 @@ SETTINGS = Settings(
     topics=TopicNames(requests=("requests", TRUSTED), answered=(ANSWERED,)),
     trust={TRUSTED: frozenset({"groups", "time"}), ANSWERED: frozenset({"groups", "facts"})},
 )
-READER = DecisionReader(SETTINGS, AdminClient({"bootstrap.servers": "127.0.0.1:1"}))  # which it does not ask here
 AT = 1_795_687_200_000
 OFFSETS = {"authz.policies.lenses6.v1": {"0": 4}}
 
@@ -43,7 +42,9 @@ def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, An
 def joined(made: dict[str, Any], asked: dict[str, Any], topic: str = "requests") -> tuple[list[Decided], Joined]:
     """What becomes of a decision and its request."""
     record, counts = ConsumerRecord(topic, 0, 7, AT, b"", json.dumps(asked).encode()), Joined([])
-    return READER._join(read_decision(json.dumps(made).encode()), record, counts), counts
+    # Which it does not ask here. One that outlived the test would go on looking for its broker, and tell other tests so.
+    admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
+    return DecisionReader(SETTINGS, admin)._join(read_decision(json.dumps(made).encode()), record, counts), counts
 
 
 def test_a_decision_has_its_offsets_its_time_and_its_statements() -> None:

@@ -215,7 +215,9 @@ class TestOnKafka:
         assert "_FENCED" in str(fenced.value.__cause__)
         assert [*records(settings)] == []
         del producer
-        assert capfd.readouterr() == ("", "")
+        shown, logged = capfd.readouterr()
+        # Clients of other tests in this process may still be looking for their brokers.
+        assert (shown, [line for line in logged.splitlines() if "|FAIL|" not in line]) == ("", [])
 
     def test_too_long_a_reason_publishes_nothing(self, settings: Settings, topics: TopicNames) -> None:
         with pytest.raises(PublishFailed, match="nothing was published: reason: 2000 characters"):
