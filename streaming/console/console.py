@@ -4,6 +4,7 @@ Each shows what its viewer may see alone: the policies, decisions and alerts of 
 of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from starlette.routing import Route
 
 from policy import OUTCOMES, FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
-from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from policy.testing import NAMED, CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.access_pages import AccessPages
 from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
@@ -33,7 +34,7 @@ from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
-from streaming.console.records import Explained, NoSuchDecision, Records, request_of
+from streaming.console.records import Explained, NoSuchDecision, Records, names_in_parts, request_of, requested_parts
 from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
@@ -166,16 +167,17 @@ class Console:
             now=to_text(explained.now),
             alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
             changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
-            others=address("/access", {name: asked[name] for name in ("system", "resource")}),
+            others=address("/access", {name: asked.get(name, "") for name in ("system", "resource", "more")}),
         )
 
     def _ask(self, request: Request) -> Response:
         fields = fields_of(request, ASKED)
         answer = problem = who = None
+        past = dict[str, str]()
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
                 asked = _request(fields, viewer_of(request))
-                answer = _answer(self._policies(), asked)
+                answer, past = _answer(self._policies(), asked), names_in_parts(asked)
                 who = _who(self._policies(), asked) if request.query_params.get("who") else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
@@ -188,9 +190,9 @@ class Console:
             problem=problem,
             who=who,
             who_address=address("/ask", {**fields, "who": "1"}),
-            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups", "more")}),
             others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
-            past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
+            past=address("/decisions", {"system": fields["system"], **past}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
             most=MOST_NAMES,
@@ -219,7 +221,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
     context = decision.get("context", {})
     first: dict[str, Any] = next(iter(context.get("reasons", ())), {})
     return {
-        **request_of(dict(decision)),
+        **request_of(decision),
         "id": str(decision.get("id", "")),
         "address": decision_address(str(decision.get("id", ""))),
         "time": str(decision.get("time") or ""),
@@ -231,11 +233,22 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
-    asked = request_of(dict(decision))
-    resource = decision.get("context", {}).get("request", {}).get("resource", {})
-    whole = {name: resource[name] for name in ("type", "id", "properties") if resource.get(name)}
-    text = msgspec.json.encode(whole).decode() if whole else asked["resource"]
-    return {"system": str(decision.get("system", "")), **asked, "resource": text}
+    """The fields of a form that asks the same, as far as the decision repeats it."""
+    system, named = str(decision.get("system", "")), request_of(decision)
+    with contextlib.suppress(CaseFileError):  # of a name that is no entity of Cedar: the form says so
+        usual, whole = full_request(named, system), requested_parts(decision)
+        parts = ((part, name, _given(whole.get(part, {}))) for part, name in NAMED.items())
+        more = {part: _without(given, name) for part, name, given in parts if given != _given(usual[part])}
+        named |= {"more": msgspec.json.encode(more).decode()} if any(more.values()) else {}
+    return {"system": system, **named}
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if value}
+
+
+def _without(part: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in part.items() if other != name}
 
 
 def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
