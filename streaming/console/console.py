@@ -29,6 +29,7 @@ from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
 from streaming.console.draft_pages import DraftPages
 from streaming.console.guard import Tokens
+from streaming.console.in_force import InForce
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
@@ -40,7 +41,6 @@ from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import LENGTH, SpanError, span_of
-from streaming.pdp.reading import Read
 from streaming.settings import Settings
 
 LINKS = (
@@ -62,16 +62,14 @@ ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet. `facts`: the newest
-    ones, with their past.
-    """
+    """What the console reads from Kafka. `facts`: the newest ones, with their past."""
 
     cluster: Cluster
     records: Records
     changes: ChangeLog
     alerts: AlertLog
     recent: RecentDecisions
-    read: Callable[[], Read | None]
+    in_force: InForce
     facts: Callable[[], FactOverlay]
 
 
@@ -80,13 +78,13 @@ class Console:
 
     def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
         cluster = topics.cluster
-        self._pages, self._cluster, self._records, self._read = pages, cluster, topics.records, topics.read
+        self._pages, self._cluster, self._records, self._in_force = pages, cluster, topics.records, topics.in_force
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
         self._explained, self._changes = Background[Explained]("decisions"), changes
         drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
         access = self._access = AccessPages(
-            settings, cluster, topics.records, topics.recent, self._policies, self._respond
+            settings, cluster, topics.records, topics.recent, self._in_force.snapshot, self._respond
         )
         alerts = AlertPages(settings, cluster, topics.alerts, topics.changes, self._respond)
         self.routes = [
@@ -102,8 +100,8 @@ class Console:
 
     def prepare(self) -> None:
         """Do beforehand what the first page of a kind would wait for. Raises what such a page raises."""
-        if (read := self._read()) is not None:
-            self._access.prepare(read.snapshot)
+        if (snapshot := self._in_force.known()) is not None:
+            self._access.prepare(snapshot)
         self._drafts.prepare()
 
     def close(self) -> None:
@@ -112,16 +110,11 @@ class Console:
         self._changes.close()
         self._drafts.close()
 
-    def _policies(self) -> Snapshot:
-        read = self._read()
-        if read is None:
-            raise HTTPException(503, "the policies are being read; load this page again in a moment")
-        return read.snapshot
-
     def _respond(self, request: Request, template: str, here: str, **values: Any) -> Response:
         viewer = viewer_of(request)
         systems = [(name, title) for name, title in self._systems if viewer.may_see(name)]
-        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
+        old = self._in_force.out_of_date()
+        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, old=old, **values)
 
     def _decisions(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
@@ -139,7 +132,7 @@ class Console:
         return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
 
     def _decision(self, request: Request) -> Response:
-        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
+        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)
 
         def explain() -> Explained:
             return self._records.explained(id_, policies, viewer)
@@ -177,8 +170,8 @@ class Console:
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
                 asked = _request(fields, viewer_of(request))
-                answer, past = _answer(self._policies(), asked), names_in_parts(asked)
-                who = _who(self._policies(), asked) if request.query_params.get("who") else None
+                answer, past = _answer(self._in_force.snapshot(), asked), names_in_parts(asked)
+                who = _who(self._in_force.snapshot(), asked) if request.query_params.get("who") else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
@@ -200,10 +193,10 @@ class Console:
 
     def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
         """Some subjects and resources that documents of a system name, for completion."""
-        read = self._read()
-        if read is None or not viewer_of(request).may_see(system):
+        snapshot = self._in_force.known()
+        if snapshot is None or not viewer_of(request).may_see(system):
             return [], []
-        return completed_names(read.snapshot, system)
+        return completed_names(snapshot, system)
 
 
 def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
