@@ -5,7 +5,6 @@ of a page by what it reads (`decision_log.newest`), of a question by the names t
 """
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +29,7 @@ from streaming.console.completion import completed_names
 from streaming.console.draft_pages import DraftPages
 from streaming.console.guard import Tokens
 from streaming.console.in_force import InForce
-from streaming.console.listing import Listing
+from streaming.console.listing import Listing, older_address, span_in
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import Cluster
@@ -40,7 +39,7 @@ from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
-from streaming.history.span import LENGTH, SpanError, span_of
+from streaming.history.span import SpanError
 from streaming.settings import Settings
 
 LINKS = (
@@ -55,8 +54,6 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-OPTIONS = {"--from": "since", "--last": "since", "--until": "until"}
-NAMED_OPTION = re.compile("|".join(OPTIONS))
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
@@ -126,10 +123,12 @@ class Console:
         try:
             wanted = _wanted(fields, viewer)
         except SpanError as error:
-            return Listing([], problem=NAMED_OPTION.sub(lambda option: OPTIONS[option[0]], str(error)))
+            return Listing([], problem=str(error))
         newest = self._cluster.read(lambda: self._records.newest(wanted))
-        older = "" if newest.read_from is None else to_text(newest.read_from)
-        return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
+        found, until = list(newest.found), newest.read_from
+        if until is None:
+            return Listing(found)
+        return Listing(found, to_text(until), older_address("/decisions", fields, wanted.query.span, until))
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)
@@ -201,10 +200,7 @@ class Console:
 
 def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
     """What a form asks for, of what the viewer may see. Raises SpanError."""
-    now = time.time_ns() // 1_000_000
-    ago = fields["since"] if LENGTH.fullmatch(fields["since"]) else None
-    begin = None if ago else fields["since"] or "1970-01-01T00:00:00Z"
-    span = span_of(begin, fields["until"] or None, ago, now)
+    span = span_in(fields, time.time_ns() // 1_000_000)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
     query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
     return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
