@@ -53,7 +53,7 @@ def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[
     """
     ids, deserializer = existing_topic_ids(admin, settings.topics.asking), Deserializer(settings.schema_registry)
     decided = committed_of(settings, partitions_of(admin, ids))  # rule 2: what lies beyond has no decision yet
-    requests = list[tuple[int, PastRequest]]()
+    requests = list[tuple[tuple[int, int], PastRequest]]()
     for record in map(record_of, committed_records(settings, list(ids), MOST)):
         committed = decided.get((record.topic, record.partition))
         if committed is None or record.offset >= committed.offset:
@@ -62,5 +62,5 @@ def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[
             asked, trust = as_decided(settings, record, deserializer)
             if is_wanted(str(asked.get("system", ""))):
                 decision = f"{ids[record.topic]}-{record.partition}-{record.offset}"
-                requests.append((record.at, PastRequest(decision, asked["time"], trust, asked)))
+                requests.append(((record.at, record.offset), PastRequest(decision, asked["time"], trust, asked)))
     return [past for _, past in sorted(requests, key=lambda request: request[0], reverse=True)[:MOST]]
