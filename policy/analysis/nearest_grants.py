@@ -4,7 +4,7 @@ Worked out for people who ask: it goes through all grants, and no decision of th
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -15,8 +15,10 @@ from policy.core.model import (
     ALLOW,
     DENY,
     All,
+    AnyOf,
     Condition,
     EngineResult,
+    Expression,
     Grant,
     Membership,
     PermissionCheck,
@@ -25,10 +27,10 @@ from policy.core.model import (
 from policy.core.pattern import EVERYTHING, match_part, matches
 from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
 from policy.evaluation.authorize import answer
-from policy.evaluation.evaluate import evaluate_request
+from policy.evaluation.evaluate import combine, evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import reachable_principals
+from policy.store.memberships import Via, reachable_principals
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
@@ -40,9 +42,10 @@ MOST_NEAR, MOST_PRINCIPALS, MOST_CHECKS, MOST_DECIDED = 3, 10, 5, 2000
 
 
 class NearestGrant(msgspec.Struct, frozen=True):
-    """A statement of the subject's that would allow the request but for one thing, ``lacks``.
+    """A statement of the subject's that would allow what the request needs but for one thing, ``lacks``.
 
-    ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it.
+    ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it. ``suffices``: with that the
+    request would be allowed; False: it needs more than that, or a deny stands against it, or that is not known.
     """
 
     document: str
@@ -51,6 +54,7 @@ class NearestGrant(msgspec.Struct, frozen=True):
     lacks: Lack
     detail: str
     route: str = ""
+    suffices: bool = True
 
 
 class MatchingDeny(msgspec.Struct, frozen=True):
@@ -98,11 +102,15 @@ def _nearest(
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
-    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda candidate: ORDER.index(candidate.lacks))
+    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=_rank)
     principals, more = _allowed_principals(snapshot, request, fields, trust, search.principals(leaves[:MOST_CHECKS]))
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
     return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
+
+
+def _rank(candidate: NearestGrant) -> tuple[bool, int]:
+    return not candidate.suffices, ORDER.index(candidate.lacks)
 
 
 def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
@@ -112,12 +120,19 @@ def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
         if not wanting or not all(item.held or item in wanting for item in whole.items):
             continue
         detail = "; ".join(item.expression.message for item in wanting if isinstance(item.expression, Condition))
+        suffices = _held_with(trace.result, {item.expression for item in wanting}) is True
         for item in whole.items:
             for grant in item.grants:
                 if grant.effect == ALLOW:
-                    yield _nearest_grant(
-                        trace, grant, "condition", detail, route(trace.effective_principals.via, grant.principal)
-                    )
+                    path = route(trace.effective_principals.via, grant.principal)
+                    yield _nearest_grant(trace, grant, "condition", detail, path, suffices)
+
+
+def _held_with(result: ExpressionResult, held: Collection[Expression]) -> bool | None:
+    """The value of an expression if these leaves of it held."""
+    if isinstance(result.expression, All | AnyOf) and result.items:
+        return combine(result.expression, [_held_with(item, held) for item in result.items])
+    return True if result.expression in held and not result.denied else result.held
 
 
 def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
@@ -127,17 +142,23 @@ def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
         yield from _alls(item)
 
 
-def _nearest_grant(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, path: str) -> NearestGrant:
+def _nearest_grant(
+    trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, path: str, suffices: bool
+) -> NearestGrant:
     statement_id, text = grant.statement_id, grant_text(grant, trace.system)
-    return NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, path)
+    return NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, path, suffices)
 
 
 class _Path(msgspec.Struct, frozen=True):
-    """A principal, the membership on the way to it that is not valid now, and the whole way."""
+    """A principal, the membership on the way to it that is not valid now, and the whole way.
+
+    ``suffices``: with that membership the subject is the principal, and has no deny or refused document more.
+    """
 
     principal: str
     detail: str
     route: str
+    suffices: bool
 
 
 class _Search:
@@ -146,7 +167,6 @@ class _Search:
     def __init__(self, policy_set: PolicySet, trace: EvaluationTrace, at: int | None) -> None:
         self._policy_set, self._trace, self._at = policy_set, trace, at
         self._via = trace.effective_principals.via
-        self._allows = [grant for grant in trace.effective_principals.grants() if grant.effect == ALLOW]
 
     def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[MatchingDeny]:
         """The denies that match what was requested."""
@@ -160,50 +180,75 @@ class _Search:
         for leaf in leaves:
             check = leaf.expression
             assert isinstance(check, PermissionCheck)
-            matching = (grant for grant in self._allows if _fits(grant, check))
+            matching = (grant for grant in self._allows(self._via_of(check)) if _fits(grant, check))
             allows = (grant for grant in matching if grant.window.known_to_hold(self._at))
             first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
             if leaf.denied:
                 verdict = "no statement allows" if first is None else f"{first.statement_id} allows"
                 yield f"but for the denies, {verdict} {sentence(check)}"
 
+    def _via_of(self, check: PermissionCheck) -> Via:
+        """Whose grants count for a check: the subject's, or those of others, such as whom it would act for."""
+        if not check.principals:
+            return self._via
+        return self._policy_set.effective_principals(check.principals, self._at).via
+
+    def _allows(self, via: Via) -> list[Grant]:
+        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in via)
+        return [grant for grant in grants if grant.effect == ALLOW]
+
     def near(self, leaf: ExpressionResult) -> Iterator[NearestGrant]:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
         check = leaf.expression
         assert isinstance(check, PermissionCheck)
-        others = [grant for grant in self._allows if grant.window.known_to_hold(self._at)]
-        yield from self._out_of_time(check)
+        via, suffices = self._via_of(check), _held_with(self._trace.result, {check}) is True
+        allows = self._allows(via)
+        others = [grant for grant in allows if grant.window.known_to_hold(self._at)]
+
+        def short(grant: Grant, lacks: Lack, detail: str) -> NearestGrant:
+            return _nearest_grant(self._trace, grant, lacks, detail, route(via, grant.principal), suffices)
+
+        for grant in allows:
+            if grant not in others and _fits(grant, check):
+                yield short(grant, "validity", window_text(grant.window))
+        yield from self._by_paths_of_other_times(check, via, suffices)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
             if not matches(grant.permission, check.permission):
-                yield self._short(grant, "action", f"not {check.permission_text}")
+                yield short(grant, "action", f"not {check.permission_text}")
         fitting = [grant for grant in others if matches(grant.permission, check.permission) and grant not in same]
         for grant in sorted(fitting, key=lambda grant: -_alike(grant, check)):
             if _alike(grant, check) or grant.permission != EVERYTHING:  # else it is about something else
-                yield self._short(grant, "resource", f"not on {check.object_text}")
+                yield short(grant, "resource", f"not on {check.object_text}")
 
-    def _short(self, grant: Grant, lacks: Lack, detail: str) -> NearestGrant:
-        return _nearest_grant(self._trace, grant, lacks, detail, route(self._via, grant.principal))
-
-    def _out_of_time(self, check: PermissionCheck) -> Iterator[NearestGrant]:
-        """Grants that match and are not valid now, and those by memberships that are not."""
-        for grant in self._allows:
-            if not grant.window.known_to_hold(self._at) and _fits(grant, check):
-                yield self._short(grant, "validity", window_text(grant.window))
-        for path in self._paths_of_other_times():
+    def _by_paths_of_other_times(self, check: PermissionCheck, via: Via, suffices: bool) -> Iterator[NearestGrant]:
+        """Grants that match, by memberships that are not valid now."""
+        for path in self._paths_of_other_times(via):
             for grant in self._policy_set.grants.get(path.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
-                    yield _nearest_grant(self._trace, grant, "validity", path.detail, path.route)
+                    enough = suffices and path.suffices and grant.window.known_to_hold(self._at)
+                    yield _nearest_grant(self._trace, grant, "validity", path.detail, path.route, enough)
 
-    def _paths_of_other_times(self) -> Iterator["_Path"]:
+    def _paths_of_other_times(self, via: Via) -> Iterator["_Path"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
-        anytime = reachable_principals(self._via, self._policy_set.memberships, lambda _window: True)
-        via = {**anytime, **self._via}
+        memberships = self._policy_set.memberships
+        anytime = reachable_principals(via, memberships, lambda _window: True)
+        whole = {**anytime, **via}
         for principal, membership in anytime.items():
-            while membership is not None and membership.member not in self._via:
+            while membership is not None and membership.member not in via:
                 membership = anytime[membership.member]
             if membership is not None:
-                yield _Path(principal, _membership(membership), route(via, principal))
+                reached = reachable_principals(
+                    (*via, membership.principal), memberships, lambda window: window.known_to_hold(self._at)
+                )
+                suffices = principal in reached and not self._is_bound(reached.keys() - via.keys())
+                yield _Path(principal, _membership(membership), route(whole, principal), suffices)
+
+    def _is_bound(self, principals: Collection[str]) -> bool:
+        """Whether any of them is denied something, or affected by a refused document."""
+        broken = self._policy_set.broken_at(self._at)
+        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in principals)
+        return any(principal in broken for principal in principals) or any(grant.effect == DENY for grant in grants)
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -254,11 +299,11 @@ def _of_engine(
     denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
     against = tuple(MatchingDeny(entry.document or "", entry.statement, entry.message) for entry in denies)
     near = [
-        NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail)
-        for statement_id, text, lacks, detail in engine.near(facts, request, trust)
+        NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, suffices=suffices and not denies)
+        for statement_id, text, lacks, detail, suffices in engine.near(facts, request, trust)
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
-    ranked = sorted(near, key=lambda entry: ORDER.index(entry.lacks))
+    ranked = sorted(near, key=_rank)
     principals, more = _allowed_principals(
         snapshot, request, fields, trust, (name for _, name in engine.subjects(policy_set.facts))
     )
