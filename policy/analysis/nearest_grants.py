@@ -150,15 +150,11 @@ def _nearest_grant(
 
 
 class _Path(msgspec.Struct, frozen=True):
-    """A principal, the membership on the way to it that is not valid now, and the whole way.
-
-    ``suffices``: with that membership the subject is the principal, and has no deny or refused document more.
-    """
+    """A principal, the membership on the way to it that is not valid now, and the whole way."""
 
     principal: str
-    detail: str
+    membership: Membership
     route: str
-    suffices: bool
 
 
 class _Search:
@@ -205,12 +201,13 @@ class _Search:
         allows = self._allows(via)
         others = [grant for grant in allows if grant.window.known_to_hold(self._at)]
 
-        def short(grant: Grant, lacks: Lack, detail: str) -> NearestGrant:
-            return _nearest_grant(self._trace, grant, lacks, detail, route(via, grant.principal), suffices)
+        def short(grant: Grant, lacks: Lack, detail: str, enough: bool = suffices) -> NearestGrant:
+            return _nearest_grant(self._trace, grant, lacks, detail, route(via, grant.principal), enough)
 
         for grant in allows:
             if grant not in others and _fits(grant, check):
-                yield short(grant, "validity", window_text(grant.window))
+                enough = suffices and self._is_allowed_by(via, grant, grant.statement_id.document)
+                yield short(grant, "validity", window_text(grant.window), enough)
         yield from self._by_paths_of_other_times(check, via, suffices)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
@@ -226,29 +223,39 @@ class _Search:
         for path in self._paths_of_other_times(via):
             for grant in self._policy_set.grants.get(path.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
-                    enough = suffices and path.suffices and grant.window.known_to_hold(self._at)
-                    yield _nearest_grant(self._trace, grant, "validity", path.detail, path.route, enough)
+                    enough = suffices and self._is_allowed_by(via, grant, path.membership.statement_id.document)
+                    detail = _membership(path.membership)
+                    yield _nearest_grant(self._trace, grant, "validity", detail, path.route, enough)
 
     def _paths_of_other_times(self, via: Via) -> Iterator["_Path"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
-        memberships = self._policy_set.memberships
-        anytime = reachable_principals(via, memberships, lambda _window: True)
+        anytime = reachable_principals(via, self._policy_set.memberships, lambda _window: True)
         whole = {**anytime, **via}
         for principal, membership in anytime.items():
             while membership is not None and membership.member not in via:
                 membership = anytime[membership.member]
             if membership is not None:
-                reached = reachable_principals(
-                    (*via, membership.principal), memberships, lambda window: window.known_to_hold(self._at)
-                )
-                suffices = principal in reached and not self._is_bound(reached.keys() - via.keys())
-                yield _Path(principal, _membership(membership), route(whole, principal), suffices)
+                yield _Path(principal, membership, route(whole, principal))
 
-    def _is_bound(self, principals: Collection[str]) -> bool:
-        """Whether any of them is denied something, or affected by a refused document."""
+    def _is_allowed_by(self, via: Via, grant: Grant, document: str) -> bool:
+        """Whether a grant would count if what a document says were valid now, and nothing would stand against it."""
+
+        def counts(dated: Grant | Membership) -> bool:
+            return dated.window.known_to_hold(self._at) or dated.statement_id.document == document
+
+        reached = dict.fromkeys(via)
+        todo = list(reached)
+        for member in todo:  # grows meanwhile
+            for membership in self._policy_set.memberships.get(member, ()):
+                if membership.principal not in reached and counts(membership):
+                    reached[membership.principal] = None
+                    todo.append(membership.principal)
+        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in reached)
+        news = (new for new in grants if new.principal not in via or not new.window.known_to_hold(self._at))
+        if any(new.effect == DENY and counts(new) for new in news):
+            return False
         broken = self._policy_set.broken_at(self._at)
-        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in principals)
-        return any(principal in broken for principal in principals) or any(grant.effect == DENY for grant in grants)
+        return grant.principal in reached and counts(grant) and broken.keys().isdisjoint(reached.keys() - via.keys())
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -299,7 +306,9 @@ def _of_engine(
     denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
     against = tuple(MatchingDeny(entry.document or "", entry.statement, entry.message) for entry in denies)
     near = [
-        NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, suffices=suffices and not denies)
+        NearestGrant(
+            statement_id.document, statement_id.statement, text, lacks, detail, suffices=suffices and not denies
+        )
         for statement_id, text, lacks, detail, suffices in engine.near(facts, request, trust)
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]

@@ -7,6 +7,8 @@ if TYPE_CHECKING:
     from policy import Snapshot
     from policy.analysis import Nearest, Who
 
+MORE = "; that alone would not allow the request"
+
 
 def nearest_of(snapshot: "Snapshot", request: Mapping[str, Any], claims: frozenset[str]) -> "Sequence[Nearest | None]":
     """For a request, or for each evaluation of a batch; None where it is no deny."""
@@ -23,7 +25,7 @@ def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
         yield f"against it: {_place(deny.document, deny.statement)}: {deny.text}{_route(deny.route)}"
     for near in nearest.near:
         yield f"nearest: {_place(near.document, near.statement)}: {near.text}{_route(near.route)}"
-        yield f"  falls short in {near.lacks}: {near.detail}"
+        yield f"  falls short in {near.lacks}: {near.detail}{'' if near.suffices else MORE}"
     if not nearest.near and not nearest.denies:
         yield "nearest: no statement of the subject comes close"
     yield f"allowed to: {_allowed_principals(nearest.principals, nearest.more)}"
