@@ -109,16 +109,18 @@ def who_can(
 def who_among(
     snapshot: Snapshot, request: Mapping[str, Any], names: Iterable[str], trust: frozenset[str] = CLAIMS
 ) -> Iterator[Who]:
-    """Those of ``names``, as documents have them, whom ``decide`` allows the request. Raises MalformedRequest."""
+    """Those of ``names``, as documents have them, whom ``decide`` allows the request, in their order; of a system with
+    an engine in that of its subjects. Raises MalformedRequest.
+    """
     system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
-    wanted, seen = set(names), set[Who]()
+    wanted, seen = dict.fromkeys(names), set[Who]()
     if engine is not None:
         subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
         candidates = [who for who in subjects if who.name in wanted]
     else:
-        candidates = [who for name in sorted(wanted) for who in spellings(name, trust)]
+        candidates = [who for name in wanted for who in spellings(name, trust)]
     for who in candidates:
         if who not in seen and "allow" in _outcomes(snapshot, base, who, trust):
             seen.add(who)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.analysis.impact import Who, who_among
+from policy.analysis.impact import Who, document_names, who_among
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
@@ -69,7 +69,7 @@ class MatchingDeny(msgspec.Struct, frozen=True):
 class Nearest(msgspec.Struct, frozen=True):
     """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what else is to be known.
 
-    ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there are others.
+    ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there may be others.
     """
 
     denies: tuple[MatchingDeny, ...] = ()
@@ -103,7 +103,10 @@ def _nearest(
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
     ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=_rank)
-    principals, more = _allowed_principals(snapshot, request, fields, trust, search.principals(leaves[:MOST_CHECKS]))
+    reached = search.principals(leaves[:MOST_CHECKS])
+    others = {*document_names(policy_set, request.system)} - reached - {EVERYONE}  # a condition may count for them
+    names = [*sorted(reached), *sorted(others)]
+    principals, more = _allowed_principals(snapshot, request, fields, trust, names)
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
     return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
@@ -285,14 +288,18 @@ def _alike(grant: Grant, check: PermissionCheck) -> int:
 def _allowed_principals(
     snapshot: Snapshot, request: Request, fields: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
 ) -> tuple[tuple[Who, ...], bool]:
-    """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
+    """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them.
+
+    And whether there may be others.
+    """
     base = {name: value for name, value in fields.items() if name not in ("evaluations", "options", "deadline")}
     builtins = msgspec.to_builtins
     base |= {"id": request.id, "action": builtins(request.action), "context": request.context, "time": request.time}
     base |= {"resource": builtins(request.resource), "subject": builtins(request.subject)}
-    ordered = sorted(names)
-    allowed = tuple(itertools.islice(who_among(snapshot, base, ordered[:MOST_DECIDED], trust), MOST_PRINCIPALS + 1))
-    return allowed[:MOST_PRINCIPALS], len(allowed) > MOST_PRINCIPALS or len(ordered) > MOST_DECIDED
+    asked = list(names)
+    who = who_among(snapshot, base, asked[:MOST_DECIDED], trust)
+    allowed = tuple(itertools.islice(who, MOST_PRINCIPALS + 1))
+    return allowed[:MOST_PRINCIPALS], len(allowed) > MOST_PRINCIPALS or len(asked) > MOST_DECIDED
 
 
 def _of_engine(
@@ -314,7 +321,7 @@ def _of_engine(
     ]
     ranked = sorted(near, key=_rank)
     principals, more = _allowed_principals(
-        snapshot, request, fields, trust, (name for _, name in engine.subjects(policy_set.facts))
+        snapshot, request, fields, trust, sorted({name for _, name in engine.subjects(policy_set.facts)})
     )
     conditions = any(entry.lacks == "condition" for entry in near)
     notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from policy import Snapshot
     from policy.analysis import Nearest, Who
 
+SOME = "nobody of the first names that were tried: `lockkeeper who-can` tries all of them"
 MORE = "; that alone would not allow the request"
 
 
@@ -47,5 +48,5 @@ def _route(route: str) -> str:
 
 def _allowed_principals(principals: "Sequence[Who]", more: bool) -> str:
     if not principals:
-        return "no principal that the documents name"
+        return SOME if more else "no principal that the documents name"
     return "; ".join(map(who_text, principals)) + ("; and others: see `lockkeeper who-can`" if more else "")

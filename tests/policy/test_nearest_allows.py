@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from msgspec import structs
 
 from policy import CLAIMS, Snapshot, compile_documents
-from policy.analysis import grant_text, nearest_grants
+from policy.analysis import grant_text, nearest_grants, who_can
 from policy.analysis.nearest_grants import NearestGrant, _membership
 from policy.core.model import All, AnyOf, Expression, Grant, PermissionCheck
 from policy.core.pattern import Exact, Pattern
@@ -22,7 +22,7 @@ from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import System
 from tests.examples import examples
-from tests.policy.test_properties import WITH_GRANTS, documents_of, requests_of
+from tests.policy.test_properties import WITH_GRANTS, WRITTEN, documents_of, requests_of
 
 checked = settings(
     max_examples=examples(150),
@@ -107,3 +107,25 @@ def test_a_statement_with_what_it_lacks_allows_the_request(system: str) -> None:
     check()
     event = dict(seen)
     assert any(suffices for _, suffices in event), event
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+def test_who_is_allowed_is_allowed_and_nobody_is_said_where_nobody_is(system: str) -> None:
+    """By deciding, principal by principal; `who_can` has all of them."""
+    seen = Counter[bool]()
+
+    @checked
+    @given(documents_of(system), requests_of(system))
+    def check(documents: list[Any], asked: dict[str, Any]) -> None:
+        snapshot, request = compile_documents(documents), parse_request(asked)
+        if isinstance(request, Batch):
+            return
+        [found] = nearest_grants(snapshot, asked)
+        if found is not None:
+            reach = who_can(snapshot, asked)
+            seen[bool(found.principals)] += 1
+            assert {*found.principals} <= {*reach.allowed}, (found, reach)
+            assert found.principals or found.more or not reach.allowed, (found, reach)
+
+    check()
+    assert len(seen) == 2, seen
