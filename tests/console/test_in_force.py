@@ -5,6 +5,8 @@ import html
 import threading
 import time
 from collections.abc import Iterator
+from html.parser import HTMLParser
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from starlette.exceptions import HTTPException
@@ -28,6 +30,7 @@ from streaming.pdp.follower import Follower
 from streaming.pdp.reading import Read
 from streaming.serve.authentication import LOCAL
 from streaming.settings import Settings
+from streaming.terminal import escape
 from tests.console.decided import READERS, client_of, question_address
 from tests.stream.world import group
 
@@ -106,3 +109,51 @@ def test_before_the_policies_were_read_a_page_says_why(follower: Follower, in_fo
     with pytest.raises(HTTPException, match="Kafka does not answer; load this page again") as away:
         in_force.snapshot()
     assert "127.0.0.1" not in away.value.detail
+
+
+class _Inputs(HTMLParser):
+    """What a browser has in the fields of forms, and to which pages links lead."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.values, self.links = list[tuple[str, str]](), list[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        named = dict(attributes)
+        if tag == "input":
+            self.values.append((named["name"] or "", named["value"] or ""))
+        if tag == "a":
+            self.links.append(named["href"] or "")
+
+
+STRANGE = (
+    "user:\u202eanad",
+    "user:dana\u00a0",
+    "user:a\u200db",
+    "user:a\u0085b",
+    "user:a\tb",
+    "user:\ufeffdana",
+    '{"id": "user:root"}',
+    "user:\"'<script>&amp;&lt;",
+    "user:\U000e0041",
+    "user:" + "ü" * 400,
+)
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_form_and_each_link_of_its_answer_ask_about_the_very_name(
+    follower: Follower, client: TestClient, name: str
+) -> None:
+    """What is shown of a name has its invisible characters as codes; what is sent again has them as they are."""
+    follower.read = _read(0.0)
+    fields = {"system": "lenses6", "subject": name, "action": "kafka:GetTopicDetails"}
+    page = client.get("/ask", params={**fields, "resource": f"kafka:topic:prod/{name}/x"})
+    found = _Inputs(page.text)
+    assert dict(found.values)["subject"] == name
+    assert dict(found.values)["resource"] == f"kafka:topic:prod/{name}/x"
+    asked = [parse_qs(urlsplit(link).query) for link in found.links if "?" in link]
+    assert {tuple(one["subject"]) for one in asked if "subject" in one} == {(name,)}
+    assert {tuple(one["resource"]) for one in asked if "resource" in one} == {(f"kafka:topic:prod/{name}/x",)}
+    assert ("not seen" in page.text) == (escape(name) != name or "\t" in name)
+    assert "\u202e" not in page.text
