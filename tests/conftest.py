@@ -30,16 +30,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("stream") is None and item.path.name not in LONG)
 
 
-# The files of each of these share what takes long to begin: a job and what it decided.
-TOGETHER = ("tests/console/",)
+SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
+# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM.
+TOGETHER = (("tests/console/",), tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS))
 
 
 class ByFile(LoadFileScheduling):
     """Each process takes a file at a time, or all files that share what takes long to begin."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next(filter(nodeid.startswith, TOGETHER), None)
-        return folder or super()._split_scope(nodeid)
+        group = next(filter(nodeid.startswith, TOGETHER), None)
+        return str(group) if group is not None else super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
