@@ -463,6 +463,26 @@ def test_what_a_run_before_has_left_open_is_aborted_at_the_start(place: Place) -
     assert place.written() == []
 
 
+@pytest.mark.parametrize("sets", [0, 2])
+def test_what_a_job_has_open_whose_name_goes_on_behind_a_slash_is_not_aborted(place: Place, sets: int) -> None:
+    """Neither a partition's transaction, nor the driver's: the other job would take itself for fenced, and end."""
+    name = f"{place.settings.job_name}/eu"
+    driver = Producer({"bootstrap.servers": place.settings.bootstrap_servers, "transactional.id": name})
+    driver.init_transactions(30)
+    driver.begin_transaction()
+    driver.produce(place.output, b"of the driver")
+    assert driver.flush(30) == 0
+    with contextlib.closing(place.another(sets, job_name=name)) as other:
+        first = [place.marked(other, partition, 0) for partition in place.partitions]
+        other.commit_offsets(first, dict.fromkeys(place.partitions))
+        evaluated = place.evaluate(transactions=other, committed=0)
+        assert _statuses(evaluated.results) == {OK}
+        assert place.transactions.abort_left_open() == 0
+        assert _statuses(place.commit(evaluated, other, committed=0)) == {OK}
+    driver.commit_transaction(30)
+    assert len(place.written(2 * RECORDS + 1)) == 2 * RECORDS + 1
+
+
 @pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])
 def test_side_outputs_of_any_size_come_over_whole(place: Place, more: int) -> None:
     """In several pieces, where they are longer than Java sends at once."""
