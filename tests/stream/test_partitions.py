@@ -104,11 +104,13 @@ class Place:
         assert producer.flush(30) == 0
         self.transactions = self.another()
 
-    def another(self, sets: int = 0, **settings: Any) -> PartitionTransactions:
+    def another(self, sets: int = 0, idle_commit_seconds: float = 3600.0, **settings: Any) -> PartitionTransactions:
         """``sets``: of input partitions; 0: each has a transaction of its own."""
         changed = msgspec.structs.replace(self.settings, **settings)
         shared = PartitionSets(changed.job_name, sets)
-        return PartitionTransactions(changed, self.spark, lambda _: False, sets=shared)
+        return PartitionTransactions(
+            changed, self.spark, lambda _: False, sets=shared, idle_commit_seconds=idle_commit_seconds
+        )
 
     def produce(self, count: int) -> int:
         """So many more records of each input partition; how many that are."""
@@ -249,6 +251,28 @@ def test_one_that_lost_a_partition_while_it_was_idle_writes_nothing_more(place: 
         assert OK not in _statuses(results)
     assert [offset for offset, _ in place.offsets()] == [RECORDS + 1] * 2
     assert len(place.written(4 * RECORDS)) == 4 * RECORDS
+
+
+@pytest.mark.parametrize(("idle_commit_seconds", "status"), [(0.001, OK), (3600.0, FENCED)])
+def test_a_producer_whose_id_the_driver_may_have_taken_meanwhile_is_not_used_again(
+    place: Place, idle_commit_seconds: float, status: int
+) -> None:
+    """The driver of a cluster takes the ids of idle partitions. Else their next records would be decided twice."""
+    with contextlib.closing(place.another(idle_commit_seconds=idle_commit_seconds)) as job:
+        assert _statuses(place.commit(place.evaluate(transactions=job), job)) == {OK}
+        for topic, number in place.partitions:
+            driver = Producer(
+                {
+                    "bootstrap.servers": place.settings.bootstrap_servers,
+                    "transactional.id": job.sets.transactional_id((topic, number)),
+                }
+            )
+            driver.init_transactions(30)
+        evaluated = place.evaluate(transactions=job, committed=RECORDS)
+        results = evaluated.results
+        if _statuses(results) == {OK}:  # it may learn it when it commits
+            results = place.commit(evaluated, job, RECORDS + 1, RECORDS)
+        assert _statuses(results) == {status}
 
 
 def test_partitions_of_a_set_are_committed_together_by_one_producer(place: Place) -> None:
