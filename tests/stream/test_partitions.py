@@ -125,9 +125,9 @@ class Place:
     def partitions(self) -> list[Partition]:
         return [(self.input, 0), (self.input, 1)]
 
-    def records(self) -> DataFrame:
+    def records(self, start: int = 0) -> DataFrame:
         ends = dict.fromkeys(self.partitions, RECORDS)
-        return read_range(self.spark, self.settings, dict.fromkeys(ends, 0), ends)
+        return read_range(self.spark, self.settings, dict.fromkeys(ends, start), ends)
 
     def evaluate(
         self,
@@ -460,6 +460,32 @@ def test_a_task_that_fails_says_so_and_leaves_nothing(place: Place) -> None:
         place.evaluate(work)
     assert _statuses(place.commit(place.evaluate())) == {OK}
     assert sorted(place.written(2 * RECORDS)) == [b"%d-%d" % (p, n) for p in (0, 1) for n in range(RECORDS)]
+
+
+def test_a_worker_that_ends_before_its_records_do_fails_its_task(place: Place) -> None:
+    """Else they would be committed as decided, and nothing written of them."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (_batch([None]) for _ in batches if False)
+
+    with pytest.raises(Exception, match=f"a worker has not decided offset {RECORDS - 1} of {place.input}"):
+        place.evaluate(work)
+    assert _statuses(place.commit(place.evaluate())) == {OK}
+    assert _statuses(place.evaluate(work, committed=RECORDS).results) == {OK}, "of these it has none to decide"
+
+
+@pytest.mark.parametrize("committed", [None, 0, 1])
+def test_records_between_what_is_decided_and_where_spark_begins_to_read_are_not_left_out(
+    place: Place, committed: int | None
+) -> None:
+    """As where an option of the source names another beginning: they would count as decided."""
+    if committed:
+        assert _statuses(place.commit(place.evaluate(), offset=committed)) == {OK}
+    starts = dict.fromkeys(place.partitions, committed)
+    with pytest.raises(Exception, match=f"reads {place.input}-[01] from offset 2 on"):
+        place.transactions.evaluate(place.records(2), _copy(place.output), starts)
+    results = place.transactions.evaluate(place.records(committed or 0), _copy(place.output), starts).results
+    assert _statuses(results) == {OK}
 
 
 def test_offsets_alone_are_committed_unless_something_else_is(place: Place) -> None:
