@@ -285,8 +285,8 @@ class Enforcer:
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
         self._tracker.check_range(batch, starts)
-        if any(at not in self._tracker.committed for at in starts):  # partitions that were added
-            self._commit([], starts)
+        if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
+            self._commit([], dict.fromkeys(ends, 0))
         range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
         self._until_committed(lambda: self._decide(records, range_, batch))
