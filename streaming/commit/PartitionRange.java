@@ -30,7 +30,8 @@ final class PartitionRange implements Serializable {
         }
         if (from > Math.max(committed, 0)) { // what lies between would count as decided
             throw new IllegalStateException(
-                "Spark reads " + topicPartition() + " from offset " + from + " on, and is to from " + committed);
+                "Spark reads " + topicPartition() + " from offset " + from + " on, and only what is below " + committed
+                    + " is decided");
         }
         parent = reader;
     }
