@@ -135,7 +135,7 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
 
     Raises TopicChanged for a topic that is not there; KafkaException and TimeoutError.
     """
-    return _ask_ids(admin, topics, seconds)()
+    return {topic: found.id for topic, found in _ask_topics(admin, topics, seconds)().items()}
 
 
 def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
@@ -144,13 +144,19 @@ def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, s
     return topic_ids(admin, [topic for topic in topics if topic in there])
 
 
-def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
+class _Topic(NamedTuple):
+    id: str
+    partitions: int
+
+
+def _ask_topics(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, _Topic]]:
     request = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
 
-    def answer(topic: str, future: Any) -> str:
+    def answer(topic: str, future: Any) -> _Topic:
         try:
             with _metadata_read_after_errors(admin):
-                return str(_result(future, seconds).topic_id).translate(URL_SAFE)
+                description = _result(future, seconds)
+                return _Topic(str(description.topic_id).translate(URL_SAFE), len(description.partitions))
         except KafkaException as error:
             if error_name(error) == "UNKNOWN_TOPIC_OR_PART" and _is_deleted(admin, topic, seconds):
                 raise TopicChanged(DELETED.format(topic=topic)) from error
@@ -174,11 +180,12 @@ def _result(request: Any, seconds: float) -> Any:
 
 
 class LogState(NamedTuple):
-    """Last stable offset and log start offset of each partition, and the id of each topic."""
+    """Last stable offset and log start offset of each partition; the id and the number of partitions of each topic."""
 
     ends: dict[Partition, int]
     starts: dict[Partition, int]
     ids: dict[str, str]
+    counts: dict[str, int]
 
 
 def log_state(
@@ -189,8 +196,9 @@ def log_state(
     committed = IsolationLevel.READ_COMMITTED
     ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
     starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, committed, seconds)
-    ids = _ask_ids(admin, topics, seconds)()  # first, for its error says that a topic is missing
-    return LogState(ends(), starts(), ids)
+    found = _ask_topics(admin, topics, seconds)()  # first, for its error says that a topic is missing
+    ids = {topic: each.id for topic, each in found.items()}
+    return LogState(ends(), starts(), ids, {topic: each.partitions for topic, each in found.items()})
 
 
 def last_stable_offsets(
