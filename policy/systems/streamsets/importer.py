@@ -11,8 +11,8 @@ provisioned_by and so on; lists have | between their items, ``[]`` is an empty l
 Rows of one object that give the same column must give the same. An object of which a row cannot be read is left out
 whole. An engine that is left out would spare those that start jobs the level on it: that is an error, and the jobs are
 withheld; so is one with ``provisioned_by`` that does not say ``permissions_modified_by_admin``: whose shares count
-is not known. Organizations, with the switch that enforces permissions, are not in the file: without such a document every
-request is denied.
+is not known. Organizations, with the switch that enforces permissions, are not in the file: without such a document
+every request is denied.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
