@@ -108,15 +108,13 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     from policy import MalformedRequest
     from policy.analysis import draw_trees
     from streaming.decision_log.replay import Replays, find_by_id
-    from streaming.kafka.permissions import topic_permissions
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.at_offsets import NoLongerKnown
 
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    read = (names.decisions, *names.asking, *names.documents)
-    admin = connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    admin = connect(settings, names.decisions, *names.asking, documents=names.documents)
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:

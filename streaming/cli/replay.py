@@ -104,16 +104,13 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
 
 def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
     """A client, where topics are read. Raises Failure."""
-    from streaming.kafka.permissions import topic_permissions
     from streaming.ops.telemetry import log_warnings_alone
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
     documents = names.documents if against == LIVE else ()
-    read = (*documents, *(names.requests if reads_topics else ()))
-    if not read:
-        return None
-    return connect(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    requests = names.requests if reads_topics else ()
+    return connect(settings, *requests, documents=documents) if documents or requests else None
 
 
 def _source(

@@ -20,12 +20,12 @@ from policy import Decision as Answer
 from policy import decode_json, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
-from streaming.client.connection import Connection, IdempotentProducer, connection_to
+from streaming.client.connection import Connection, IdempotentProducer, connection_to, describe
 from streaming.client.decision import ClientError, Decision, read_decision, undecided
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
 from streaming.client.records import ProducerRecord
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client
+from streaming.kafka.clients import admin_client, described_topics
 from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
@@ -78,12 +78,11 @@ class LocalExchange:
 
     def _look_for(self, topic: str) -> None:
         try:
-            there = admin_client(self._settings).list_topics(timeout=LIST_SECONDS).topics
-        except KafkaException as error:
-            self._unrecorded = f"Kafka does not answer: {error.args[0].str()}"
+            there = described_topics(admin_client(self._settings), [topic], LIST_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            self._unrecorded = f"Kafka does not answer: {describe(error)}"
             return
-        missing = topic not in there or there[topic].error is not None
-        self._unrecorded = f"topic {topic} does not exist: run `lockkeeper topics create`" if missing else ""
+        self._unrecorded = "" if there else f"topic {topic} does not exist: run `lockkeeper topics create`"
 
     def send(self, record: ProducerRecord) -> Pending:
         """Decide a request now, or, where it needs newer policies, as soon as these are read."""

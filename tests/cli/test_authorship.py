@@ -23,9 +23,9 @@ from streaming.kafka.publish import (
     Publication,
     PublisherFenced,
     PublishFailed,
+    policy_producer,
     publish,
     publish_prepared,
-    transactional_producer,
     write,
 )
 from streaming.kafka.topics import TopicNames
@@ -202,7 +202,7 @@ class TestOnKafka:
         self, settings: Settings, topics: TopicNames, capfd: pytest.CaptureFixture[str]
     ) -> None:
         """`produce` says no more than that there was a fatal error: it would count as refused, and not be repeated."""
-        producer, other = (transactional_producer(settings, ["lenses6"]) for _ in range(2))
+        producer, other = (policy_producer(settings, ["lenses6"]) for _ in range(2))
         deadline = time.monotonic() + 30
 
         def until_fenced() -> Iterator[PolicyRecord]:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from docs import generate
 from streaming.kafka.authorship import Authorship
-from streaming.kafka.publish import PolicyRecord, await_visible, transactional_producer, write
+from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, write
 from streaming.kafka.topics import dead_letters_of
 from streaming.settings import Settings
 from streaming.snapshots.policies import Policies
@@ -246,7 +246,7 @@ def _write_hostile_records(
         keys = (f"Role/{HOSTILE}", HOSTILE, f"Role/other{HOSTILE}")
         values = (json.dumps(role).encode(), HOSTILE.encode(), f"{{{HOSTILE}: 1".encode())
         records = [PolicyRecord(topic, k.encode(), v, by.headers()) for k, v in zip(keys, values, strict=True)]
-        await_visible(settings, write(transactional_producer(settings, {"lenses6"}), records))
+        await_visible(settings, write(policy_producer(settings, {"lenses6"}), records))
         write_changes()
     decided = Decided(settings, admin, topics)
     hostile = request(HOSTILE, HOSTILE, id=HOSTILE)
