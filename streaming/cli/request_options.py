@@ -108,12 +108,12 @@ class Evaluation(Options):
         return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
-def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
-    """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
+def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool) -> None:
+    """Raise Failure for typing errors, unless they are `allowed`; print the other names."""
     names = list(unknown)
-    refuse_mistakes([f"{where}{name}" for name in names if name.is_mistake and not allowed])
+    refuse_mistakes([str(name) for name in names if name.is_mistake and not allowed])
     for name in names:
-        echo_err(f"{where}{name}")
+        echo_err(str(name))
 
 
 def refuse_mistakes(mistakes: Sequence[str]) -> None:
