@@ -81,8 +81,8 @@ def verify(
 
 
 def _reach(settings: "Settings", send: bool) -> None:
-    from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
+    from streaming.topics import dead_letters_of
     from streaming.verify.cluster import SYSTEM
 
     log_warnings_alone(sys.stderr)
@@ -222,9 +222,9 @@ def _check_folder(out: Path) -> None:
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
     require_extra("report")
-    from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.report.gather import Wish, gather
+    from streaming.topics import dead_letters_of
 
     log_warnings_alone(sys.stderr)
     names = settings.topics

@@ -25,23 +25,9 @@ from streaming.topics import (
     Sizes,
     TopicNames,
     TopicSpec,
-    dead_letters_of,
     durability_rules,
     topic_specs,
 )
-
-__all__ = [
-    "Problem",
-    "Sizes",
-    "TopicNames",
-    "check_topics",
-    "create_topics",
-    "dead_letters_of",
-    "explained_problems",
-    "fix_topics",
-    "problems_of",
-    "topic_specs",
-]
 
 SECONDS = 15.0
 READY_SECONDS = 60.0  # a broker with 10,000 partitions took more than 15 beside other programs

@@ -28,10 +28,10 @@ from streaming.kafka.publish import (
     publish_prepared,
     write,
 )
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings, check_settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
+from streaming.topics import TopicNames
 from tests.cli.documents import ROLE, readers_folder
 from tests.cli.lockkeeper import Command
 from tests.docs.pages import ROOT

@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, publish, write
-from streaming.kafka.topics import TopicNames
 from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
+from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 from tests.waiting import wait_until

@@ -13,11 +13,10 @@ from confluent_kafka.admin import AdminClient
 from docs import generate
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, write
-from streaming.kafka.topics import dead_letters_of
 from streaming.settings import Settings
 from streaming.snapshots.policies import Policies
 from streaming.terminal import one_line
-from streaming.topics import TopicNames
+from streaming.topics import TopicNames, dead_letters_of
 from tests.cli.documents import ROLE, request
 from tests.cli.lockkeeper import Command, Outcome
 from tests.cli.test_questions import Decided

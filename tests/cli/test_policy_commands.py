@@ -22,8 +22,8 @@ from streaming.kafka.publish import (
     resolve_unknown_offsets,
     write,
 )
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 
