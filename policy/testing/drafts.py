@@ -165,14 +165,14 @@ class DraftPolicies:
         nearest = nearest_grants(scene.snapshot, request, scene.trust)
         return Detail(reasons, trees, tuple(nearest), tuple(map(str, names)))
 
-    def case_file(self, requests: tuple[DraftRequest, ...], title: str = TITLE) -> str:
+    def case_file(self, requests: tuple[DraftRequest, ...]) -> str:
         """The draft as a case file, YAML. Raises CaseFileError where it is none."""
         if self._misplaced:
             raise CaseFileError(self._misplaced[0].message)
         expect = [{"ask": short_form_of(request), "answer": request.answer} for request in requests]
         at = self._scene.stage.at
         stage = {**({} if at is None else {"at": at}), "apply": self._documents, "expect": expect}
-        value = {"system": self._system, "cases": [{"case": title, "stages": [stage]}]}
+        value = {"system": self._system, "cases": [{"case": TITLE, "stages": [stage]}]}
         parse_cases(value)
         text = dump_yaml(value)
         if read_case_yaml(text) != value:

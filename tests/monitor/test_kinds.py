@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from streaming.alert_kinds import KindRule
-from streaming.monitor import DecisionEvent
+from streaming.monitor import DENIALS_HELD, DecisionEvent
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
-from streaming.monitor.rules import DENIALS_HELD
 from streaming.monitor.state import State
 from streaming.records.avro import UnknownSchema, Writer
 from streaming.records.formats import Formats

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 
 from policy.core.document import Key
 from streaming.kafka.publish import publish
-from streaming.kafka.topics import dead_letters_of
+from streaming.topics import dead_letters_of
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 from tests.stream.running import running
