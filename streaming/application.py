@@ -18,7 +18,7 @@ from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
 from streaming.errors import CannotStart, Stopping
-from streaming.kafka.clients import RETRIED_SECONDS, admin_client, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_lacking, missing_permissions
 from streaming.kafka.topics import Problem, check_topics, explained_problems
@@ -68,6 +68,7 @@ def run(
             decided.set()
         on_step(step, batch)
 
+    watch.connected(cluster_id(admin_client(settings)))
     check_cluster(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
 
@@ -132,6 +133,7 @@ def run_monitor(
     """
     check_separate_monitor(settings)
     watch, own = watch or MonitorWatch(settings), monitor_settings(settings)
+    watch.connected(cluster_id(admin_client(settings)))
     _check_monitor_permissions(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())

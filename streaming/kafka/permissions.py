@@ -60,7 +60,7 @@ class Permission(msgspec.Struct, frozen=True, order=True):
         return f"{self.operation} {RESOURCES[self.type]}{pattern}"
 
 
-def described_acls(admin: AdminClient, seconds: float = SECONDS) -> list[dict[str, str]]:
+def described_acls(admin: AdminClient) -> list[dict[str, str]]:
     """All ACLs of a cluster, each a mapping of the fields of an entry, in Kafka's words. Raises KafkaException.
 
     The client names a resource type or an operation UNKNOWN that it is too old for.
@@ -84,7 +84,7 @@ def described_acls(admin: AdminClient, seconds: float = SECONDS) -> list[dict[st
             "pattern_type": acl.resource_pattern_type.name,
             "name": acl.name,
         }
-        for acl in admin.describe_acls(every, request_timeout=seconds).result()
+        for acl in admin.describe_acls(every, request_timeout=SECONDS).result()
     ]
 
 

@@ -20,6 +20,7 @@ from policy import Action, Outcome, Request, Resource, Subject, to_ms
 from streaming.alert_kinds import AlertKind
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.monitor import (
+    DENIALS_HELD,
     JOB,
     NO_BUCKET,
     SERVER,
@@ -38,7 +39,6 @@ from streaming.monitor import (
     bucket_of,
     encode_inputs,
 )
-from streaming.monitor.rules import DENIALS_HELD
 from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.audit import (
     SESSION,

@@ -112,6 +112,7 @@ def test_a_job_decides_each_request_once_as_its_slots_and_partitions_change(worl
 
 
 @pytest.mark.stream
+@pytest.mark.long
 def test_idle_partitions_of_a_set_are_committed_again_and_fence_nobody(world: World) -> None:
     """Kafka forgets what is not committed again. One partition is asked about; the others lie idle beside it."""
     settings = world.settings
