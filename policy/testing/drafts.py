@@ -22,7 +22,16 @@ from policy.evaluation.authorize import decide
 from policy.store.positions import Positions
 from policy.store.repository import Located, read_document_text
 from policy.systems import all_systems
-from policy.testing.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, full_request, parse_cases
+from policy.testing.casefile import (
+    Case,
+    CaseFile,
+    CaseFileError,
+    Expectation,
+    Stage,
+    full_request,
+    parse_cases,
+    refuse_ignored,
+)
 from policy.testing.caseyaml import read_case_yaml
 from policy.testing.run import Scene, check_scene, scenes
 
@@ -139,7 +148,7 @@ class DraftPolicies:
     def _asking(self, asked: DraftRequest) -> Scene:
         """The scene with one expectation. Raises CaseFileError."""
         ask = short_form_of(asked)
-        full_request(ask, self._system)
+        refuse_ignored(full_request(ask, self._system))
         stage = msgspec.structs.replace(self._scene.stage, expect=[Expectation(ask, asked.answer)])
         return msgspec.structs.replace(self._scene, stage=stage)
 

@@ -183,7 +183,7 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
 
     Raises TopicChanged for a topic that is not there; KafkaException and TimeoutError.
     """
-    return _ask_ids(admin, topics, seconds)()
+    return {topic: _id_of(description) for topic, description in _ask_topics(admin, topics, seconds)().items()}
 
 
 def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
@@ -191,13 +191,14 @@ def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, s
     return {topic: _id_of(description) for topic, description in described_topics(admin, topics).items()}
 
 
-def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
+def _ask_topics(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, TopicDescription]]:
     request = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
 
-    def answer(topic: str, future: Any) -> str:
+    def answer(topic: str, future: Any) -> TopicDescription:
         try:
             with _metadata_read_after_errors(admin):
-                return _id_of(_result(future, seconds))
+                description: TopicDescription = _result(future, seconds)
+                return description
         except KafkaException as error:
             if error_name(error) == "UNKNOWN_TOPIC_OR_PART" and _is_deleted(admin, topic, seconds):
                 raise TopicChanged(DELETED.format(topic=topic)) from error
@@ -225,11 +226,12 @@ def _result(request: Any, seconds: float) -> Any:
 
 
 class LogState(NamedTuple):
-    """Last stable offset and log start offset of each partition, and the id of each topic."""
+    """Last stable offset and log start offset of each partition; the id and the number of partitions of each topic."""
 
     ends: dict[Partition, int]
     starts: dict[Partition, int]
     ids: dict[str, str]
+    counts: dict[str, int]
 
 
 def log_state(
@@ -240,8 +242,10 @@ def log_state(
     committed = IsolationLevel.READ_COMMITTED
     ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
     starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, committed, seconds)
-    ids = _ask_ids(admin, topics, seconds)()  # first, for its error says that a topic is missing
-    return LogState(ends(), starts(), ids)
+    described = _ask_topics(admin, topics, seconds)()  # first, for its error says that a topic is missing
+    ids = {topic: _id_of(description) for topic, description in described.items()}
+    counts = {topic: len(description.partitions) for topic, description in described.items()}
+    return LogState(ends(), starts(), ids, counts)
 
 
 def last_stable_offsets(

@@ -16,7 +16,7 @@ from tests.cli.documents import request
 from tests.cli.lockkeeper import Command
 from tests.cli.test_questions import READERS, STAFF, Decided
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 
 @pytest.fixture

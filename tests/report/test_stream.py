@@ -20,7 +20,7 @@ from tests.stream.running import running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 ORDERS, CARTS = "kafka:topic:prod/main/orders", "kafka:topic:prod/main/carts"
 
