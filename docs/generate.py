@@ -20,7 +20,7 @@ import typer.main
 import yaml
 
 from policy.systems import packages
-from streaming.alert_kinds import FIXED_SEVERITIES, MONITORED, AlertKind, KindRule
+from streaming.alert_kinds import FIXED_SEVERITIES, MONITORED, MOST_NUMBER, AlertKind, KindRule
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.ops.watch import Watch
@@ -818,9 +818,9 @@ def _type(kind: Any) -> str:
 
 
 def _bound(meta: msgspec.Meta) -> str:
-    if meta.ge is not None:
-        return f"at least {meta.ge}"
-    return f"over {meta.gt}" if meta.gt is not None else ""
+    """In words, but for what no number of Java may exceed."""
+    words = {"at least": meta.ge, "over": meta.gt, "at most": meta.le}
+    return ", ".join(f"{word} {bound:,.0f}" for word, bound in words.items() if bound not in (None, MOST_NUMBER))
 
 
 def _head(title: str, about: str) -> list[str]:

@@ -10,9 +10,13 @@ import msgspec
 
 from policy import SEVERITIES, Severity
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+MOST_NUMBER = (1 << 31) - 1
+"""Java's largest int: Spark and Kafka take many settings as one."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_NUMBER)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBER)]
+MOST_SECONDS = 100 * 366 * 24 * 3600.0
+"""A hundred years: the longest time that a setting may be. In milliseconds it has a place wherever it is written."""
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
 
 
 class KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

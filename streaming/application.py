@@ -1,6 +1,7 @@
 """The applications: the enforcer's query and the monitor's on one Spark, and the monitor's alone."""
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
 from streaming.errors import CannotStart, Stopping
-from streaming.kafka.clients import RETRIED_SECONDS, admin_client, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_lacking, missing_permissions
 from streaming.kafka.topics import Problem, check_topics, explained_problems
@@ -27,7 +28,7 @@ from streaming.ops.metrics import Step
 from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked, locked
-from streaming.runtime.executors import await_executors, refuse_dynamic_allocation
+from streaming.runtime.executors import await_executors, is_local, refuse_dynamic_allocation
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, check_separate_monitor, monitor_settings
@@ -67,6 +68,7 @@ def run(
             decided.set()
         on_step(step, batch)
 
+    watch.connected(cluster_id(admin_client(settings)))
     check_cluster(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
 
@@ -93,7 +95,14 @@ def run(
         partitions = opened(
             "compile the classes of the executors",
             lambda: contextlib.closing(
-                PartitionTransactions(settings, spark, output.is_unavailable, watch.watchdog.during, sets)
+                PartitionTransactions(
+                    settings,
+                    spark,
+                    output.is_unavailable,
+                    watch.watchdog.during,
+                    sets,
+                    math.inf if is_local(spark) else idle_commit_seconds,
+                )
             ),
         )
         partitions.warm_up()
@@ -124,6 +133,7 @@ def run_monitor(
     """
     check_separate_monitor(settings)
     watch, own = watch or MonitorWatch(settings), monitor_settings(settings)
+    watch.connected(cluster_id(admin_client(settings)))
     _check_monitor_permissions(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())

@@ -48,6 +48,10 @@ class FilesRefused(Exception):
         self.errors = tuple(errors)
 
 
+class FilesMissing(FilesRefused):
+    """A path at which there is nothing."""
+
+
 def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
     """Every document of a file, or of all files below a folder, by file name and place in the file.
 
@@ -82,7 +86,7 @@ def document_files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if _counts(file, path))
     if not path.exists():
-        raise FilesRefused([f"{path}: there is no such file or folder"])
+        raise FilesMissing([f"{path}: there is no such file or folder"])
     if path.suffix.lower() not in SUFFIXES:
         raise FilesRefused([f"{path}: the name must end in {_suffixes()}, to say what the file holds"])
     return [path]

@@ -29,6 +29,7 @@ from policy.testing.caseyaml import read_case_yaml
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
 PARTS = ("subject", "action", "resource", "context", "properties", *BESIDE_SUBJECT)
+OFFSETS = "min_policy_offsets"
 ENVELOPE = ("id", "system", "time", "deadline", "options", "evaluations")
 
 
@@ -148,7 +149,7 @@ def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
             yield f"refused, warns: {name} is not a document of this stage"
     for number, expectation in enumerate(stage.expect):
         try:
-            _refuse_unknown_members(full_request(expectation.ask, system))
+            refuse_ignored(full_request(expectation.ask, system))
         except CaseFileError as error:
             yield f"expect[{number}].ask: {error}"
 
@@ -182,13 +183,20 @@ def _refuse_unknown(fields: Mapping[str, Any], known: Iterable[str], path: str =
         raise CaseFileError(f"{path}unknown field {', '.join(unknown)} (known: {', '.join(names)})")
 
 
-def _refuse_unknown_members(request: Mapping[str, Any]) -> None:
-    """Requests may have unknown members, which are ignored: with ``{id, groups}`` for a subject any deny would hold."""
+def refuse_ignored(request: Mapping[str, Any]) -> None:
+    """Raise CaseFileError for what an answer here would not heed.
+
+    Requests may have unknown members, which are ignored: with ``{id, groups}`` for a subject any deny would hold. The
+    job answers ``error`` behind ``min_policy_offsets``; documents in files have no offsets.
+    """
     items = request.get("evaluations")
     for value in (request, *(items if isinstance(items, list) else ())):
         for part, names in PART_NAMES if isinstance(value, Mapping) else ():
             if isinstance(members := value.get(part), Mapping):
                 _refuse_unknown(members, names, f"{part}: ")
+        context = value.get("context") if isinstance(value, Mapping) else None
+        if isinstance(context, Mapping) and context.get(OFFSETS, {}) != {}:
+            raise CaseFileError(f"context.{OFFSETS}: nothing is compared with offsets here; leave it out")
 
 
 def _item(item: Any, ask: Mapping[str, Any], system: str) -> Any:

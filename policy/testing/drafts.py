@@ -22,7 +22,16 @@ from policy.evaluation.authorize import decide
 from policy.store.positions import Positions
 from policy.store.repository import Located, read_document_text
 from policy.systems import all_systems
-from policy.testing.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, full_request, parse_cases
+from policy.testing.casefile import (
+    Case,
+    CaseFile,
+    CaseFileError,
+    Expectation,
+    Stage,
+    full_request,
+    parse_cases,
+    refuse_ignored,
+)
 from policy.testing.caseyaml import read_case_yaml
 from policy.testing.run import Scene, check_scene, scenes
 
@@ -141,7 +150,7 @@ class DraftPolicies:
     def _asking(self, asked: DraftRequest) -> Scene:
         """The scene with one expectation. Raises CaseFileError."""
         ask = short_form_of(asked)
-        full_request(ask, self._system)
+        refuse_ignored(full_request(ask, self._system))
         stage = msgspec.structs.replace(self._scene.stage, expect=[Expectation(ask, asked.answer)])
         return msgspec.structs.replace(self._scene, stage=stage)
 
@@ -158,14 +167,14 @@ class DraftPolicies:
         nearest = nearest_grants(scene.snapshot, request, scene.trust)
         return Detail(reasons, trees, tuple(nearest), tuple(map(str, names)))
 
-    def case_file(self, requests: tuple[DraftRequest, ...], title: str = TITLE) -> str:
+    def case_file(self, requests: tuple[DraftRequest, ...]) -> str:
         """The draft as a case file, YAML. Raises CaseFileError where it is none."""
         if self._misplaced:
             raise CaseFileError(self._misplaced[0].message)
         expect = [{"ask": short_form_of(request), "answer": request.answer} for request in requests]
         at = self._scene.stage.at
         stage = {**({} if at is None else {"at": at}), "apply": self._documents, "expect": expect}
-        value = {"system": self._system, "cases": [{"case": title, "stages": [stage]}]}
+        value = {"system": self._system, "cases": [{"case": TITLE, "stages": [stage]}]}
         parse_cases(value)
         text = dump_yaml(value)
         if read_case_yaml(text) != value:

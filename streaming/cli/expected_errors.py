@@ -12,6 +12,7 @@ from streaming.cli.output import echo_err
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
     ("policy.systems", "SystemUnusable", MISUSED),
+    ("policy.store.repository", "FilesMissing", MISUSED),
     ("policy.store.repository", "FilesRefused", FAILED),
     ("policy.testing.casefile", "CaseFileError", FAILED),
     ("streaming.kafka.publish", "PublishFailed", FAILED),

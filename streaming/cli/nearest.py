@@ -1,21 +1,13 @@
 """What is nearest to a request that is denied, as lines below its explanation."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from policy import Snapshot
     from policy.analysis import Nearest, Who
 
 SOME = "nobody of the first names that were tried: `lockkeeper who-can` tries all of them"
 MORE = "; that alone would not allow the request"
-
-
-def nearest_of(snapshot: "Snapshot", request: Mapping[str, Any], claims: frozenset[str]) -> "Sequence[Nearest | None]":
-    """For a request, or for each evaluation of a batch; None where it is no deny."""
-    from policy.analysis import nearest_grants
-
-    return nearest_grants(snapshot, request, claims)
 
 
 def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:

@@ -57,13 +57,10 @@ class Asked(Options):
     context: ContextOption = None
     file: FileOption = None
 
-    def short(self) -> dict[str, Any]:
-        """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
-        return short_form(self.subject, self.group, self.action, self.resource, self.property_, self.context)
-
     def whole(self) -> dict[str, Any]:
         """The whole request. Raises Failure."""
-        return whole_request(self.file, self.system, self.short())
+        named = (self.subject, self.group, self.action, self.resource, self.property_, self.context)
+        return whole_request(self.file, self.system, short_form(*named))
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,11 @@ class Evaluation(Options):
     trust: Trust = None
     allow_unknown: AllowUnknown = False
 
-    def snapshot(self, kafka: KafkaOptions) -> "Snapshot":
-        """The documents of a path, or those on Kafka. Raises Failure unless one of both is wanted; FilesRefused."""
-        return self.snapshot_and_offsets(kafka)[0]
-
     def snapshot_and_offsets(self, kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
-        """The same, and the newest offsets that were read; none for documents of a path. Raises as `snapshot`."""
+        """The documents of a path, or those on Kafka, with the newest offsets that were read; of a path there are none.
+
+        Raises Failure unless one of both is wanted; FilesRefused.
+        """
         if (self.policies is None) is not self.live:
             raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
         return (snapshot_of(self.policies), {}) if self.policies is not None else live_snapshot(kafka)
@@ -115,12 +111,12 @@ class Evaluation(Options):
         return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
-def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
-    """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
+def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool) -> None:
+    """Raise Failure for typing errors, unless they are `allowed`; print the other names."""
     names = list(unknown)
-    refuse_mistakes([f"{where}{name}" for name in names if name.is_mistake and not allowed])
+    refuse_mistakes([str(name) for name in names if name.is_mistake and not allowed])
     for name in names:
-        echo_err(f"{where}{name}")
+        echo_err(str(name))
 
 
 def refuse_mistakes(mistakes: Sequence[str]) -> None:

@@ -73,7 +73,7 @@ DESCRIBE_CLUSTER = Permission("cluster", "", "Describe")
 """What listing ACLs needs."""
 
 
-def described_acls(admin: AdminClient, seconds: float = SECONDS) -> list[dict[str, str]]:
+def described_acls(admin: AdminClient) -> list[dict[str, str]]:
     """All ACLs of a cluster, each a mapping of the fields of an entry, in Kafka's words. Raises KafkaException.
 
     The client names a resource type or an operation UNKNOWN that it is too old for.
@@ -97,7 +97,7 @@ def described_acls(admin: AdminClient, seconds: float = SECONDS) -> list[dict[st
             "pattern_type": acl.resource_pattern_type.name,
             "name": acl.name,
         }
-        for acl in admin.describe_acls(every, request_timeout=seconds).result()
+        for acl in admin.describe_acls(every, request_timeout=SECONDS).result()
     ]
 
 

@@ -10,6 +10,7 @@ from policy import HasCanonicalActions, Request, all_systems
 from streaming.records.audit import ACTIVE_JOB, SESSION
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
+DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
 
 
 class DecisionEvent(msgspec.Struct, frozen=True, array_like=True, tag="d"):
@@ -68,7 +69,13 @@ class JobEvent(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     known: int
 
 
-Input = DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
+class UnreadEvent(msgspec.Struct, frozen=True, array_like=True, tag="u"):
+    """A decision that cannot be read, whoever's: written at ``at``, ms."""
+
+    at: int
+
+
+Input = UnreadEvent | DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
 
 InputsByKey = dict[str, list[Input]]
 """Inputs by the text of their key."""
@@ -99,6 +106,8 @@ class Key(msgspec.Struct, frozen=True):
 
 
 SUBJECT, JOB, TOPIC, SERVER = "subject", "job", "topic", "server"
+EVERY_KEY = Key("every key", "", "")
+"""What is about all keys of a bucket, and of all buckets."""
 
 
 BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint

@@ -44,8 +44,14 @@ class JobMetrics:
     def __init__(self, name: str) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
-        job.info({"job_name": name, "version": importlib.metadata.version(DISTRIBUTION)})
+        self._name = name
+        self._job_info = Info(
+            "lockkeeper_job",
+            "The job that runs here. cluster_id: of its Kafka cluster, empty until it has reached it. Of two jobs with "
+            "one cluster_id and job_name one fences the other.",
+            registry=self.registry,
+        )
+        self.connected("")
         self._alerts = self._counter(
             "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*AlertKind, OTHER)}
         )
@@ -55,6 +61,11 @@ class JobMetrics:
             {"topic": ()},
         )
         self.lag = ConsumerLag(self.registry)
+
+    def connected(self, cluster_id: str) -> None:
+        """The Kafka cluster is this one."""
+        version = importlib.metadata.version(DISTRIBUTION)
+        self._job_info.info({"job_name": self._name, "cluster_id": cluster_id, "version": version})
 
     def alerted(self, kind: str) -> None:
         """Count an alert that is committed."""

@@ -125,6 +125,10 @@ class QueryWatch:
         self._monitor = MonitorMetrics(metrics.registry) if monitor else None
         self._alerts = settings.topics.alerts
 
+    def connected(self, cluster_id: str) -> None:
+        """The Kafka cluster is this one."""
+        self._reported.connected(cluster_id)
+
     def alerted(self, records: Iterable[AnyRecord]) -> None:
         """Records are committed, among which may be alerts."""
         for topic, _, value, _ in records:

@@ -1,7 +1,7 @@
 """A request that was answered elsewhere: the answer, and by which policies it was given."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
@@ -9,7 +9,6 @@ from policy import CLAIMS, REQUEST_NAMES, MalformedRequest, Outcome, check_lette
 from streaming.topics import Offsets
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
-FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
 
 BY_CHARACTERS = 256
 OFFSETS_BYTES = 4 << 10  # more policy topics than any cluster has

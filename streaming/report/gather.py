@@ -12,7 +12,6 @@ from streaming.history.ranges import Progress, Topics, watched
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
-from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
@@ -29,6 +28,7 @@ from streaming.report.requests import AnswerIndex, DenialTotals, Replay, analyse
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
+from streaming.topics import dead_letters_of
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 

@@ -1,7 +1,5 @@
 """What must hold between settings. Each error names the setting, its value and what would fix it."""
 
-import functools
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,7 +20,6 @@ def check_settings(data: Mapping[str, Any], source: str = "settings") -> Setting
     """The settings from plain data; `source` is named in errors. Raises SettingsError."""
     try:
         settings = msgspec.convert(data, Settings)
-        _check_finite(settings)
         _check_systems(data, settings)
         _check_topics(settings)
         _check_registry(settings)
@@ -49,15 +46,6 @@ def _value_at(data: Any, message: str) -> str:
             return ""
         data = data[name]
     return "" if isinstance(data, Mapping | list) else f" (it is {data!r})"
-
-
-def _check_finite(settings: Settings) -> None:
-    """Policies would never be stale with an infinite bound, and no length of time can be written with it."""
-    for path, _ in setting_types(Settings):
-        value = functools.reduce(getattr, path, settings)
-        values = value.values() if isinstance(value, Mapping) else (value,)
-        if any(isinstance(number, float) and math.isinf(number) for number in values):
-            raise SettingsError(f"{'.'.join(path)}: must be a finite number, not infinity")
 
 
 def _check_systems(data: Mapping[str, Any], settings: Settings) -> None:

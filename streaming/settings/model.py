@@ -6,19 +6,30 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from streaming.alert_kinds import AlertKind
+from streaming.alert_kinds import MOST_NUMBER, MOST_SECONDS, AlertKind
 from streaming.settings.console import ConsoleSettings
 from streaming.settings.monitor import MonitorSettings
 from streaming.settings.serve import CLAIMABLE, ServeSettings
-from streaming.topics import DEFAULT_SYSTEMS, TopicNames
+from streaming.topics import DEFAULT_SYSTEMS, ROOM, TopicNames
 
 MASK = "***"
 USER_INFO = re.compile(r"//.*@")
 DEFAULT_TRUST = CLAIMABLE
 MIB = 1 << 20
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBER)]
+Weight = Annotated[float, msgspec.Meta(gt=0, le=MOST_NUMBER)]
+Hours = Annotated[float, msgspec.Meta(gt=0, le=MOST_SECONDS / 3600)]
+# Of policies that may be as old, and of steps that may take as long: the job looks at the policies twice a second.
+Bound = Annotated[float, msgspec.Meta(ge=1, le=MOST_SECONDS)]
+# librdkafka takes a second at least, and both clients take milliseconds of 32 bits.
+TransactionSeconds = Annotated[float, msgspec.Meta(ge=1, le=2_147_483)]
+# A request or document has some hundred bytes, and a producer, which has to take two documents of the largest size and
+# more, at most 10^9 (librdkafka's message.max.bytes).
+InputBytes = Annotated[int, msgspec.Meta(ge=1 << 10, le=256 * MIB)]
+# A dead letter needs 16 KiB beside the record that it keeps, and a decision some for its reasons.
+OutputBytes = Annotated[int, msgspec.Meta(ge=ROOM, le=256 * MIB)]
+BatchBytes = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Mode = Literal["enforce", "shadow"]
@@ -29,9 +40,9 @@ Authorship = Literal["author", "commit", "reason"]
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Beyond these a record becomes `error` or a dead letter. Sizes in bytes."""
 
-    record_in: Positive = MIB
-    record_out: Positive = 4 * MIB
-    document: Positive = MIB
+    record_in: InputBytes = MIB
+    record_out: OutputBytes = 4 * MIB
+    document: InputBytes = MIB
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +55,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AccessChangesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`lockkeeper access-changes`. `hours`: for how long a question is remembered; `questions`: how many are."""
 
-    hours: Seconds = 24.0
+    hours: Hours = 24.0
     questions: Positive = 100_000
 
 
@@ -126,20 +137,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     systems: tuple[str, ...] = DEFAULT_SYSTEMS
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}
-    weights: dict[str, Seconds] = {}
+    weights: dict[str, Weight] = {}
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
     master: Text = "local[4,8]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
-    max_batch_bytes: Positive = 128 * MIB
+    max_batch_bytes: BatchBytes = 128 * MIB
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
-    policy_stale_seconds: Seconds = 30.0
-    progress_deadline_seconds: Seconds = 120.0
+    policy_stale_seconds: Bound = 30.0
+    progress_deadline_seconds: Bound = 120.0
     accepted_topic_ids: tuple[str, ...] = ()
-    transaction_timeout_seconds: Seconds = 30.0
+    transaction_timeout_seconds: TransactionSeconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
     console: ConsoleSettings = ConsoleSettings()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from policy import CLAIMS
+from streaming.alert_kinds import MOST_SECONDS
 from streaming.settings.errors import SettingsError
 from streaming.settings.urls import is_address, is_loopback, is_trustworthy, is_url
 
@@ -61,7 +62,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     default_system: str = ""
     trust: frozenset[str] = frozenset()
-    max_staleness_seconds: Annotated[float, msgspec.Meta(gt=0)] = 15.0
+    max_staleness_seconds: Annotated[float, msgspec.Meta(ge=1, le=MOST_SECONDS)] = 15.0
     search: bool = True
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False

@@ -18,7 +18,7 @@ from tests.cli.documents import request
 from tests.cli.lockkeeper import Command
 from tests.cli.test_questions import READERS, STAFF, Decided
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 
 @pytest.fixture
@@ -45,12 +45,18 @@ def _claiming(id_: str, trust: list[str]) -> dict[str, Any]:
     return asked
 
 
+@pytest.fixture
+def made(settings: Settings, admin: AdminClient, topics: TopicNames) -> Decided:
+    """The topic of answered requests, decided under policies that allow readers, by their group too."""
+    decided = Decided(settings, admin, topics, topics.answered[0])
+    publish(settings, [READERS, STAFF])
+    return decided
+
+
 def test_decisions_on_answered_requests_are_explained_and_traced(
-    ask: Callable[..., Any], settings: Settings, admin: AdminClient, topics: TopicNames
+    ask: Callable[..., Any], made: Decided, topics: TopicNames
 ) -> None:
     """As the job decides them: by the claims that topic and caller are both trusted with."""
-    made = Decided(settings, admin, topics, topics.answered[0])
-    publish(settings, [READERS, STAFF])
     made.send(_claiming("r-1", ["groups"]))
     made.decide()
     made.send(_claiming("r-2", []))
@@ -65,12 +71,8 @@ def test_decisions_on_answered_requests_are_explained_and_traced(
         assert (traced.code, traced.lines[0].startswith(f"produced to {topics.answered[0]}-0 ")) == (0, True)
 
 
-def test_a_report_ranks_denied_requests_that_were_answered_too(
-    ask: Callable[..., Any], settings: Settings, admin: AdminClient, topics: TopicNames
-) -> None:
+def test_a_report_ranks_denied_requests_that_were_answered_too(ask: Callable[..., Any], made: Decided) -> None:
     """Their times are those of the answers, which say nothing about a latency of the job."""
-    made = Decided(settings, admin, topics, topics.answered[0])
-    publish(settings, [READERS, STAFF])
     made.send(request("user:eve", answered=_answered([])))
     made.decide()
     [report] = ask("report", "--last", "1h", "--json").records
@@ -79,12 +81,8 @@ def test_a_report_ranks_denied_requests_that_were_answered_too(
     assert report["decisions"]["latency"] is None
 
 
-def test_what_the_job_could_not_verify_is_not_compared(
-    ask: Callable[..., Any], settings: Settings, admin: AdminClient, topics: TopicNames
-) -> None:
+def test_what_the_job_could_not_verify_is_not_compared(ask: Callable[..., Any], made: Decided) -> None:
     """It has decided nothing: the policies that the answer names were not known."""
-    made = Decided(settings, admin, topics, topics.answered[0])
-    publish(settings, [READERS, STAFF])
     made.send(_claiming("r-1", ["groups"]))
     made.decide(
         write=lambda value: (

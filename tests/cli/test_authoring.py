@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from confluent_kafka import Producer
 
-from streaming.kafka.topics import TopicNames
+from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 from tests.cli.documents import BROKEN, GROUP, ROLE, lines, readers_folder, request
 from tests.cli.lockkeeper import Command
@@ -224,6 +224,28 @@ def test_diff_refuses_wrong_documents_and_requests(lockkeeper: Command, policies
 
 
 @pytest.mark.stream
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("policy", "diff", "{good}", "{missing}"),
+        ("policy", "diff", "{missing}", "{good}"),
+        ("policy", "review", "{good}", "{missing}"),
+        ("policy", "lint", "{missing}"),
+        ("policy", "test", "{missing}", "--policies", "{good}"),
+        ("policy", "apply", "{missing}"),
+        ("export", "kafka-acls", "{missing}"),
+    ],
+)
+def test_a_path_that_does_not_exist_is_wrong_usage_and_no_difference_or_failed_check(
+    lockkeeper: Command, policies: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """A pipeline that takes exit code 1 for a difference, or for a review that failed, must not take this for one."""
+    missing = tmp_path / "missing"
+    shown = lockkeeper(*(part.format(good=policies, missing=missing) for part in command))
+    assert shown.code == 2
+    assert str(missing) in shown.err
+
+
 def test_diff_replays_the_newest_requests_of_the_request_topic(
     lockkeeper: Command, policies: Path, changed: Path, config: Path, topics: TopicNames, broker: TestBroker
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_refused_document_is_reported_and_fails_the_command(lockkeeper: Comman
 
 def test_files_that_are_not_there_are_named(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert f"{missing}: there is no such file or folder" in lockkeeper("decide", "-p", str(missing)).err
+    shown = lockkeeper("decide", "-p", str(missing))
+    assert (shown.code, shown.err) == (2, f"lockkeeper: {missing}: there is no such file or folder\n")
     shown = lockkeeper("decide", "-p", str(policies), "-r", str(missing))
     assert (shown.code, shown.err) == (2, f"lockkeeper: --requests {missing}: No such file or directory\n")

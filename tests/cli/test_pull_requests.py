@@ -14,8 +14,8 @@ import yaml
 
 from streaming.kafka.authorship import authorship_of
 from streaming.kafka.committed import committed_records
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder
 from tests.cli.test_comparing import commit, git
 
@@ -137,6 +137,24 @@ def test_a_change_may_open_what_the_list_of_its_base_allows_not_what_its_own_doe
     assert _run("review", checkout, {}, GITHUB_BASE_REF=base).returncode == code
 
 
+def _merge_request(checkout: Path, base: str) -> subprocess.CompletedProcess[str]:
+    """Run GitLab's job for a merge request into a commit."""
+    commands = [(line, {}) for line in yaml.safe_load(GITLAB.read_text())["policies"]["script"] if "pip " not in line]
+    return _run_all(commands, checkout, {}, CI_MERGE_REQUEST_DIFF_BASE_SHA=base)
+
+
+def test_a_change_of_the_list_alone_is_reviewed_and_one_that_cannot_be_read_fails(checkout: Path) -> None:
+    """Once it is merged, no other change could be reviewed."""
+    github, gitlab = (yaml.safe_load(path.read_text()) for path in (WORKFLOW, GITLAB))
+    assert "may-widen.yaml" in github[True]["pull_request"]["paths"]  # `on` is a boolean in YAML 1.1
+    assert "may-widen.yaml" in gitlab["policies"]["rules"][0]["changes"]
+    for content, code in ((ALLOWED, 0), ("- {who: 'user:dana', becuse: typo}\n", 2)):
+        (checkout / "may-widen.yaml").write_text(content)
+        commit(checkout)
+        assert _run("review", checkout, {}, GITHUB_BASE_REF="main").returncode == code
+        assert _merge_request(checkout, "origin/main").returncode == code
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_a_merge_request_of_gitlab_is_reviewed_in_the_same_way(checkout: Path, allowed: bool) -> None:
     if allowed:
@@ -146,8 +164,7 @@ def test_a_merge_request_of_gitlab_is_reviewed_in_the_same_way(checkout: Path, a
     (checkout / "policies" / "wide.yaml").write_text(ROLE.format(name="wide", topic="*"))
     (checkout / "policies" / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
     commit(checkout)
-    commands = [(line, {}) for line in yaml.safe_load(GITLAB.read_text())["policies"]["script"] if "pip " not in line]
-    done = _run_all(commands, checkout, {}, CI_MERGE_REQUEST_DIFF_BASE_SHA=base.stdout.strip())
+    done = _merge_request(checkout, base.stdout.strip())
     assert done.returncode == (0 if allowed else 1)
     assert "| `user:dana` |" in (checkout / "review.md").read_text()
 

@@ -1,11 +1,14 @@
-"""The settings of encodings and of the schema registry: wrong ones are reported, passwords never."""
+"""Settings that are wrong, or with which nothing could be decided, are reported; passwords never are."""
 
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from streaming.settings import Settings, SettingsError, check_settings, load_settings
+from policy import compile_documents
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
+from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, check_settings, load_settings
 
 URL = "http://registry:8081"
 
@@ -32,9 +35,6 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
     ("given", "says"),
     [
         ({"encoding": "avro"}, "encoding"),
-        ({"policy_stale_seconds": float("inf")}, "policy_stale_seconds: must be a finite number"),
-        ({"serve": {"max_staleness_seconds": float("inf")}}, "serve.max_staleness_seconds: must be a finite number"),
-        ({"weights": {"lenses6": float("inf")}}, "weights: must be a finite number"),
         ({"encoding": "avro-confluent"}, "set schema_registry.url"),
         ({"schema_registry": {"url": "registry:8081"}}, "not an address such as http://localhost:8081"),
         ({"schema_registry": {"url": "http://"}}, "not an address"),
@@ -58,6 +58,62 @@ def test_a_wrong_one_is_reported_without_the_password(given: dict[str, Any], say
         check_settings(given)
     assert says in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+INFINITE, NO_NUMBER = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"limits": {"record_in": 1}}, "`int` >= 1024 - at `$.limits.record_in` (it is 1)"),
+        ({"limits": {"record_out": 1}}, "`int` >= 65536 - at `$.limits.record_out` (it is 1)"),
+        ({"limits": {"document": 1}}, "`int` >= 1024 - at `$.limits.document` (it is 1)"),
+        ({"limits": {"record_out": 1 << 31}}, "`int` <= 268435456 - at `$.limits.record_out`"),
+        ({"limits": {"document": 1 << 70}}, "`int` <= 268435456 - at `$.limits.document`"),
+        ({"max_records": 1 << 31}, "at `$.max_records`"),
+        ({"monitor": {"partitions": 1 << 31}}, "at `$.monitor.partitions`"),
+        ({"transaction_timeout_seconds": 0.0001}, "`float` >= 1.0 - at `$.transaction_timeout_seconds`"),
+        ({"transaction_timeout_seconds": 3e6}, "`float` <= 2147483.0"),
+        ({"policy_stale_seconds": 0.1}, "`float` >= 1.0"),
+        ({"policy_stale_seconds": 1e300}, "at `$.policy_stale_seconds`"),
+        ({"policy_stale_seconds": INFINITE}, "at `$.policy_stale_seconds`"),
+        ({"policy_stale_seconds": NO_NUMBER}, "at `$.policy_stale_seconds`"),
+        ({"progress_deadline_seconds": 0.01}, "at `$.progress_deadline_seconds`"),
+        ({"serve": {"max_staleness_seconds": 0.01}}, "at `$.serve.max_staleness_seconds`"),
+        ({"serve": {"max_staleness_seconds": INFINITE}}, "at `$.serve.max_staleness_seconds`"),
+        ({"serve": {"max_staleness_seconds": NO_NUMBER}}, "at `$.serve.max_staleness_seconds`"),
+        ({"monitor": {"rules": {"window_seconds": INFINITE}}}, "at `$.monitor.rules.window_seconds`"),
+        ({"monitor": {"systems": {"cdap": {"window_seconds": INFINITE}}}}, "window_seconds"),
+        ({"monitor": {"systems": {"cdap": {"window_seconds": NO_NUMBER}}}}, "window_seconds"),
+        ({"access_changes": {"hours": 1e300}}, "at `$.access_changes.hours`"),
+        ({"weights": {"authz.requests.v1": INFINITE}}, "at `$.weights[...]`"),
+    ],
+)
+def test_a_number_with_which_nothing_can_be_decided_or_written_is_refused(given: dict[str, Any], says: str) -> None:
+    """Or that is no bound: policies would never be stale."""
+    with pytest.raises(SettingsError) as refused:
+        check_settings(given)
+    assert says in str(refused.value)
+
+
+SMALLEST = check_settings({"limits": {"record_in": 1024, "record_out": 65536, "document": 1024}}).limits
+
+
+def test_with_the_smallest_limits_a_request_is_decided_and_a_dead_letter_has_its_record() -> None:
+    role = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
+    group = {"roles": ["r"], "members": ["user:u"]}
+    documents = [{"kind": "Role", "name": "r", "spec": role}, {"kind": "Group", "name": "g", "spec": group}]
+    snapshot = compile_documents([{"system": "lenses6", **document} for document in documents])
+    action, subject = {"name": "kafka:ReadTopicData"}, {"type": "user", "id": "user:u"}
+    resource = {"type": "lrn", "id": "kafka:topic:prod/main/orders"}
+    request = {"id": "r", "system": "lenses6", "subject": subject, "action": action, "resource": resource}
+    source = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1)
+    decided = Evaluator(snapshot, SMALLEST).for_partition(source, EvaluationContext(snapshot.version, {}, -1, {}, 0))
+    _, _, decision, _ = decided.decide(b"k", msgspec.json.encode(request), None, 0, 0)
+    assert msgspec.json.decode(decision or b"")["decision"] is True
+    _, _, dead_letter, _ = decided.decide(b"k", b"{" * 1000, None, 1, 0)
+    assert dead_letter == b"{" * 1000
 
 
 TWICE = "kafka:\n  security.protocol: SSL\n  security.protocol: PLAINTEXT\n"

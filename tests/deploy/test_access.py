@@ -49,10 +49,10 @@ from streaming.kafka.manifests import (
 )
 from streaming.kafka.permissions import Permission, missing_permissions
 from streaming.kafka.publish import PublishFailed, transactional_id
-from streaming.kafka.topics import topic_specs
 from streaming.runtime.spark import start_session
 from streaming.serve.server import Server
 from streaming.settings import ServeSettings, Settings, monitor_settings
+from streaming.topics import topic_specs
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import documented_commands, parse_command
 from tests.stream.certificates import Authority

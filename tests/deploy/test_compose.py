@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -243,3 +244,19 @@ def test_docker_compose_understands_the_file() -> None:
     shown = subprocess.run([docker, "compose", "config"], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert set(yaml.safe_load(shown.stdout)["services"]) == set(read_yaml(ROOT / "docker-compose.yml")["services"])
+
+
+def test_the_producer_sends_each_line_as_it_is(services: dict[str, Any], tmp_path: Path) -> None:
+    """Also with escapes, which the `echo` of Debian's shell would resolve, and the last line without an end."""
+    lines = [r'{"id": "a\nb\\c"}', r'{"id": "\u0061"}', r"  {} \c more"]
+    (tmp_path / "requests.jsonl").write_text("\n".join(lines))
+    sent = tmp_path / "sent"
+    for name, does in {"lockkeeper": f"cat >> {sent}", "sleep": f"[ $(wc -l < {sent}) -lt 3 ] || kill $PPID"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    [loop] = services["producer"]["command"]
+    for old, new in (("$$", "$"), ("/etc/lockkeeper", str(tmp_path)), ("/tmp/asked", str(tmp_path / "asked"))):
+        loop = loop.replace(old, new)
+    command = [*services["producer"]["entrypoint"], loop]
+    subprocess.run(command, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, timeout=60, check=False)
+    assert sent.read_text() == "".join(f"{line}\n" for line in lines)

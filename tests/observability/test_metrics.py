@@ -52,6 +52,16 @@ def test_a_counted_histogram_is_the_librarys_own_fed_one_by_one() -> None:
     assert found == pytest.approx({key: value for key, value in expected.items() if key[0] != "seconds_created"})
 
 
+def test_the_job_is_named_with_the_cluster_that_it_has_reached() -> None:
+    """One series: of two jobs with these labels one fences the other, and rules count them."""
+    watch = Watch(Settings(job_name="x"))
+    for cluster_id in ("", "one"):
+        watch.connected(cluster_id)
+        [family] = [family for family in watch.metrics.registry.collect() if family.name == "lockkeeper_job"]
+        [sample] = family.samples
+        assert (sample.labels["job_name"], sample.labels["cluster_id"]) == ("x", cluster_id)
+
+
 def _decide(watch: Watch, tally: Tally, *steps: Any) -> None:
     with watch.batch(0):
         for step in steps:

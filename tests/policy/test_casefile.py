@@ -105,6 +105,9 @@ def asking(ask: dict[str, Any]) -> dict[str, Any]:
     return {"cases": [{"case": "c", "stages": [{"expect": [{"ask": ask, "answer": "deny"}]}]}]}
 
 
+OFFSETS = {"min_policy_offsets": {"authz.policies.lenses6.v1": {"0": 7}}}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -131,6 +134,8 @@ def asking(ask: dict[str, Any]) -> dict[str, Any]:
         (asking({"subject": "user:a", "evaluations": [{"groups": ["g"]}]}), "groups: needs a subject beside it"),
         (asking({"groups": ["g"], "evaluations": [{"subject": "user:a"}]}), "groups: needs a subject beside it"),
         (asking({"properties": {}, "subject": "user:a"}), "properties: needs a resource beside it"),
+        (asking({"context": OFFSETS}), r"ask: context.min_policy_offsets: .*; leave it out"),
+        (asking({"evaluations": [{"context": OFFSETS}]}), "ask: context.min_policy_offsets: "),
     ],
 )
 def test_a_case_file_that_is_wrong_is_refused_with_the_place(value: object, message: str) -> None:
@@ -193,7 +198,7 @@ def test_coverage_tells_the_statements_that_decided_something() -> None:
     ("text", "message"),
     [
         ("system: a\nsystem: b", "line 2: not YAML: duplicate key 'system'"),
-        ("cases: [", "line 1: not YAML"),
+        ("cases:\n  - {a: ]", "line 2: not YAML"),
         ("cases: *x", "undefined alias"),
         ("cases: !!python/name:x y", "could not determine a constructor"),
     ],

@@ -50,6 +50,7 @@ def test_findings_about_documents_name_their_lines() -> None:
         ({"more": "context: ["}, "more: not YAML"),
         ({"more": "just text"}, "more: must be a mapping"),
         ({"more": "{a: 1}"}, "unknown field a"),
+        ({"more": "context: {min_policy_offsets: {t: {'0': 1}}}"}, "context.min_policy_offsets: "),
         ({"more": "resource: {id: other}"}, "resource: more has another id"),
         ({"more": "subject: user:erik"}, "subject: more has another id"),
         ({"groups": "a", "more": "groups: [b]"}, "groups: more has others"),

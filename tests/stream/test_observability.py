@@ -182,6 +182,9 @@ def _counts_everything_once(world: World, observed: Observed) -> None:
         (("outcome", "deny"), ("system", "lenses6")): DENIED,
         (("outcome", "error"), ("system", "other")): 1,
     }
+    [info] = [dict(labels) for (name, labels), _ in found.items() if name == "lockkeeper_job_info"]
+    assert info["cluster_id"] == world.admin.list_topics(timeout=30).cluster_id
+    assert info["job_name"] == world.settings.job_name
     records = ALLOWED + DENIED + 2
     assert value("verdicts_total", system="streamsets", outcome="lifecycle") == 1
     assert value("dead_letters_total", topic=world.names.requests[0]) == 1

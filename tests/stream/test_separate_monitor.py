@@ -119,7 +119,8 @@ def test_run_leaves_it_out_and_monitor_raises_each_alert_once_also_when_killed_a
 
 
 def _check_metrics(text: str, world: World) -> None:
-    assert f'lockkeeper_job_info{{job_name="{world.settings.job_name}-monitor"' in text
+    cluster, name = world.admin.list_topics(timeout=30).cluster_id, world.settings.job_name
+    assert f'lockkeeper_job_info{{cluster_id="{cluster}",job_name="{name}-monitor"' in text
     assert "lockkeeper_monitor_running 1.0" in text
     assert 'lockkeeper_alerts_total{kind="unauthorized-access"} 1.0' in text
     assert "lockkeeper_decisions_total" not in text, "it decides nothing"

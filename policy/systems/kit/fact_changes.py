@@ -19,8 +19,9 @@ from policy.systems.kit.privileged import Severity
 class FactChange(msgspec.Struct, frozen=True):
     """The facts of one thing before and after a change: several where a document has versions, each with its moment.
 
-    ``document``: its ``system/kind/name``, of the first of them. ``came``, ``went``: the names of its kind of which the
-    same edits say something for the first time, and nothing any more.
+    ``document``: its ``system/kind/name``, of the first of them. ``edited``: the names of its kind that the same edits
+    concern, with its own; ``came``, ``went``: those of which they say something for the first time, and nothing any
+    more.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class FactChange(msgspec.Struct, frozen=True):
     after: tuple[Fact, ...]
     came: frozenset[str] = frozenset()
     went: frozenset[str] = frozenset()
+    edited: frozenset[str] = frozenset()
 
     @property
     def document(self) -> str:
@@ -74,10 +76,12 @@ def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[
     """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere."""
     old, new = _by_name(before), _by_name(after)
     came, went = _names_by_kind(new.keys() - old.keys()), _names_by_kind(old.keys() - new.keys())
+    edited, no_names = _names_by_kind(old.keys() | new.keys()), frozenset[str]()
     for kind, name in sorted(old.keys() | new.keys()):
         facts = old.get((kind, name), ()), new.get((kind, name), ())
         if kind not in apart and _said(facts[0]) != _said(facts[1]):
-            yield FactChange(kind, name, *facts, came.get(kind, frozenset()), went.get(kind, frozenset()))
+            names = (by_kind.get(kind, no_names) for by_kind in (came, went, edited))
+            yield FactChange(kind, name, *facts, *names)
 
 
 def _names_by_kind(names: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -10,8 +10,9 @@ All further columns are optional, and those of the object's document: labels, pi
 provisioned_by and so on; lists have | between their items, ``[]`` is an empty list and an empty cell "not known".
 Rows of one object that give the same column must give the same. An object of which a row cannot be read is left out
 whole. An engine that is left out would spare those that start jobs the level on it: that is an error, and the jobs are
-withheld. Organizations, with the switch that enforces permissions, are not in the file: without such a document every
-request is denied.
+withheld; so is one with ``provisioned_by`` that does not say ``permissions_modified_by_admin``: whose shares count
+is not known. Organizations, with the switch that enforces permissions, are not in the file: without such a document
+every request is denied.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,11 +125,17 @@ def _to_document(object_: Object) -> Document | None:
         else {}
     )
     translated = document("streamsets", "Object", object_.name, {**_ordered(object_.spec), "acl": acl})
-    if errors := refusal(translated):
+    if errors := (*_undetermined(object_), *refusal(translated)):
         may_be_engine = object_.type == ENGINE or type_ is None
         _tell_lost(object_.spot, f"{object_.name} is left out: {'; '.join(errors)}", may_be_engine)
         return None
     return translated
+
+
+def _undetermined(object_: Object) -> Iterator[str]:
+    """A provisioned engine has its own list once an administrator changed it, which may give less (SS-DEP-OVERRIDE)."""
+    if "provisioned_by" in object_.spec and "permissions_modified_by_admin" not in object_.spec:
+        yield "permissions_modified_by_admin: is needed beside provisioned_by: true or false"
 
 
 def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:

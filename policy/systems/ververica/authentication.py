@@ -1,6 +1,6 @@
 """Who the identity provider says a user is: the Authentication document, and the groups of a token."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
+from policy.systems.kit.fact_changes import FactChange
 from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.catalogue import catalogue
 
@@ -75,17 +76,20 @@ def _groups_name(section: Validator, spellings: list[str]) -> str:
     return min(names, default="")
 
 
-def claims_opened(before: Mapping[str, str], after: Mapping[str, str], facts: Facts) -> Iterator[tuple[str, str]]:
+def claims_opened(change: FactChange, facts: Facts) -> Iterator[tuple[str, str]]:
     """The protocols whose tokens give groups by a change of one document, each with the claim that names them.
 
-    ``before``, ``after``: `Authentication.groups` of the document. ``facts``: after the change. Where a protocol is no
-    longer enabled, a token of both that was ambiguous may give the groups of the other.
+    ``facts``: after the change. Where a protocol is no longer enabled, a token of both that was ambiguous may give the
+    groups of the other. A claim that a document named before, and that the edits leave alone, opens nothing again.
     """
+    before, after = ({} if body is None else body.groups for body in change.bodies)
     is_disabled = any(not facts.find(KIND, "protocol", protocol) for protocol in before)
     for protocol in catalogue()["protocols"]:
         names = _groups_claims(facts, protocol)
         was, is_now = before.get(protocol, ""), after.get(protocol, "")
-        if len(names) == 1 and (is_disabled or (was != is_now and was not in names)):
+        was_named = was == "" and _groups_claims(facts, protocol, without=change.edited) == names
+        is_named = was != is_now and was not in names and not was_named
+        if len(names) == 1 and (is_disabled or is_named):
             yield protocol, min(names)
 
 
@@ -161,9 +165,10 @@ def _groups_claim(facts: Facts, protocol: str) -> str:
     return min(names, default="")
 
 
-def _groups_claims(facts: Facts, protocol: str) -> set[str]:
-    """All claims that documents name; more than one contradict each other."""
-    bodies = (facts.get(KIND, document) for document in sorted(facts.find(KIND, "protocol", protocol)))
+def _groups_claims(facts: Facts, protocol: str, without: Set[str] = frozenset()) -> set[str]:
+    """All claims that documents name, but for some documents; more than one contradict each other."""
+    documents = sorted(facts.find(KIND, "protocol", protocol) - without)
+    bodies = (facts.get(KIND, document) for document in documents)
     return {body.groups[protocol] for body in bodies if body is not None} - {""}
 
 

@@ -86,15 +86,14 @@ class Ververica(System):
 
         Of what, only the assignments of these groups say: it may be a whole workspace.
         """
-        before, after = change.bodies
         if change.kind != RESERVED:
             yield Opening()
-            was, now = ({} if body is None else body.groups for body in (before, after))
-            for protocol, claim in claims_opened(was, now, facts):
+            for protocol, claim in claims_opened(change, facts):
                 yield Opening(lifts=f"groups are taken from {claim} of {protocol} tokens now", severity="high")
         elif change.is_first_of(facts.find(RESERVED, "all", "")):  # without any document Editors may write none
             yield Opening("write", "every kind that is not reserved", lifts=f"the first {RESERVED} document opens them")
         elif facts.find(RESERVED, "all", ""):
+            before, after = change.bodies
             for kind in sorted(set(before or ()) - set(after or ())):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")

@@ -30,7 +30,7 @@ SAMPLE: Data = {
     "topics": {"requests": ["authz.requests.v1"], "decisions": "authz.decisions.v1"},
     "trust": {"authz.requests.v1": ["groups", "roles"]},
     "kafka": {"security.protocol": "SASL_SSL", "sasl.username": "u"},
-    "limits": {"record_in": 1000},
+    "limits": {"record_in": 2000},
     "monitor": {"rules": {"window_seconds": 60}, "enabled": True, "separate": False},
     "schema_registry": {"url": "https://registry:8081", "user": "u"},
     "encoding": "avro-confluent",

@@ -213,6 +213,35 @@ def test_who_has_a_deny_beside_those_whom_the_run_knows_is_not_known(role: Any, 
     assert not found.documents
 
 
+UNLISTED = {"name": "banned", "roles": ["ban"]}
+
+
+def test_a_deny_of_a_group_that_lists_no_members_needs_the_groups_of_every_principal() -> None:
+    """dana's record does not say them: she may be banned. erik's does, and ci is a member by a list alone."""
+    teams = team(members=["user:dana", "user:erik", "service-account:ci"])
+    users = [{"name": "dana", "profile": {}}, {"name": "erik", "groups": ["team"]}]
+    found = run(roles=[ALLOW_ALL, BAN], groups=[teams, UNLISTED], users=users)
+    assert len(found.errors) == 2
+    assert [reads(found, who) for who in ("user:dana", "service-account:ci", "user:erik")] == [False, False, True]
+
+
+def test_a_deny_of_a_group_whose_members_nothing_says_leaves_nothing_safe() -> None:
+    """Neither the group lists or counts them, nor does the run have anybody who lists his groups."""
+    found = run(roles=[ALLOW_ALL, BAN], groups=[team(), UNLISTED])
+    assert found.fatal
+    assert not found.documents
+
+
+@pytest.mark.parametrize(
+    "group",
+    [{**UNLISTED, "members": []}, {**UNLISTED, "user_count": 0, "sa_count": 0}, {**UNLISTED, "roles": ["everything"]}],
+)
+def test_a_group_that_has_nobody_or_no_deny_withholds_nothing(group: dict[str, Any]) -> None:
+    found = run(roles=[ALLOW_ALL, BAN], groups=[team(), group], users=[{"name": "dana"}])
+    assert not found.errors
+    assert reads(found)
+
+
 def test_counts_that_hold_and_members_who_miss_an_allow_change_nothing() -> None:
     group = {**OF_OTHERS, "user_count": 1, "sa_count": 0, "role_count": 1}
     people = [{"name": "erik", "groups": ["banned"]}]

@@ -123,10 +123,36 @@ def test_rows_in_any_order_and_twice_give_the_same() -> None:
     assert run(*rows).documents == run(*reversed(rows), *rows).documents
 
 
+def provisioned(modified: str) -> Translation:
+    """An engine of a deployment that miguel may use, and that is itself shared with nobody."""
+    head = f"{HEAD},provisioned_by,permissions_modified_by_admin"
+    rows = [f"{row},," for row in JOB]
+    engine, deployment = f"engine:e1,rita,,,,eu,,sdc,,d,{modified}", "deployment:d,rita,user:miguel,EXECUTE,,,,,,,"
+    return run(*rows, engine, deployment, head=head)
+
+
 def test_an_engine_without_its_deployment_is_open_to_nobody_but_its_owner() -> None:
     """What it would inherit is not known."""
-    head = f"{HEAD},provisioned_by"
-    rows = [f"{row}," for row in (*JOB, ENGINE)]
+    head = f"{HEAD},provisioned_by,permissions_modified_by_admin"
+    rows = [f"{row},," for row in (*JOB, ENGINE)]
     assert may(run(*rows, head=head), "job.start", "job:j")
-    rows[2] += "d1"
+    rows[2] = f"{ENGINE},d1,false"
     assert not may(run(*rows, head=head), "job.start", "job:j")
+
+
+@pytest.mark.parametrize(("modified", "starts"), [("false", True), ("true", False)])
+def test_a_provisioned_engine_has_the_list_of_its_deployment_until_an_administrator_changes_its_own(
+    modified: str, starts: bool
+) -> None:
+    found = provisioned(modified)
+    assert not found.errors
+    assert may(found, "job.start", "job:j") == starts
+
+
+def test_whether_the_list_of_a_provisioned_engine_counts_must_be_stated() -> None:
+    """An administrator may have taken away what the deployment gives."""
+    found = provisioned("")
+    assert "permissions_modified_by_admin" in found.errors[0].why
+    assert not may(found, "job.start", "job:j")
+    assert not may(found, "engine.view", "engine:e1")
+    assert may(found, "pipeline.view", "pipeline:p")

@@ -13,7 +13,7 @@ from typing import Any
 
 from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal, refusal_of_item
-from policy.systems.lenses6.importer.members import GIVE_BOTH, Memberships, memberships
+from policy.systems.lenses6.importer.members import GIVE_BOTH, Memberships, memberships, withhold_unknown
 from policy.systems.lenses6.importer.records import ExportedObject, read_records
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
@@ -33,7 +33,9 @@ def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
             _take(groups, record, _group(record), None)
     _find_roles(roles, (record for record in records if record.kind == "group"))
     result = memberships(records)
-    _compare_counts(records, roles, groups, result)
+    denying = {WITHHELD, *(name for name, role in roles.items() if _may_deny(role))}
+    _compare_counts(records, groups, result, denying)
+    withhold_unknown(records, result, {name for name, group in groups.items() if not _allows_alone(group, denying)})
     yield from roles.values()
     yield from _with_members(groups, result)
 
@@ -136,13 +138,12 @@ def _find_roles(roles: dict[str, Document], groups: Iterable[ExportedObject]) ->
 
 
 def _compare_counts(
-    records: Iterable[ExportedObject],
-    roles: Mapping[str, Document],
-    groups: Mapping[str, Document],
-    result: Memberships,
+    records: Iterable[ExportedObject], groups: Mapping[str, Document], result: Memberships, denying: set[str]
 ) -> None:
-    """Exports count what they list elsewhere: what the run does not have may carry a deny to anybody."""
-    denying = {WITHHELD, *(name for name, role in roles.items() if _may_deny(role))}
+    """Exports count what they list elsewhere: what the run does not have may carry a deny to anybody.
+
+    ``denying``: roles.
+    """
     for record in records:
         if record.kind == "role" and record.name in denying:
             having = sum(record.name in group["spec"]["roles"] for group in groups.values())
@@ -155,8 +156,12 @@ def _compare_counts(
             count, members = record.count("user_count", "sa_count"), len(result.members.get(record.name, ()))
             if count > members:
                 why = f"{members} of the {count} members that it counts are known by this run"
-                allows_alone = denying.isdisjoint(groups[record.name]["spec"]["roles"])
+                allows_alone = _allows_alone(groups[record.name], denying)
                 (record.spot.warning if allows_alone else record.spot.fatal)(why, GIVE_BOTH)
+
+
+def _allows_alone(group: Document, denying: set[str]) -> bool:
+    return denying.isdisjoint(group["spec"]["roles"])
 
 
 def _may_deny(role: Document) -> bool:

@@ -98,3 +98,29 @@ def _compare(result: Memberships, people: Iterable[ExportedObject]) -> None:
             why = f"{person.principal} is in {where} as well, by another record; he is {WITHHELD}"
             person.spot.inside("groups").error(why, GIVE_BOTH)
             result.withheld.add(person.principal)
+
+
+def withhold_unknown(records: Sequence[ExportedObject], result: Memberships, denying: set[str]) -> None:
+    """Principals that may be in one of the groups ``denying`` that say nothing of their members.
+
+    Those groups have the users and service accounts that name them. A principal without a record that lists its groups
+    may be in them too, and where no record lists any, so may everybody.
+    """
+    groups = [record for record in records if record.kind == "group" and record.name in denying and _is_silent(record)]
+    people = [record for record in records if record.kind in ("user", "sa")]
+    stated = {person.principal for person in people if person.value.get("groups") is not None}
+    everybody = {person.principal for person in people}.union(*result.members.values())
+    for group in groups:
+        if not stated:
+            group.spot.fatal("lists no members, and no user or service account lists groups; it may deny", GIVE_BOTH)
+            continue
+        for principal in sorted(everybody - stated):
+            why = f"lists no members, and {principal} lists no groups, so the group may deny it something"
+            group.spot.error(f"{why}; {principal} is {WITHHELD}", GIVE_BOTH)
+            result.withheld.add(principal)
+
+
+def _is_silent(group: ExportedObject) -> bool:
+    """Of whom it has: a list, or both counts, which are compared with those that name it."""
+    counted = all(isinstance(group.value.get(field), int) for field in ("user_count", "sa_count"))
+    return group.value.get("members") is None and not counted
