@@ -93,6 +93,21 @@ PLANTED = {
         [_document("kafka-acls", "Acls", entries=[_acl(name="a"), _acl(name="*", permission="DENY")])],
         (0, "cancelled-by-deny"),
     ),
+    "an entry that is denied to all": (
+        [
+            _document("kafka-acls", "Acls", entries=[_acl(name="a", operation="Write")]),
+            _document("kafka-acls", "Acls", "b", entries=[_acl(name="*", permission="DENY", principal="User:*")]),
+            _document("kafka-acls", "Acls", "c", entries=[_acl(name="*", operation="Write", principal="User:*")]),
+        ],
+        (0, "covered"),
+    ),
+    "an entry of one host that is denied to all": (
+        [
+            _document("kafka-acls", "Acls", entries=[_acl(name="a", host="10.0.0.1")]),
+            _document("kafka-acls", "Acls", "b", entries=[_acl(name="*", permission="DENY", principal="User:*")]),
+        ],
+        (0, "cancelled-by-deny"),
+    ),
     "a grant below another": (
         [
             _document("cdap", "Grant", "wide", user="dana", entity="dataset:shop.*", privileges=["READ", "WRITE"]),
