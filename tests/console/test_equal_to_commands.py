@@ -40,7 +40,7 @@ ORDERS = "kafka:topic:prod/main/orders"
 NAMES = (
     "user:dana",
     '{"id": "user:root"}',
-    "user:{id: user:root}",
+    "user:{id: root}",
     "user:<script>document.title='owned'</script>",
     "user:a, b'\"&amp;",
     "user:ünï 東京",
@@ -181,12 +181,14 @@ def test_an_answer_its_tree_and_who_else_can_are_those_of_explain_and_who_can(
 @pytest.mark.parametrize("name", [*NAMES, "user:olga"])
 def test_the_access_of_a_subject_is_that_of_what_can(run: Callable[..., Any], client: TestClient, name: str) -> None:
     page = client.get("/access", params={"system": "lenses6", "subject": name}).text
-    permissions = run(
-        "what-can", "--live", "--system", "lenses6", "--subject", name, "--allow-unknown", "--json"
-    ).records
+    records = run("what-can", "--live", "--system", "lenses6", "--subject", name, "--allow-unknown", "--json").records
+    if not records:
+        assert 'role="alert"' in page
+        return
+    [permissions] = records
     rows = re.findall(r"<tr[^>]*>\s*<td>(.*?)</tr>", page, re.DOTALL)
-    assert len(rows) == len(permissions[0])
-    for row, permission in zip(rows, permissions[0], strict=True):
+    assert len(rows) == len(permissions)
+    for row, permission in zip(rows, permissions, strict=True):
         text = " ".join(_texts(row))
         assert permission["grant"]["effect"] in text
         assert " ".join(one_line(permission["route"]).split()) in text
