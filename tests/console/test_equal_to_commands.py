@@ -17,9 +17,6 @@ from playwright.sync_api import Browser, expect
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from policy import to_text
-from policy.analysis import Who
-from streaming.cli.nearest import who_text
 from streaming.console.live import console
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
@@ -30,54 +27,12 @@ from tests.cli.lockkeeper import Command
 from tests.cli.test_questions import Decided
 from tests.console.conftest import served
 from tests.console.decided import addresses_in, client_of, post_draft
+from tests.console.test_answers_of_commands import NAMES, ORDERS, ROLE, documents, items, role, texts
 from tests.console.visit import visit
 from tests.stream.world import LOOKS_BACK, SYSTEM, topic_names
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
-
-ORDERS = "kafka:topic:prod/main/orders"
-NAMES = (
-    "user:dana",
-    '{"id": "user:root"}',
-    "user:{id: root}",
-    "user:<script>document.title='owned'</script>",
-    "user:a, b'\"&amp;",
-    "user:ünï 東京",
-    "user:a  b",
-    "user:" + "x" * 600,
-)
-SHOUTED = "Readers <b>&amp;{{7*7}}"
-"""The name of a role."""
-
-
-def _role(name: str, *statements: tuple[str, str, str], **more: Any) -> dict[str, Any]:
-    listed = [{"effect": effect, "action": action, "resource": resource} for effect, action, resource in statements]
-    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": listed}, **more}
-
-
-def _group(name: str, roles: list[str], members: list[str], **more: Any) -> dict[str, Any]:
-    spec = {"roles": roles, "members": members}
-    return {"system": "lenses6", "kind": "Group", "name": name, "spec": spec, **more}
-
-
-def _documents() -> list[dict[str, Any]]:
-    ends = to_text(time.time_ns() // 1_000_000 + 3_600_000)
-    return [
-        _role(SHOUTED, ("allow", "kafka:Get*", "kafka:topic:prod/*"), ("allow", "kafka:GetTopicDetails", ORDERS)),
-        _role("frozen", ("deny", "kafka:*", "kafka:topic:prod/main/audit")),
-        _role("for-a-time", ("allow", "kafka:DeleteTopic", ORDERS), valid_until=ends),
-        _role("nobody-has-it", ("allow", "*", "*")),
-        _group("readers", [SHOUTED, "frozen"], [name for name in NAMES if name.startswith("user:")]),
-        _group("owners, of orders", ["for-a-time"], ["user:olga"]),
-        {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
-        {
-            "system": "streamsets",
-            "kind": "Object",
-            "name": "pipeline:orders",
-            "spec": {"type": "pipeline", "owner": "rita", "organization": "acme", "acl": {"user:miguel": ["READ"]}},
-        },
-    ]
 
 
 def _request(number: int, who: str, action: str = "kafka:GetTopicDetails", resource: str = ORDERS) -> dict[str, Any]:
@@ -95,7 +50,7 @@ def settings(broker: TestBroker) -> Settings:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     create_topics(admin, settings.topics, partitions=1)
     decided = Decided(settings, admin, settings.topics)
-    publish(settings, _documents())
+    publish(settings, documents())
     for number, name in enumerate(NAMES):
         decided.send(_request(number, name), _request(number + 100, name, "kafka:DeleteTopic"))
     decided.decide()
@@ -132,52 +87,6 @@ def lockkeeper(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     return Command(capsys, monkeypatch)
 
 
-def _texts(part: str) -> list[str]:
-    """What a reader sees of a part of a page, line by line."""
-    plain = html.unescape(re.sub(r"<[^>]*>", "", part))
-    return [line.strip() for line in plain.splitlines() if line.strip()]
-
-
-def _items(part: str) -> list[str]:
-    return [" ".join(_texts(item)) for item in re.findall(r"<li>(.*?)</li>", part, re.DOTALL)]
-
-
-QUESTIONS = [
-    *(("lenses6", name, "kafka:GetTopicDetails", ORDERS) for name in NAMES),
-    ("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/audit"),
-    ("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS),
-    ("lenses6", "user:olga", "kafka:DeleteTopic", ORDERS),
-    ("lenses6", "user:nobody", "kafka:DeleteTopic", "kafka:topic:prod/{id: x}/orders"),
-    ("streamsets", "rita", "pipeline.view", "pipeline:orders"),
-    ("streamsets", "miguel", "pipeline.edit", "pipeline:orders"),
-]
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=range(len(QUESTIONS)))
-def test_an_answer_its_tree_and_who_else_can_are_those_of_explain_and_who_can(
-    run: Callable[..., Any], client: TestClient, question: tuple[str, str, str, str]
-) -> None:
-    system, subject, action, resource = question
-    fields = {"system": system, "subject": subject, "action": action, "resource": resource, "who": "1"}
-    page = client.get("/ask", params=fields).text
-    options = ("--live", "--system", system, "--action", action, "--resource", resource, "--allow-unknown")
-    [explained] = run("explain", *options, "--subject", subject, "--json").records
-    tree = page.split('<ul class="tree">')[1].split("</ul>")[0]
-    assert _texts(tree)[1].endswith(one_line(explained["text"])) or one_line(explained["text"]) in " ".join(
-        _texts(tree)
-    )
-    near = explained.get("nearest") or {"near": [], "denies": []}
-    shown = page.split("<h3>Nearest</h3>")[1:]
-    assert bool(shown) == bool(explained.get("nearest"))
-    for statement in (*near["near"], *near["denies"]):
-        assert statement["text"] in " ".join(_texts("".join(shown)))
-    [reach] = run("who-can", *options, "--json").records
-    names = [who_text(one) for one in msgspec.convert(reach["allowed"], list[Who])]
-    who = page.split('id="who"')[1]
-    assert ("Any principal" in who) == reach["everyone"]
-    assert _items(who.split("</ul>")[0]) == [" ".join(name.split()) for name in names] or not names
-
-
 @pytest.mark.parametrize("name", [*NAMES, "user:olga"])
 def test_the_access_of_a_subject_is_that_of_what_can(run: Callable[..., Any], client: TestClient, name: str) -> None:
     page = client.get("/access", params={"system": "lenses6", "subject": name}).text
@@ -189,7 +98,7 @@ def test_the_access_of_a_subject_is_that_of_what_can(run: Callable[..., Any], cl
     rows = re.findall(r"<tr[^>]*>\s*<td>(.*?)</tr>", page, re.DOTALL)
     assert len(rows) == len(permissions)
     for row, permission in zip(rows, permissions, strict=True):
-        text = " ".join(_texts(row))
+        text = " ".join(texts(row))
         assert permission["grant"]["effect"] in text
         assert " ".join(one_line(permission["route"]).split()) in text
 
@@ -204,7 +113,7 @@ def test_the_decisions_about_a_subject_are_those_of_the_command(
     assert [address.rpartition("/")[2] for address in addresses_in(page)] == list(reversed(found))
     explained = run("explain", "--decision", found[0], "--json").records
     decision = client.get(f"/decisions/{found[0]}").text
-    assert one_line(explained[0]["trees"][0]["text"]) in " ".join(_texts(decision.split('id="then"')[1]))
+    assert one_line(explained[0]["trees"][0]["text"]) in " ".join(texts(decision.split('id="then"')[1]))
     [again] = set(re.findall(r'href="(/ask\?[^"]+)"', decision))
     asked = parse_qs(urlsplit(html.unescape(again)).query)
     assert asked["subject"] == [name]
@@ -218,17 +127,17 @@ def test_findings_and_differences_are_those_of_lint_and_diff(
     (folder / "live.yaml").write_text(run("policy", "get", "lenses6").out)
     findings = run("policy", "lint", str(folder), "--json").records
     page = client.get("/access", params={"system": "lenses6"}).text
-    listed = _items(page.split('<ul class="evidence">')[1].split("</ul>")[0])
+    listed = items(page.split('<ul class="evidence">')[1].split("</ul>")[0])
     assert findings
     assert len(listed) == len(findings)
-    draft = _role(SHOUTED, ("deny", "kafka:*", ORDERS))
+    draft = role(ROLE, ("deny", "kafka:*", ORDERS))
     (tmp_path / "draft.yaml").write_text(yaml.safe_dump(draft, allow_unicode=True))
     diff = run("policy", "diff", "live", str(tmp_path / "draft.yaml"), "--json").records[0]
     shown = post_draft(app, yaml.safe_dump(draft, allow_unicode=True), "lenses6").text
     turned = re.search(r"(\d+) of the newest (\d+) requests", shown)
     assert turned is not None
     assert (int(turned[1]), int(turned[2])) == (len(diff["changes"]), diff["requests"])
-    text = " ".join(_texts(shown))
+    text = " ".join(texts(shown))
     for difference in diff["differences"]:
         assert " ".join(one_line(difference["text"]).split()) in text
 
