@@ -19,9 +19,9 @@ from streaming.pdp.follower import Follower
 from streaming.pdp.reading import Read
 from streaming.terminal import one_line
 from tests.cli.lockkeeper import Command
-from tests.console.test_in_force import client, follower, in_force
+from tests.console.test_in_force import client, follower, in_force, pages_alone
 
-__all__ = ["client", "follower", "in_force"]  # fixtures
+__all__ = ["client", "follower", "in_force", "pages_alone"]  # fixtures
 
 ORDERS = "kafka:topic:prod/main/orders"
 NAMES = (

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from policy import FactOverlay, compile_documents
 from streaming.console.alerts import AlertLog
@@ -55,7 +56,7 @@ def in_force(follower: Follower) -> InForce:
 
 
 @pytest.fixture
-def client(in_force: InForce) -> Iterator[TestClient]:
+def pages_alone(in_force: InForce) -> Iterator[ASGIApp]:
     """The console's pages over it; those that read Kafka have none."""
     admin, static, tokens = admin_client(SETTINGS), StaticFiles(), Tokens()
     logs = (ChangeLog(SETTINGS, admin), AlertLog(SETTINGS, admin), RecentDecisions(SETTINGS, admin))
@@ -66,7 +67,12 @@ def client(in_force: InForce) -> Iterator[TestClient]:
         contextlib.closing(Console(pages, SETTINGS, topics, tokens, sandbox)) as console,
     ):
         app = application(console.routes, pages, static)
-        yield client_of(Guard(SignedIn(app, Local(), pages), LOCAL))
+        yield Guard(SignedIn(app, Local(), pages), LOCAL)
+
+
+@pytest.fixture
+def client(pages_alone: ASGIApp) -> TestClient:
+    return client_of(pages_alone)
 
 
 def test_policies_are_current_as_long_as_serve_would_decide_by_them(follower: Follower, in_force: InForce) -> None:

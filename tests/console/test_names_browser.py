@@ -1,0 +1,48 @@
+"""Names that are made to be misread, in a browser: what is typed is what is asked, shown, and asked again."""
+
+import time
+
+import pytest
+from playwright.sync_api import Browser, expect
+from starlette.types import ASGIApp
+
+from policy import compile_documents
+from streaming.pdp.follower import Follower
+from streaming.pdp.reading import Read
+from streaming.terminal import one_line
+from tests.console.conftest import served
+from tests.console.test_answers_of_commands import NAMES, ORDERS, documents
+from tests.console.test_in_force import follower, in_force, pages_alone
+from tests.console.visit import PHONE, is_too_wide, violations, visit
+
+__all__ = ["follower", "in_force", "pages_alone"]  # fixtures
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+HIDDEN = ("user:\u202enad", "user:a\u200db", "user:dana\u00a0", "user:a\u0085b")
+
+
+@pytest.mark.parametrize("name", [*NAMES, *HIDDEN])
+def test_a_name_that_is_typed_is_what_is_asked_and_shown(
+    browser: Browser, follower: Follower, pages_alone: ASGIApp, name: str
+) -> None:
+    follower.read = Read(compile_documents(documents()), time.monotonic(), {}, -1, {})
+    is_allowed = name.startswith("user:") and name not in HIDDEN
+    with served(pages_alone) as site, visit(browser, f"{site}/ask?system=lenses6", PHONE) as page:
+        page.get_by_label("Subject", exact=True).fill(name)
+        page.get_by_label("Action", exact=True).fill("kafka:GetTopicDetails")
+        page.get_by_label("Resource", exact=True).fill(ORDERS)
+        page.get_by_role("button", name="Ask", exact=True).click()
+        for _ in range(2):  # sent again as it stands there, it is the same name
+            expect(page.locator("h2 .tag.allow")).to_have_count(int(is_allowed))
+            assert page.locator("input[name=subject]").input_value() == name
+            assert one_line(name) in page.locator(".tree").first.inner_text()
+            assert not is_too_wide(page)
+            assert violations(page) == []
+            page.get_by_role("button", name="Ask", exact=True).click()
+        page.get_by_role("link", name="Who else can?").click()
+        expect(page.get_by_role("heading", name="Who can")).to_be_visible()
+        assert page.locator("input[name=subject]").input_value() == name
+        shown = page.locator(".names").inner_text()
+        assert all(one in shown for one in NAMES if one.startswith("user:"))
+        assert page.title() == "Ask · lockkeeper"
