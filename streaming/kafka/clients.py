@@ -27,7 +27,7 @@ REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
-HIDDEN = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})
+HIDDEN = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})  # of topics that no list would name
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 LOG_SETTINGS = frozenset({"debug", "log_level"})
 DELETED = (
@@ -136,16 +136,19 @@ def described_topics(
 
     A list would have every topic of the cluster: 0.4 s with 2,464 of them. Raises KafkaException and TimeoutError.
     """
-    request = admin.describe_topics(TopicCollection(sorted(set(topics))), request_timeout=seconds)
-    described = dict[str, TopicDescription]()
-    with _metadata_read_after_errors(admin):
-        for topic, future in request.items():
+    names = TopicCollection(sorted(set(topics)))
+
+    def describe(limit: float) -> dict[str, TopicDescription]:
+        described = dict[str, TopicDescription]()
+        for topic, future in admin.describe_topics(names, request_timeout=limit).items():
             try:
-                described[topic] = _result(future, seconds)
+                described[topic] = _result(future, limit)
             except KafkaException as error:
                 if error_name(error) not in HIDDEN:
                     raise
-    return described
+        return described
+
+    return _by_any_controller(admin, describe, seconds)
 
 
 def described_cluster(admin: AdminClient, seconds: float = SECONDS) -> DescribeClusterResult:
@@ -153,10 +156,21 @@ def described_cluster(admin: AdminClient, seconds: float = SECONDS) -> DescribeC
 
     Raises KafkaException and TimeoutError.
     """
-    request = admin.describe_cluster(request_timeout=seconds)
-    with _metadata_read_after_errors(admin):
-        description: DescribeClusterResult = _result(request, seconds)
+
+    def describe(limit: float) -> DescribeClusterResult:
+        description: DescribeClusterResult = _result(admin.describe_cluster(request_timeout=limit), limit)
         return description
+
+    return _by_any_controller(admin, describe, seconds)
+
+
+def _by_any_controller(admin: AdminClient, query: Callable[[float], Found], seconds: float) -> Found:
+    """The result of a query of the controller. Where none comes soon, that may have gone, and another is asked."""
+    try:
+        with _metadata_read_after_errors(admin):
+            return query(min(seconds, REACH_SECONDS))
+    except (KafkaException, TimeoutError):
+        return query(seconds)
 
 
 def cluster_id(admin: AdminClient) -> str:
