@@ -15,7 +15,7 @@ MOST_NUMBER = (1 << 31) - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_NUMBER)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBER)]
 MOST_SECONDS = 100 * 366 * 24 * 3600.0
-"""A hundred years: the longest time that a setting may be. Its milliseconds have a place wherever they are put."""
+"""A hundred years: the longest time that a setting may be. In milliseconds it has a place wherever it is written."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
 
 

@@ -1,6 +1,7 @@
 """The applications: the enforcer's query and the monitor's on one Spark, and the monitor's alone."""
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -27,7 +28,7 @@ from streaming.ops.metrics import Step
 from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked, locked
-from streaming.runtime.executors import await_executors, refuse_dynamic_allocation
+from streaming.runtime.executors import await_executors, is_local, refuse_dynamic_allocation
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, check_separate_monitor, monitor_settings
@@ -94,7 +95,14 @@ def run(
         partitions = opened(
             "compile the classes of the executors",
             lambda: contextlib.closing(
-                PartitionTransactions(settings, spark, output.is_unavailable, watch.watchdog.during, sets)
+                PartitionTransactions(
+                    settings,
+                    spark,
+                    output.is_unavailable,
+                    watch.watchdog.during,
+                    sets,
+                    math.inf if is_local(spark) else idle_commit_seconds,
+                )
             ),
         )
         partitions.warm_up()

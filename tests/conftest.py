@@ -5,10 +5,12 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import TestBroker, any_broker
 from tests.java_archive import make_archive
@@ -26,6 +28,25 @@ LONG = ("test_properties.py",)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: at the end short ones are left, for whichever process has nothing to do."""
     items.sort(key=lambda item: item.get_closest_marker("stream") is None and item.path.name not in LONG)
+
+
+SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
+# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM.
+TOGETHER = (("tests/console/",), tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS))
+
+
+class ByFile(LoadFileScheduling):
+    """Each process takes a file at a time, or all files that share what takes long to begin."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = next(filter(nodeid.startswith, TOGETHER), None)
+        return str(group) if group is not None else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    """Called where xdist runs several processes; `--dist loadfile` is what it does otherwise."""
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

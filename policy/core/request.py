@@ -170,14 +170,14 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
         raise MalformedRequest(f"not a request: {error}") from error
 
 
-def decode_request(data: bytes, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
+def decode_request(data: bytes) -> Request | Batch:
     """The request in ``data`` (JSON, UTF-8), as `parse_request` would return it; raises MalformedRequest."""
     try:
         value = decode_json(data)
         if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
             check_nesting(value)
         check_letter_case(value, REQUEST_NAMES)
-        return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
+        return _typed(msgspec.convert(value, _Envelope), MAX_CLAIMED_GROUPS)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
@@ -237,10 +237,10 @@ def usable_time(request: "Request | Batch", trust: frozenset[str]) -> int | None
     return request.time if "time" in trust else None
 
 
-def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
-    """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
+def check_nesting(value: object) -> None:
+    """Raise ValueError when mappings and lists are nested in ``value`` deeper than `MAX_NESTING`."""
     level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
-    for _ in range(limit):
+    for _ in range(MAX_NESTING):
         level = [  # each request is gone through: no calls
             inner
             for outer in level
@@ -249,4 +249,4 @@ def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
         ]
         if not level:
             return
-    raise ValueError(f"nested deeper than {limit}")
+    raise ValueError(f"nested deeper than {MAX_NESTING}")

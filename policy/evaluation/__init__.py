@@ -1,6 +1,6 @@
 """Decisions: a request evaluated over a snapshot, and why; the cache of answers for evaluators."""
 
-from policy.core.caching import BUDGET, HELD_BYTES, Cache, weight_of
+from policy.core.caching import Cache, weight_of
 from policy.core.fact_table import Lookup
 from policy.evaluation.answers import (
     ANSWERS_KEPT,
@@ -12,14 +12,11 @@ from policy.evaluation.answers import (
     CachedQuery,
     PolicySets,
     State,
-    States,
 )
 
 __all__ = [
     "ANSWERS_KEPT",
-    "BUDGET",
     "FIRST",
-    "HELD_BYTES",
     "ID",
     "Answer",
     "AnswerCache",
@@ -29,6 +26,5 @@ __all__ = [
     "Lookup",
     "PolicySets",
     "State",
-    "States",
     "weight_of",
 ]

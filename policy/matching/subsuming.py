@@ -40,8 +40,3 @@ class SubsumptionIndex:
             if covers(permission, grant.permission):
                 objects = self._objects[grant.effect, permission].find(example(grant.object))
                 yield from (holders for pattern, holders in objects if covers(pattern, grant.object))
-
-    def says_as_much(self, grant: Grant) -> bool:
-        """Whether one of them does all that a grant does, for any principal that has it."""
-        covering = (window for holders in self.covering(grant) for window in holders.get(grant.principal, ()))
-        return any(window.covers(grant.window) for window in covering)

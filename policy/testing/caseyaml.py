@@ -7,25 +7,33 @@ import re
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
-from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Unreadable
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Parser, Unreadable
 
 TAG = "tag:yaml.org,2002:"
 
 
-class _Loader(yaml.SafeLoader):
-    """Resolves plain scalars as `policy.core.plain_data` does, and refuses a key that occurs twice."""
+class _Loader(Composer, Parser):  # type: ignore[misc, valid-type]  # mypy takes no class that is chosen when it runs
+    """Resolves plain scalars as `policy.core.plain_data` does, and refuses a key that occurs twice.
+
+    The composer of Python takes the events of libyaml, whose own one ends the process where a text nests 20,000 deep.
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
+    def __init__(self, text: str) -> None:
+        Parser.__init__(self, text)
+        Composer.__init__(self)
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """The mapping, once its own keys are seen to differ; a key of its own may replace a merged one."""
-        node = super().compose_mapping_node(anchor)
-        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for number, key in enumerate(keys):
-            if any(key.value == other.value for other in keys[:number]):
+        node, keys = super().compose_mapping_node(anchor), set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in keys:
                 problem = f"duplicate key {key.value!r} in one mapping: remove one"
                 raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
+            keys.add(key.value)
         return node
 
 

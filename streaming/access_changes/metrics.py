@@ -14,20 +14,13 @@ from streaming.records.access_change import AccessChange
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
-class AccessChangesHealth(Health):
-    """It is ready once what was decided before is remembered. `remembers`: it is."""
-
-    def __init__(self, bound: float) -> None:
-        super().__init__(bound)
-        self.running = True
-
-
 class AccessChangesMetrics:
     """On a registry of its own."""
 
     def __init__(self, bound: float) -> None:
         self.registry = registry = CollectorRegistry()
-        self.health = AccessChangesHealth(bound)
+        self.health = Health(bound)
+        self.health.running = True
         self._records = Counter(
             "lockkeeper_access_changes", "Access changes written, by outcomes.", ("before", "after"), registry=registry
         )

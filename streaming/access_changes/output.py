@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
 from streaming.errors import CannotWrite, Fenced, Stopping
 from streaming.kafka.clients import (
+    FENCED,
     Partition,
     cause_of,
     error_name,
@@ -29,7 +30,6 @@ log = structlog.get_logger()
 
 SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 UNUSED = ""
 
 

@@ -53,10 +53,14 @@ def check_access(settings: "Settings") -> None:
     from streaming.topics import ACCESS_CHANGES, Sizes
 
     topics, own = settings.topics, access_changes_settings(settings)
-    needed = [Permission("topic", topic, "DescribeConfigs") for topic in (*topics.documents, topics.access_changes)]
-    needed += [Permission("group", own.job_name, "Read"), Permission("transactionalId", own.job_name, "Write")]
-    read = (*topics.documents, topics.decisions, *topics.asking)
-    admin = connect(own, *read, written=(topics.access_changes,), permissions=needed)
+    changes = topics.access_changes
+    needed = [
+        Permission("topic", changes, "DescribeConfigs"),
+        Permission("group", own.job_name, "Read"),
+        Permission("transactionalId", own.job_name, "Write"),
+    ]
+    read = (topics.decisions, *topics.asking)
+    admin = connect(own, *read, documents=topics.documents, written=(changes,), permissions=needed)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     if refused := explained_problems(check_topics(admin, topics, sizes, ACCESS_CHANGES), refused=True):
         raise Failure("\n".join(refused))

@@ -1,5 +1,6 @@
 """Who makes a change, of which commit and why: options of `policy apply | delete | rollback`, else what git says."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.git import git
+from streaming.cli.grouped_options import Options
 
 if TYPE_CHECKING:
     from streaming.kafka.authorship import Authorship
@@ -14,54 +16,56 @@ if TYPE_CHECKING:
 
 GIT_SECONDS = 10
 
-AuthorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--author",
-        envvar="LOCKKEEPER_AUTHOR",
-        help="Who makes the change, as a claim.  [default: the author of the commit, else git's user]",
-        show_default=False,
-    ),
-]
-CommitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--commit",
-        envvar="LOCKKEEPER_COMMIT",
-        help="The commit that it comes from.  [default: HEAD of PATH's repository]",
-        show_default=False,
-    ),
-]
-ReasonOption = Annotated[
-    str | None,
-    typer.Option(
-        "--reason",
-        envvar="LOCKKEEPER_REASON",
-        help="Why it is made.  [default: the subject of the commit]",
-        show_default=False,
-    ),
-]
 
+@dataclass(frozen=True)
+class AuthorshipOptions(Options):
+    """Who makes a change, of which commit and why."""
 
-def authorship(
-    settings: "Settings", author: str | None, commit: str | None, reason: str | None, path: Path | None = None
-) -> "Authorship":
-    """What a change says of itself, with a new id. `path`: of the documents, for what git says.
+    author: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LOCKKEEPER_AUTHOR",
+            help="Who makes the change, as a claim.  [default: the author of the commit, else git's user]",
+            show_default=False,
+        ),
+    ] = None
+    commit: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LOCKKEEPER_COMMIT",
+            help="The commit that it comes from.  [default: HEAD of PATH's repository]",
+            show_default=False,
+        ),
+    ] = None
+    reason: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LOCKKEEPER_REASON",
+            help="Why it is made.  [default: the subject of the commit]",
+            show_default=False,
+        ),
+    ] = None
 
-    Raises Failure where the settings require what is not known.
-    """
-    from streaming.kafka.authorship import Authorship
+    def authorship(self, settings: "Settings", path: Path | None = None, reason: str = "") -> "Authorship":
+        """What the change says of itself, with a new id. `path`: of the documents, for what git says.
 
-    git_author, git_commit, git_reason = _of_git(path)
-    claimed = Authorship(author=author or git_author, commit=commit or git_commit, reason=reason or git_reason)
-    for name in settings.policy.require:
-        if not getattr(claimed, name):
-            raise Failure(
-                f"nothing was published: the setting policy.require requires --{name} (or LOCKKEEPER_"
-                f"{name.upper()}); git, too, does not say it",
-                MISUSED,
-            )
-    return claimed.with_id()
+        `reason`: where neither the options nor git says one. Raises Failure where the settings require what is not
+        known.
+        """
+        from streaming.kafka.authorship import Authorship
+
+        author, commit, subject = _of_git(path)
+        claimed = Authorship(
+            author=self.author or author, commit=self.commit or commit, reason=self.reason or subject or reason
+        )
+        for name in settings.policy.require:
+            if not getattr(claimed, name):
+                raise Failure(
+                    f"nothing was published: the setting policy.require requires --{name} (or LOCKKEEPER_"
+                    f"{name.upper()}); git, too, does not say it",
+                    MISUSED,
+                )
+        return claimed.with_id()
 
 
 def _of_git(path: Path | None) -> tuple[str, str, str]:

@@ -80,11 +80,8 @@ def console(kafka: KafkaOptions, port: PortOption = None, browser: Browser = Tru
 
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the console's topics are not there, or may not be read."""
-    from streaming.kafka.permissions import topic_permissions
-
     names = settings.topics
-    read = (names.decisions, names.alerts, names.changes, *names.asking, *names.documents)
-    connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    connect(settings, names.decisions, names.alerts, names.changes, *names.asking, documents=names.documents)
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

@@ -19,19 +19,21 @@ HINT_SECONDS = 2.0
 def connect(
     settings: "Settings",
     *read: str,
+    documents: Sequence[str] = (),
     written: Sequence[str] = (),
     described: Sequence[str] = (),
     permissions: Iterable["Permission"] = (),
-    wait: float | None = None,
+    wait: float = SECONDS,
 ) -> "AdminClient":
     """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
 
+    `documents`: topics of policies and facts, which are read as well, and for how long they keep deletions.
     `described`: topics of which no record is read, but how many there are. `permissions`: what is needed beside that.
-    Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer; SECONDS by default.
+    Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer.
     """
     from confluent_kafka import KafkaException
 
-    from streaming.kafka.clients import admin_client
+    from streaming.kafka.clients import admin_client, described_cluster, described_topics
     from streaming.kafka.permissions import (
         Permission,
         explain_lacking,
@@ -39,18 +41,20 @@ def connect(
         topic_permissions,
     )
 
-    wait = SECONDS if wait is None else wait
+    read = (*read, *documents)
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
-    topics = {"Read": read, "Write": written, "Describe": described}
+    topics = {"Read": read, "DescribeConfigs": documents, "Write": written, "Describe": described}
     needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
     try:
         admin = admin_client(settings)
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
-            there = admin.list_topics(timeout=wait).topics
+            described_cluster(admin, wait)
         denied = missing_permissions(admin, [*needed, *groups, *permissions])
-    except KafkaException as error:
+        there = described_topics(admin, [*read, *written, *described])
+    except (KafkaException, TimeoutError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
         raise Failure(
-            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
+            f"no Kafka at {settings.bootstrap_servers} ({why}, waited {wait:g} s). Start it, or "
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
         ) from error
     if denied:  # before what is missing, for Kafka hides topics from those who may not describe them

@@ -41,7 +41,7 @@ def doctor(
       lockkeeper doctor r-1 --since 2026-11-21T14:00:00Z --json
     """
     from streaming.decision_log.trace import trace
-    from streaming.kafka.topics import dead_letters_of
+    from streaming.topics import dead_letters_of
 
     span = span_since(since, None)
     settings = kafka.settings()

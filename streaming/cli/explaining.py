@@ -10,7 +10,7 @@ from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
-from streaming.cli.nearest import nearest_lines, nearest_of
+from streaming.cli.nearest import nearest_lines
 from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.request_options import Asked, Evaluation, refuse_unknown
 from streaming.terminal import one_line, raw
@@ -57,6 +57,7 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
+    from policy.analysis import nearest_grants
     from streaming.pdp.reading import lacking
 
     request = evaluation.timed(asked.whole())
@@ -64,7 +65,7 @@ def explain(
     claims = evaluation.claims()
     nodes = _trees(snapshot, request, claims, evaluation.allow_unknown)
     if (behind := lacking(request, offsets)) is None:
-        nearest = nearest_of(snapshot, request, claims)
+        nearest: Sequence[Nearest | None] = nearest_grants(snapshot, request, claims)
     else:
         nodes, nearest = [_undecided(node, behind) for node in nodes], [None] * len(nodes)
     _show(nodes, nearest, as_json)
@@ -106,23 +107,21 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
-    from policy.analysis import draw_trees
+    from policy.analysis import draw_trees, nearest_grants
     from streaming.decision_log.replay import Replays, find_by_id
-    from streaming.kafka.permissions import topic_permissions
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.at_offsets import NoLongerKnown
 
     log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
-    read = (names.decisions, *names.asking, *names.documents)
-    admin = connect(settings, *read, permissions=topic_permissions("DescribeConfigs", names.documents))
+    admin = connect(settings, names.decisions, *names.asking, documents=names.documents)
     if (entry := find_by_id(settings, admin, id_)) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
         replay = Replays(settings, admin).replay(entry)
-        nodes = draw_trees(replay.snapshot, replay.request, replay.trust | {"time"})
-        nearest = nearest_of(replay.snapshot, replay.request, replay.trust | {"time"})
+        of_then = replay.snapshot, replay.request, replay.trust | {"time"}
+        nodes, nearest = draw_trees(*of_then), nearest_grants(*of_then)
     except NoLongerKnown as unknown:
         _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown

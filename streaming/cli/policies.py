@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import policy_app
-from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
+from streaming.cli.authorship import AuthorshipOptions
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.expected import Expect, check_expected
@@ -43,9 +43,7 @@ def apply(
             show_default=False,
         ),
     ] = None,
-    author: AuthorOption = None,
-    commit: CommitOption = None,
-    reason: ReasonOption = None,
+    claimed: AuthorshipOptions,
     if_empty: Annotated[
         bool,
         typer.Option("--if-empty", help="Publish only to topics that never had a record, as in a new stack."),
@@ -71,7 +69,7 @@ def apply(
 
     settings = kafka.settings()
     documents = _checked(path, settings, is_ci() if strict is None else strict)
-    change = authorship(settings, author, commit, reason, path)
+    change = claimed.authorship(settings, path)
     connect(settings)
     if if_empty:
         documents = _of_empty_topics(documents, settings)
@@ -332,9 +330,7 @@ def delete(
     ],
     *,
     kafka: KafkaOptions,
-    author: AuthorOption = None,
-    commit: CommitOption = None,
-    reason: ReasonOption = None,
+    claimed: AuthorshipOptions,
     expect: Expect = None,
     as_json: Json = False,
 ) -> None:
@@ -351,7 +347,7 @@ def delete(
     topics = settings.topics.policy_topics()
     systems = {system for key in keys for system in _systems(_full(key), topics)}
     connect(settings, *(topics[system] for system in systems))
-    change = authorship(settings, author, commit, reason)
+    change = claimed.authorship(settings)
 
     def prepare() -> Publication:
         check_expected(settings, systems, expect)

@@ -20,6 +20,8 @@ from streaming.cli.output import echo_err, echo_json, echo_lines
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from policy import Located, Snapshot
+    from streaming.history.span import Span
     from streaming.replay.comparison import Sides
     from streaming.replay.result import Count, Example, Replayed, Totals
     from streaming.replay.run import Progress, Source
@@ -71,20 +73,20 @@ def replay(
       lockkeeper replay --policies draft/ --since 30d --master spark://spark:7077
     """
     require_extra("job")
+    from policy import to_text
     from streaming.replay.result import Compared, replayed
     from streaming.replay.run import replay as run
 
     settings = kafka.settings(master)
     span, systems = span_since(since, until), _systems(system)
     admin = _reach(settings, against, not requests)
-    source = _source(settings, admin, requests, (span.start, span.end))
-    draft, _ = sound_documents(policies)
-    sides = _sides(settings, against, policies, prune)
+    source = _source(settings, admin, requests, span)
+    draft, documents = sound_documents(policies)
+    sides = _sides(settings, against, draft, documents, prune)
     began = time.monotonic()
     totals = run(settings, admin, sides, source, systems, _Shown())
-    compared = Compared(
-        sides.before.version, sides.after.version, draft.version, *_texts(span.start, span.end, requests)
-    )
+    of_span = () if requests else (to_text(span.start), to_text(span.end))
+    compared = Compared(sides.before.version, sides.after.version, draft.version, *of_span)
     result = replayed(totals, compared, time.monotonic() - began, top)
     show(result, totals, as_json)
     if (fail_on is FailOn.widening and result.opened) or (fail_on is FailOn.any and result.differ):
@@ -104,49 +106,40 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
 
 def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
     """A client, where topics are read. Raises Failure."""
-    from streaming.kafka.permissions import topic_permissions
     from streaming.ops.telemetry import log_warnings_alone
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
     documents = names.documents if against == LIVE else ()
-    read = (*documents, *(names.requests if reads_topics else ()))
-    if not read:
-        return None
-    return connect(settings, *read, permissions=topic_permissions("DescribeConfigs", documents))
+    requests = names.requests if reads_topics else ()
+    return connect(settings, *requests, documents=documents) if documents or requests else None
 
 
-def _source(
-    settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: tuple[int, int]
-) -> "Source":
+def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: "Span") -> "Source":
     """Raises Failure for a file that is not there."""
-    from streaming.history.span import Span
     from streaming.replay.run import FromFiles, from_topics
 
     if not paths:
         assert admin is not None
-        return from_topics(settings, admin, Span(*span))
+        return from_topics(settings, admin, span)
     for path in paths:
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
 
 
-def _sides(settings: "Settings", against: str, policies: Path, prune: bool) -> "Sides":
-    """The policies of both sides. Raises Failure and FilesRefused."""
-    from streaming.replay.policies import file_sides, live_sides
+def _sides(
+    settings: "Settings", against: str, draft: "Snapshot", documents: "Sequence[Located]", prune: bool
+) -> "Sides":
+    """The policies of both sides; of files the facts are among them. Raises Failure and FilesRefused."""
+    from streaming.replay.comparison import Sides
+    from streaming.replay.policies import live_sides
 
-    draft = [document.value for document in sound_documents(policies)[1]]
     if against == LIVE:
         echo_err("reading the live policies and facts")
-        return live_sides(settings, draft, prune)
-    return file_sides([document.value for document in sound_documents(Path(against))[1]], draft)
-
-
-def _texts(start: int, end: int, requests: Sequence[Path] | None) -> tuple[str, str]:
-    from policy import to_text
-
-    return ("", "") if requests else (to_text(start), to_text(end))
+        return live_sides(settings, [document.value for document in documents], prune)
+    before, _ = sound_documents(Path(against))
+    return Sides(before.without_findings(), draft.without_findings())
 
 
 class _Shown:

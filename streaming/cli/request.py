@@ -88,7 +88,7 @@ def _topic(settings: "Settings", topic: str | None) -> str:
 def _reach(settings: "Settings", where: str) -> None:
     """As the client library does, which reads under the name of a group of its own."""
     from streaming.kafka.permissions import topic_permissions
-    from streaming.kafka.topics import dead_letters_of
+    from streaming.topics import dead_letters_of
 
     answers = (settings.topics.decisions, dead_letters_of(where))
     connect(settings, written=[where], permissions=topic_permissions("Read", answers))

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -56,13 +57,10 @@ class Asked(Options):
     context: ContextOption = None
     file: FileOption = None
 
-    def short(self) -> dict[str, Any]:
-        """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
-        return short_form(self.subject, self.group, self.action, self.resource, self.property_, self.context)
-
     def whole(self) -> dict[str, Any]:
         """The whole request. Raises Failure."""
-        return whole_request(self.file, self.system, self.short())
+        named = (self.subject, self.group, self.action, self.resource, self.property_, self.context)
+        return whole_request(self.file, self.system, short_form(*named))
 
 
 @dataclass(frozen=True)
@@ -75,45 +73,50 @@ class Evaluation(Options):
     live: Annotated[
         bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")
     ] = False
-    at: Annotated[str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch.")] = None
+    at: Annotated[
+        str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch; with --live now.")
+    ] = None
     trust: Trust = None
     allow_unknown: AllowUnknown = False
 
-    def snapshot(self, kafka: KafkaOptions) -> "Snapshot":
-        """The documents of a path, or those on Kafka. Raises Failure unless one of both is wanted; FilesRefused."""
-        return self.snapshot_and_offsets(kafka)[0]
-
     def snapshot_and_offsets(self, kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
-        """The same, and the newest offsets that were read; none for documents of a path. Raises as `snapshot`."""
+        """The documents of a path, or those on Kafka, with the newest offsets that were read; of a path there are none.
+
+        Raises Failure unless one of both is wanted; FilesRefused.
+        """
         if (self.policies is None) is not self.live:
             raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
         return (snapshot_of(self.policies), {}) if self.policies is not None else live_snapshot(kafka)
 
     def time(self) -> int | str | None:
-        """The moment as requests have it; None: now."""
-        if self.at is None or not self.at.isdecimal():
+        """The moment as requests have it: that of --at; now for what is in force now; else none."""
+        if self.at is None:
+            return time.time_ns() // 1_000_000 if self.live else None
+        if not self.at.isdecimal():
             return self.at
         return int(self.at) if len(self.at) <= INT64_DIGITS else self.at  # Python reads no number of 4,301 digits
 
     def timed(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with the moment."""
-        return request if self.at is None else {**request, "time": self.time()}
+        """The request with the moment; its own, where it has one that counts, unless --at names another."""
+        is_own = self.at is None and request.get("time") is not None and "time" in claims_of(self.trust)
+        at = None if is_own else self.time()
+        return request if at is None else {**request, "time": at}
 
     def claims(self) -> frozenset[str]:
-        """What counts of a request: a moment given by --at is no claim of it. Raises Failure."""
-        return claims_of(self.trust) | ({"time"} if self.at is not None else frozenset())
+        """What counts of a request: a moment of --at, or of now, is no claim of it. Raises Failure."""
+        return claims_of(self.trust) | ({"time"} if self.at is not None or self.live else frozenset())
 
     def is_given(self) -> bool:
         """Whether there is any but --allow-unknown."""
         return bool(self.policies or self.live or self.at) or self.trust is not None
 
 
-def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
-    """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
+def refuse_unknown(unknown: "Iterable[UnknownName]", allowed: bool) -> None:
+    """Raise Failure for typing errors, unless they are `allowed`; print the other names."""
     names = list(unknown)
-    refuse_mistakes([f"{where}{name}" for name in names if name.is_mistake and not allowed])
+    refuse_mistakes([str(name) for name in names if name.is_mistake and not allowed])
     for name in names:
-        echo_err(f"{where}{name}")
+        echo_err(str(name))
 
 
 def refuse_mistakes(mistakes: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from streaming.cli.app import policy_app
-from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
+from streaming.cli.authorship import AuthorshipOptions
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
@@ -101,9 +101,7 @@ def rollback(
     ] = False,
     *,
     kafka: KafkaOptions,
-    author: AuthorOption = None,
-    commit: CommitOption = None,
-    reason: ReasonOption = None,
+    claimed: AuthorshipOptions,
     as_json: Json = False,
 ) -> None:
     """Undo a change with a new one: its documents become what was in force before it, in one transaction.
@@ -125,7 +123,7 @@ def rollback(
     logged = find_change(history, change)
     if HEAD.fullmatch(change):
         _check_head(settings, history)
-    said = authorship(settings, author, commit, reason or f"rollback of {logged.id}")
+    said = claimed.authorship(settings, reason=f"rollback of {logged.id}")
     undone = _Rollback(settings, logged, force)
     undone.prepare()  # before other publishers are fenced
     offsets = publish_prepared(settings, undone.systems, undone.prepare, said)

@@ -81,16 +81,15 @@ def verify(
 
 
 def _reach(settings: "Settings", send: bool) -> None:
-    from streaming.kafka.permissions import topic_permissions
-    from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
+    from streaming.topics import dead_letters_of
     from streaming.verify.cluster import SYSTEM
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    read = (names.decisions, *names.documents, *names.asking, *map(dead_letters_of, names.asking))
+    read = (names.decisions, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
-    connect(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", names.documents))
+    connect(settings, *read, documents=names.documents, written=written)
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
@@ -223,9 +222,9 @@ def _check_folder(out: Path) -> None:
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
     require_extra("report")
-    from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
     from streaming.report.gather import Wish, gather
+    from streaming.topics import dead_letters_of
 
     log_warnings_alone(sys.stderr)
     names = settings.topics

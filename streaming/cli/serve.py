@@ -104,10 +104,7 @@ def _serve(
 
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the topics that it follows cannot be read."""
-    from streaming.kafka.permissions import topic_permissions
-
-    topics = settings.topics.documents
-    connect(settings, *topics, permissions=topic_permissions("DescribeConfigs", topics))
+    connect(settings, documents=settings.topics.documents)
 
 
 def _give_up(drain: float) -> None:

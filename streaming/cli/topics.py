@@ -13,8 +13,9 @@ from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json, echo_text
 
 if TYPE_CHECKING:
-    from streaming.kafka.topics import Problem, Sizes
+    from streaming.kafka.topics import Problem
     from streaming.settings import Settings
+    from streaming.topics import Sizes
 
 
 PARTITIONS = 6
@@ -52,7 +53,8 @@ def create(
       lockkeeper topics create --config lockkeeper.yaml --partitions 12 --replication 3
       lockkeeper topics create --mend
     """
-    from streaming.kafka.topics import check_topics, create_topics, fix_topics, topic_specs
+    from streaming.kafka.topics import check_topics, create_topics, fix_topics
+    from streaming.topics import topic_specs
 
     settings = kafka.settings()
     admin, sizes = connect(settings, wait=wait), _sizes(settings)
@@ -79,7 +81,8 @@ def check(kafka: KafkaOptions, as_json: Json = False) -> None:
       lockkeeper topics check --config lockkeeper.yaml
     """
     from streaming.kafka.permissions import topic_permissions
-    from streaming.kafka.topics import check_topics, topic_specs
+    from streaming.kafka.topics import check_topics
+    from streaming.topics import topic_specs
 
     settings = kafka.settings()
     names = [spec.name for spec in topic_specs(settings.topics)]
@@ -128,7 +131,7 @@ def manifest(
 
 
 def _sizes(settings: "Settings") -> "Sizes":
-    from streaming.kafka.topics import Sizes
+    from streaming.topics import Sizes
 
     return Sizes(settings.limits.record_out, settings.limits.document)
 

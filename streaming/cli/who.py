@@ -129,7 +129,7 @@ def what_can(
     [subject] = with_unnamed(command, subject=subject)
     asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
     system = str(asked["system"])
-    snapshot, at = evaluation.snapshot(kafka), evaluation.time()
+    (snapshot, _), at = evaluation.snapshot_and_offsets(kafka), evaluation.time()
     try:
         moment = None if at is None else to_ms(at)
         claims = evaluation.claims()

@@ -4,13 +4,13 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, complete, undecided
-from streaming.client.exchange import Exchange, Pending, answered
+from streaming.client.exchange import Exchange, Pending, TakesRequests, answered
 from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
 from streaming.pdp.deadlines import is_late
 from streaming.records.decision import Place
@@ -23,28 +23,6 @@ class SentRequest(msgspec.Struct):
     timeout: float
     raise_on_error: bool
     began: float
-
-
-class TakesRequests(Protocol):
-    """What decides requests for a client; see `Exchange`."""
-
-    def send(self, record: ProducerRecord) -> Pending:
-        """Begin to decide a request."""
-
-    def forget(self, pending: Pending) -> None:
-        """No caller waits for the answer any more."""
-
-    def late(self, pending: Pending, seconds: float) -> Decision:
-        """The answer to a request that had none for so long."""
-
-    def await_place(self, seconds: float) -> bool:
-        """Whether requests are decided; waits so long for it."""
-
-    def report(self, record: ProducerRecord) -> "Future[Place]":
-        """Send a record that has no answer."""
-
-    def close(self) -> None:
-        """Answer all who wait, and leave."""
 
 
 class BaseClient:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
@@ -44,56 +45,35 @@ class Pending(msgspec.Struct):
     future: "Future[Decision]"
 
 
-class Exchange:
-    """Sends to one request topic and reads all decisions and the topic's dead letters. For any number of threads."""
+class TakesRequests(ABC):
+    """What decides requests for a client. For any number of threads.
 
-    def __init__(self, connection: Connection, requests: str) -> None:
-        """Raises ClientError for settings that librdkafka refuses. Kafka need not answer yet."""
-        self._connection, self._requests = connection, requests
-        self._decisions, self._dead_letters = connection.topics.decisions, dead_letters_of(requests)
+    Raises ClientError for settings that librdkafka refuses. Kafka need not answer yet. `_ready`: requests are decided.
+    """
+
+    def __init__(self, connection: Connection) -> None:
         self._producer = IdempotentProducer(connection)
-        self._consumer = TopicConsumer(connection, (self._decisions, self._dead_letters), (requests,))
-        self._deserializer = Deserializer(connection.schema_registry)
-        self._lock = threading.Lock()  # for what follows
-        self._correlation: Correlation[Message] = Correlation()
-        self._waiting: dict[int, Pending] = {}
-        self._backlog: dict[int, Pending] = {}  # to be sent once the place is known
-        self._at_end = threading.Event()
-        self._trouble = "Kafka has not answered yet"
-        self._closing = threading.Event()
-        self._process = os.getpid()
-        self._thread = threading.Thread(target=self._run, name="lockkeeper-client", daemon=True)
-        self._thread.start()
+        self._ready, self._closing, self._process = threading.Event(), threading.Event(), os.getpid()
 
-    def __len__(self) -> int:
-        """How many questions wait for their answers."""
-        return len(self._waiting)
-
+    @abstractmethod
     def send(self, record: ProducerRecord) -> Pending:
-        """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
-        if self._is_forked():  # before the lock, which may never be released
-            return answered(record, "client-forked", FORKED)
-        with self._lock:
-            if self._closing.is_set():
-                return answered(record, "client-closed", CLOSED)
-            pending = Pending(self._correlation.open(record.id), record, Future())
-            self._waiting[pending.ticket] = pending
-            in_place = self._at_end.is_set()
-            if not in_place:
-                self._backlog[pending.ticket] = pending
-        if in_place:
-            self._send(pending)
-        return pending
+        """Begin to decide a request. Call `forget` when no caller waits."""
 
-    def _is_forked(self) -> bool:
-        return os.getpid() != self._process
+    @abstractmethod
+    def forget(self, pending: Pending) -> None:
+        """No caller waits for the answer any more."""
 
-    def _send(self, pending: Pending) -> None:
-        self._producer.send(pending.record, partial(self._sent, pending))
+    @abstractmethod
+    def late(self, pending: Pending, seconds: float) -> Decision:
+        """The answer to a request that had none for so long."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Answer all who wait with an error, wait for records on their way, and leave. May be called again."""
 
     def await_place(self, seconds: float) -> bool:
-        """Whether questions are sent at once; waits so long for it."""
-        return not self._is_forked() and self._at_end.wait(seconds) and not self._closing.is_set()
+        """Whether requests are decided; waits so long for it."""
+        return not self._is_forked() and self._ready.wait(seconds) and not self._closing.is_set()
 
     def report(self, record: ProducerRecord) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
@@ -104,8 +84,51 @@ class Exchange:
             self._producer.send(record, partial(resolve, future))
         return future
 
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+
+class Exchange(TakesRequests):
+    """Sends to one request topic and reads all decisions and the topic's dead letters."""
+
+    def __init__(self, connection: Connection, requests: str) -> None:
+        super().__init__(connection)
+        self._connection, self._requests = connection, requests
+        self._decisions, self._dead_letters = connection.topics.decisions, dead_letters_of(requests)
+        self._consumer = TopicConsumer(connection, (self._decisions, self._dead_letters), (requests,))
+        self._deserializer = Deserializer(connection.schema_registry)
+        self._lock = threading.Lock()  # for what follows
+        self._correlation: Correlation[Message] = Correlation()
+        self._waiting: dict[int, Pending] = {}
+        self._backlog: dict[int, Pending] = {}  # to be sent once the place is known
+        self._trouble = "Kafka has not answered yet"
+        self._thread = threading.Thread(target=self._run, name="lockkeeper-client", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """How many questions wait for their answers."""
+        return len(self._waiting)
+
+    def send(self, record: ProducerRecord) -> Pending:
+        """Send a request now, or as soon as its answer cannot be missed."""
+        if self._is_forked():  # before the lock, which may never be released
+            return answered(record, "client-forked", FORKED)
+        with self._lock:
+            if self._closing.is_set():
+                return answered(record, "client-closed", CLOSED)
+            pending = Pending(self._correlation.open(record.id), record, Future())
+            self._waiting[pending.ticket] = pending
+            in_place = self._ready.is_set()
+            if not in_place:
+                self._backlog[pending.ticket] = pending
+        if in_place:
+            self._send(pending)
+        return pending
+
+    def _send(self, pending: Pending) -> None:
+        self._producer.send(pending.record, partial(self._sent, pending))
+
     def forget(self, pending: Pending) -> None:
-        """No caller waits for the answer any more."""
         if pending.ticket == NEVER_SENT:
             return
         with self._lock:
@@ -114,7 +137,6 @@ class Exchange:
             self._backlog.pop(pending.ticket, None)
 
     def late(self, pending: Pending, seconds: float) -> Decision:
-        """The answer to a question that had none for so long."""
         with self._lock:
             source, trouble = self._correlation.place_of(pending.ticket), self._trouble
             unsent = pending.ticket in self._backlog
@@ -127,7 +149,6 @@ class Exchange:
         return undecided(pending.record.id, "timeout", message, source)
 
     def close(self) -> None:
-        """Answer all who wait with an error, wait for records on their way, and leave. May be called again."""
         if not self._is_forked():
             self._closing.set()
             self._thread.join(CLOSE_SECONDS)
@@ -147,7 +168,7 @@ class Exchange:
 
     def _turn(self) -> None:
         try:
-            if not self._at_end.is_set():
+            if not self._ready.is_set():
                 self._consumer.seek_to_end()
                 self._begin()
             messages = self._consumer.receive()
@@ -163,16 +184,16 @@ class Exchange:
         with self._lock:
             unsent, self._backlog = list(self._backlog.values()), {}
             self._trouble = ""
-            self._at_end.set()
+            self._ready.set()
         for pending in unsent:
             self._send(pending)
 
     def _lose(self, why: str) -> None:
         """Requests whose answers may have been missed fail; those not sent yet go on waiting."""
         with self._lock:
-            missed = list(self._waiting.values()) if self._at_end.is_set() else []
+            missed = list(self._waiting.values()) if self._ready.is_set() else []
             is_news, self._trouble = why != self._trouble, why
-            self._at_end.clear()
+            self._ready.clear()
         if is_news:
             log.warning("no decisions can be read: %s", why)
         self._fail(missed, "answers-lost", f"answers may have been missed: {why}")

@@ -4,7 +4,6 @@ They have the interface of `Client` and `AsyncClient`, and need neither the job 
 each recorded answer again: `docs/pages/guides/client.md`.
 """
 
-import os
 import threading
 import time
 from collections.abc import Mapping
@@ -20,18 +19,17 @@ from policy import Decision as Answer
 from policy import decode_json, to_text
 from streaming.client.base import BaseClient, checked_timeout
 from streaming.client.clients import AsyncClient, Client
-from streaming.client.connection import Connection, IdempotentProducer, connection_to
+from streaming.client.connection import Connection, connection_to, describe
 from streaming.client.decision import ClientError, Decision, read_decision, undecided
-from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
+from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, TakesRequests, answered, settle
 from streaming.client.records import ProducerRecord
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client
+from streaming.kafka.clients import admin_client, described_topics
 from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
 from streaming.pdp.recording import NotRecorded, Recorder, answered_record
 from streaming.records.answered import FreshnessKind
-from streaming.records.decision import Place
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
 
 POLL_SECONDS = 0.1
@@ -50,27 +48,23 @@ class LocalOptions(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class LocalExchange:
-    """Takes requests and gives their decisions, as `Exchange` does. For any number of threads.
-
-    Whatever goes wrong becomes a decision, too, and that is `error`.
-    """
+class LocalExchange(TakesRequests):
+    """Decides requests here. Whatever goes wrong becomes a decision, too, and that is `error`."""
 
     def __init__(self, connection: Connection, settings: Settings, options: LocalOptions) -> None:
+        super().__init__(connection)  # first: it raises ClientError for settings that are refused
         self._settings, self._options, self._bound = settings, options, settings.serve.max_staleness_seconds
-        self._reports = IdempotentProducer(connection)  # first: it raises ClientError for settings that are refused
         self._recorder = Recorder(settings, options.name) if settings.records_answers else None
         self._lock, self._waiting = threading.Lock(), list[tuple[float, Pending, dict[str, Any]]]()
-        self._stop, self._ready, self._process = threading.Event(), threading.Event(), os.getpid()
         self._unrecorded = "" if self._recorder is None else f"topic {self._recorder.topic} was not found yet"
-        self._follower = Follower(settings, self._stop, self._on_read, self._on_failure)
+        self._follower = Follower(settings, self._closing, self._on_read, self._on_failure)
         self._follower.start()
         self._thread = threading.Thread(target=self._run, name="lockkeeper-local", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            self._reports.poll(POLL_SECONDS)
+        while not self._closing.is_set():
+            self._producer.poll(POLL_SECONDS)
             if self._unrecorded and self._recorder is not None:
                 self._look_for(self._recorder.topic)
             if self._follower.read is not None and not self._unrecorded:
@@ -78,18 +72,17 @@ class LocalExchange:
 
     def _look_for(self, topic: str) -> None:
         try:
-            there = admin_client(self._settings).list_topics(timeout=LIST_SECONDS).topics
-        except KafkaException as error:
-            self._unrecorded = f"Kafka does not answer: {error.args[0].str()}"
+            there = described_topics(admin_client(self._settings), [topic], LIST_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            self._unrecorded = f"Kafka does not answer: {describe(error)}"
             return
-        missing = topic not in there or there[topic].error is not None
-        self._unrecorded = f"topic {topic} does not exist: run `lockkeeper topics create`" if missing else ""
+        self._unrecorded = "" if there else f"topic {topic} does not exist: run `lockkeeper topics create`"
 
     def send(self, record: ProducerRecord) -> Pending:
         """Decide a request now, or, where it needs newer policies, as soon as these are read."""
         if self._is_forked():
             return answered(record, "client-forked", FORKED)
-        if self._stop.is_set():
+        if self._closing.is_set():
             return answered(record, "client-closed", CLOSED)
         if self._unrecorded:
             return answered(record, "not-recorded", self._unrecorded)
@@ -108,9 +101,6 @@ class LocalExchange:
         else:
             self._answer(pending, body, read)
         return pending
-
-    def _is_forked(self) -> bool:
-        return os.getpid() != self._process
 
     def _on_read(self, read: Read) -> None:
         """Decide what has waited for this reading; in the follower's thread."""
@@ -168,42 +158,26 @@ class LocalExchange:
         named = {"request_id": str(body.get("id", "")), "system": str(body.get("system", ""))}
         return read_decision(msgspec.json.encode({**named, "time": to_text(answer_context.time), **record}))
 
-    def await_place(self, seconds: float) -> bool:
-        """Whether requests are decided; waits so long for it."""
-        return not self._is_forked() and self._ready.wait(seconds) and not self._stop.is_set()
-
-    def report(self, record: ProducerRecord) -> "Future[Place]":
-        """Send a record that has no answer. The future's result is its place; it raises NotReported."""
-        future: Future[Place] = Future()
-        if self._is_forked() or self._stop.is_set():
-            resolve(future, None, FORKED if self._is_forked() else CLOSED)
-        else:
-            self._reports.send(record, partial(resolve, future))
-        return future
-
     def forget(self, pending: Pending) -> None:
-        """No caller waits for the answer any more."""
         if self._waiting:
             with self._lock:
                 self._waiting = [waiting for waiting in self._waiting if waiting[1] is not pending]
 
     def late(self, pending: Pending, seconds: float) -> Decision:
-        """The answer to a request that had none for so long."""
         message = f"neither newer policies nor the record's acknowledgement came within {seconds:g} s"
         return undecided(pending.record.id, "timeout", message)
 
     def close(self) -> None:
-        """Answer all who wait with an error, send the records in the queue, and leave. May be called again."""
-        if self._is_forked() or self._stop.is_set():
+        if self._is_forked() or self._closing.is_set():
             return
-        self._stop.set()
+        self._closing.set()
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for _, pending, _ in waiting:
             settle(pending, undecided(pending.record.id, "client-closed", CLOSED))
         self._follower.close()
         self._thread.join()
-        self._reports.close(CLOSE_SECONDS)
+        self._producer.close(CLOSE_SECONDS)
         if self._recorder is not None:
             self._recorder.close(CLOSE_SECONDS)
 

@@ -6,7 +6,6 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.NarrowDependency;
 import org.apache.spark.Partition;
 import org.apache.spark.TaskContext;
@@ -14,6 +13,7 @@ import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition;
 import org.apache.spark.sql.kafka010.KafkaBatchInputPartition;
+import org.apache.spark.sql.kafka010.KafkaOffsetRange;
 import org.apache.spark.sql.kafka010.KafkaSourceRDDPartition;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag;
@@ -53,21 +53,22 @@ final class DecidedPartitions extends RDD {
         }
         Partition[] partitions = rows.partitions();
         for (int number = 0; number < partitions.length; number++) {
-            PartitionRange range = (PartitionRange) byPartition.get(readBy(partitions[number]));
+            KafkaOffsetRange read = readBy(partitions[number]);
+            PartitionRange range = (PartitionRange) byPartition.get(read.topicPartition());
             if (range != null) {
-                range.readBy(partitions[number]);
+                range.readBy(partitions[number], read.fromOffset());
             }
         }
         return sets;
     }
 
     /** By either version of Spark's Kafka source: `spark.sql.sources.useV1SourceList` says which reads a range. */
-    private static TopicPartition readBy(Partition partition) {
+    private static KafkaOffsetRange readBy(Partition partition) {
         if (partition instanceof KafkaSourceRDDPartition) {
-            return ((KafkaSourceRDDPartition) partition).offsetRange().topicPartition();
+            return ((KafkaSourceRDDPartition) partition).offsetRange();
         }
         InputPartition input = (InputPartition) ((DataSourceRDDPartition) partition).inputPartition().get();
-        return ((KafkaBatchInputPartition) input).offsetRange().topicPartition();
+        return ((KafkaBatchInputPartition) input).offsetRange();
     }
 
     public Partition[] getPartitions() {

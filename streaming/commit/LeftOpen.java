@@ -9,6 +9,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FenceProducersResult;
 import org.apache.kafka.clients.admin.ListTransactionsOptions;
@@ -18,6 +19,8 @@ import org.apache.kafka.clients.admin.TransactionState;
 /** Transactions of input partitions that a run before this one has left open. */
 public final class LeftOpen {
     private static final int SECONDS = 30;
+    /** Behind the job's name and a slash: see streaming/commit/partition_sets.py. More slashes are of another job's name. */
+    private static final Pattern OF_A_JOB = Pattern.compile("[^/]+/[0-9]+|[0-9]+-of-[0-9]+");
 
     private LeftOpen() { }
 
@@ -35,7 +38,7 @@ public final class LeftOpen {
             calls.add(admin.fenceProducers(Collections.singleton(job + "/"))); // fails where the job may not write
             for (Iterator each = open.iterator(); each.hasNext();) {
                 String id = ((TransactionListing) each.next()).transactionalId();
-                if (id.startsWith(job + "/")) {
+                if (id.startsWith(job + "/") && OF_A_JOB.matcher(id.substring(job.length() + 1)).matches()) {
                     calls.add(admin.fenceProducers(Collections.singleton(id)));
                 }
             }

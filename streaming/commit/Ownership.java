@@ -47,12 +47,15 @@ final class Ownership {
     /** The committed offsets of these partitions, which the id owns by then; NONE where there is none. */
     Map take(Collection partitions) throws Exception {
         for (int left = TRIES; left > 0; left--) {
-            Map byOwner = byOwner(read(partitions, false));
-            byOwner.remove(id);
-            if (byOwner.isEmpty()) {
-                return offsets(read(partitions, true));
+            Map others = others(read(partitions, false));
+            if (others.isEmpty()) {
+                Map read = read(partitions, true);
+                others = others(read); // by a commit whose end was under way, or not yet seen by the group's coordinator
+                if (others.isEmpty()) {
+                    return offsets(read);
+                }
             }
-            for (Iterator each = byOwner.entrySet().iterator(); each.hasNext();) {
+            for (Iterator each = others.entrySet().iterator(); each.hasNext();) {
                 Map.Entry entry = (Map.Entry) each.next();
                 handOver((String) entry.getKey(), (List) entry.getValue());
             }
@@ -100,7 +103,8 @@ final class Ownership {
             .partitionsToOffsetAndMetadata(settings.job).get(SECONDS, TimeUnit.SECONDS);
     }
 
-    private Map byOwner(Map read) {
+    /** The partitions that another id owns, by that. */
+    private Map others(Map read) {
         Map byOwner = new HashMap();
         for (Iterator each = read.entrySet().iterator(); each.hasNext();) {
             Map.Entry entry = (Map.Entry) each.next();
@@ -110,6 +114,7 @@ final class Ownership {
             }
             ((List) byOwner.get(owner)).add(entry.getKey());
         }
+        byOwner.remove(id);
         return byOwner;
     }
 

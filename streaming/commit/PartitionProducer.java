@@ -101,8 +101,8 @@ final class PartitionProducer {
         return attempt != NONE;
     }
 
-    synchronized long idleNanos() {
-        return System.nanoTime() - used;
+    synchronized long idleMs() {
+        return TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - used);
     }
 
     /**

@@ -2,19 +2,13 @@ package lockkeeper;
 
 import java.util.Iterator;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.TimeUnit;
 
 /** The producers of this executor, by instance of the job and transactional id. */
 public final class PartitionProducers {
     private static final ConcurrentHashMap BY_ID = new ConcurrentHashMap();
     /** A producer has a thread and connections: beyond so many, those are closed that have no transaction for a while. */
     private static final int KEPT = 256;
-    private static final long UNUSED_NANOS = TimeUnit.SECONDS.toNanos(30);
-    /**
-     * Offsets of idle partitions are committed by the driver, hourly as a rule, under their transactional ids. A producer
-     * that was idle for so long may be fenced: a new one costs less than a batch that is decided twice.
-     */
-    private static final long IDLE_NANOS = TimeUnit.MINUTES.toNanos(10);
+    private static final long UNUSED_MS = 30000;
 
     private PartitionProducers() { }
 
@@ -45,7 +39,7 @@ public final class PartitionProducers {
 
     private static PartitionProducer unlessChanged(WriterSettings settings, PartitionSet set) {
         PartitionProducer kept = kept(settings, set.id);
-        if (kept == null || kept.isAsPlanned(set.ranges) && (kept.isOpen() || kept.idleNanos() < IDLE_NANOS)) {
+        if (kept == null || kept.isAsPlanned(set.ranges) && (kept.isOpen() || kept.idleMs() < settings.keptMs)) {
             return kept;
         }
         discard(settings, set.id, kept);
@@ -78,7 +72,7 @@ public final class PartitionProducers {
             java.util.Map.Entry entry = (java.util.Map.Entry) all.next();
             PartitionProducer producer = (PartitionProducer) entry.getValue();
             // Another task may just have got it, and not begun.
-            boolean isUnused = !producer.isOpen() && producer.idleNanos() > UNUSED_NANOS;
+            boolean isUnused = !producer.isOpen() && producer.idleMs() > UNUSED_MS;
             if (isUnused && BY_ID.remove(entry.getKey(), producer)) {
                 producer.close();
             }

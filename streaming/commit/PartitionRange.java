@@ -23,9 +23,15 @@ final class PartitionRange implements Serializable {
         return new TopicPartition(topic, partition);
     }
 
-    void readBy(Partition reader) {
+    /** from: the first offset that it reads. */
+    void readBy(Partition reader, long from) {
         if (parent != null) { // of two tasks each would have a budget, and the first may stop before its end
             throw new IllegalStateException("several of Spark's partitions read " + topicPartition());
+        }
+        if (from > Math.max(committed, 0)) { // what lies between would count as decided
+            throw new IllegalStateException(
+                "Spark reads " + topicPartition() + " from offset " + from + " on, and only what is below " + committed
+                    + " is decided");
         }
         parent = reader;
     }

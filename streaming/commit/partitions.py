@@ -6,6 +6,7 @@ one transaction has committed they see once every transaction before it in the s
 """
 
 import contextlib
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -31,6 +32,7 @@ OK, MOVED, FENCED, UNAVAILABLE, REFUSED, ABSENT = range(6)
 """Statuses of a `PartitionResult`, as in `PartitionResult.java`."""
 
 NOTHING_COMMITTED = -1
+FOR_EVER_MS = 2**63 - 1
 PARTITION_BUFFER_BYTES = 16 << 20  # of a partition's producer, which keeps its buffers as long as it lives
 
 # Py4J sends an answer of Java's in writes of 8 KiB, in BASE64. What does not fit in one waits 40 ms, until TCP has
@@ -92,7 +94,9 @@ _decode_results = msgspec.msgpack.Decoder(list[PartitionResult]).decode
 class PartitionTransactions:
     """The transactions of one run of the job on its executors. `is_unavailable`: see `Output.is_unavailable`.
 
-    `sets`: which partitions share one; None: each has its own.
+    `sets`: which partitions share one; None: each has its own. `idle_commit_seconds`: the driver may call
+    `commit_offsets` for partitions that were idle for so long. On a cluster it takes their transactional ids by that: a
+    producer that an executor has kept for longer may be fenced, and a new one costs less than a batch decided twice.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class PartitionTransactions:
         is_unavailable: Callable[[BaseException], bool],
         during: During = lambda _step: contextlib.nullcontext(),
         sets: PartitionSets | None = None,
+        idle_commit_seconds: float = math.inf,
     ) -> None:
         self._all_settings, self._job, self._spark = settings, settings.job_name, spark
         self.sets = sets or PartitionSets(settings.job_name)
@@ -119,6 +124,7 @@ class PartitionTransactions:
             settings.job_name,
             self._instance,
             int(request_timeout_ms(settings)),
+            int(min(idle_commit_seconds * 1000, FOR_EVER_MS)),
         )
 
     def abort_left_open(self) -> int:

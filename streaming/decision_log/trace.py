@@ -11,11 +11,11 @@ from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import last_stable_offsets, log_ends
-from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable
 from streaming.records.dead_letter_headers import read_headers, source_of
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
+from streaming.topics import dead_letters_of
 
 
 class Traced(msgspec.Struct, frozen=True):

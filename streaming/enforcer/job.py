@@ -285,8 +285,8 @@ class Enforcer:
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
         self._tracker.check_range(batch, starts)
-        if any(at not in self._tracker.committed for at in starts):  # partitions that were added
-            self._commit([], starts)
+        if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
+            self._commit([], dict.fromkeys(ends, 0))
         range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
         self._until_committed(lambda: self._decide(records, range_, batch))
@@ -443,11 +443,7 @@ class Enforcer:
         self, snapshots: tuple[PublishedSnapshot, ...], range_: OffsetRange, pending: PendingFacts
     ) -> tuple[Worker, Task]:
         """What decides a range by these snapshots."""
-        published = (*self._past.held(), *snapshots)
-        changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
-        older = self._policies.take_older_facts()
-        with self._during("send the facts to the workers"):
-            facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
+        published, facts = (*self._past.held(), *snapshots), self._current_facts()
         task = self._task(published, facts, self._budgets(range_), pending)
         broadcasts = [snapshot.broadcast for snapshot in published]
         rebuilt = self._named.broadcasts() if self._named is not None else []
@@ -458,8 +454,19 @@ class Enforcer:
         self, task: Task, snapshots: Sequence[PublishedSnapshot], partitions: Iterable[Partition]
     ) -> bytes | None:
         """How tasks decide by what is known; None: they do not."""
-        self._versions.follow(self._policies.snapshot, self._policies.changed_lookups)
         return encode_task(task, snapshots[-1].version, self._versions, partitions)
+
+    def _current_facts(self) -> Facts:
+        """How the workers get the facts that are known now.
+
+        Also while there are no requests: else all changes of that time would be held one by one. What they end of the
+        known answers is noted first: changes are taken once, and sending them may fail.
+        """
+        policies = self._policies
+        changes, older = policies.take_fact_changes(), policies.take_older_facts()
+        self._versions.follow(policies.snapshot, policies.changed_lookups)
+        with self._during("send the facts to the workers"):
+            return self._facts.current(policies.overlay, changes, policies.facts_offset(), older)
 
     def _resolve(self, evaluated: Evaluated) -> bool:
         """Look for the snapshots that answers name and that are not held; whether any was found."""
@@ -642,6 +649,7 @@ class Enforcer:
             with self._noting_failure():
                 self._read_policies()
                 self._published()
+                self._current_facts()
                 self._alert([*self._stale.stuck(), *self._heartbeats.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds

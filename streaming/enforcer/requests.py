@@ -173,14 +173,12 @@ def _lack(topic: str, partition: object, offset: object, newest: int | None) -> 
         yield f"{FIELD}: offset {offset} of {topic}-{partition} is beyond the newest, {newest}"
 
 
-def decide_lines(
-    snapshot: Snapshot, lines: Iterable[bytes], trust: frozenset[str], limits: Limits | None = None
-) -> Iterator[dict[str, Any]]:
+def decide_lines(snapshot: Snapshot, lines: Iterable[bytes], trust: frozenset[str]) -> Iterator[dict[str, Any]]:
     """One record for each line that is not blank: a decision as in the stream, or `line` and `error`.
 
     Decisions have no offsets and no source. Requests are evaluated at the requests' own time, if `trust` has it.
     """
-    limits = limits or Limits()
+    limits = Limits()
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:

@@ -44,8 +44,19 @@ POLLED_BYTES = 512 << 20  # of all polls at the same time; twice that while Spar
 POLLED_LEAST, POLLED_MOST, POLLED_OF_RANGES = 16, 500, 100
 
 
-# Options of Spark's source by which several tasks read one partition. It has one transaction, which one task writes.
-SPLITTING = frozenset({"minpartitions", "maxrecordsperpartition"})
+# Options of Spark's source that are not passed on, in lower case. By the first two several tasks read one partition: it
+# has one transaction, which one task writes. The others have precedence over the offsets at which a range begins and
+# ends: what lies beside the times that they name would count as decided.
+NOT_PASSED_ON = frozenset(
+    {
+        "minpartitions",
+        "maxrecordsperpartition",
+        "startingtimestamp",
+        "startingoffsetsbytimestamp",
+        "endingtimestamp",
+        "endingoffsetsbytimestamp",
+    }
+)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
@@ -81,12 +92,14 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.streaming.stopTimeout": "5s",
         **(local if is_local(settings.checkpoint) else {}),
         **settings.spark,
+        # A second attempt beside the first would fence its producer, with every batch in which a task is slow.
+        "spark.speculation": "false",
     }
 
 
 def connection_options(settings: Settings) -> dict[str, str]:
     """Options of any Kafka source of the job."""
-    own = {name: value for name, value in settings.source.items() if name.lower() not in SPLITTING}
+    own = {name: value for name, value in settings.source.items() if name.lower() not in NOT_PASSED_ON}
     return {
         **READ_FAST,
         **own,

@@ -102,12 +102,14 @@ class Topics:
 
     def deleted_before(self, topic: str, since: int) -> int | None:
         """The moment (ms) before which some record from `since` (ms) on may have been deleted; None: none was."""
-        partitions = partitions_of(self._admin, [topic])
-        ends = last_stable_offsets(self._admin, partitions)
-        first = first_offsets(self._admin, partitions)
-        cut = (self._first_time(p, Range(first[p], ends[p])) for p in partitions if first[p] > 0)
-        kept_from = max(cut, default=0)
+        kept_from = self.kept_from(last_stable_offsets(self._admin, partitions_of(self._admin, [topic])))
         return kept_from if kept_from > since else None
+
+    def kept_from(self, ends: PartitionOffsets) -> int:
+        """The moment (ms) before which some record of these partitions may have been deleted; 0: none was."""
+        first = first_offsets(self._admin, ends)
+        cut = (self._first_time(p, Range(first[p], end)) for p, end in ends.items() if first[p] > 0)
+        return max(cut, default=0)
 
     def _first_time(self, partition: Partition, offsets: Range) -> int:
         """The time of the first record of a partition; where there is none, now."""

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
 
 from policy import Key, encode_document, identify
 from streaming.kafka import clients
 from streaming.kafka.authorship import Authorship, Headers, authorship_of
-from streaming.kafka.clients import Partition, admin_client, last_stable_offsets, log_ends
+from streaming.kafka.clients import admin_client, last_stable_offsets, log_ends
 from streaming.kafka.committed import RecordKey, records_between
 from streaming.kafka.permissions import (
     Permission,
@@ -35,7 +34,6 @@ POLL_SECONDS = 0.005
 ROOM = 64 * 1024  # for the key, the headers and the batch around the largest document
 RETRY_SECONDS = 120.0  # while other publishers are active
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 UNKNOWN_ENDS = frozenset({"UNKNOWN", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"})
 """What a broker may answer to a commit while another producer takes the transactional id, beside that it is fenced."""
 
@@ -181,7 +179,7 @@ class _Attempts:
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
     try:
-        return resolve_unknown_offsets(settings, write(transactional_producer(settings, systems), records))
+        return resolve_unknown_offsets(settings, write(policy_producer(settings, systems), records))
     except PublishFailed as failed:
         cause = failed.__cause__
         if isinstance(cause, KafkaException) and is_not_authorized(cause.args[0], "transactionalId"):
@@ -195,10 +193,8 @@ def resolve_unknown_offsets(settings: Settings, offsets: Offsets) -> Offsets:
     unknown = [(topic, int(number)) for topic, at in offsets.items() for number in at if at[number] == UNKNOWN_OFFSET]
     if not unknown:
         return offsets
-    try:
+    with _once_published():
         ends = log_ends(admin_client(settings), unknown)
-    except (KafkaException, TimeoutError) as error:
-        raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
     return {**offsets, **{topic: {str(number): ends[topic, number] - 1} for topic, number in unknown}}
 
 
@@ -209,15 +205,20 @@ def await_visible(settings: Settings, offsets: Offsets) -> None:
     """
     admin, deadline = admin_client(settings), time.monotonic() + SECONDS
     last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
-    while any(end <= last[partition] for partition, end in _last_stable_offsets(admin, last).items()):
-        if time.monotonic() > deadline:
-            raise PublishFailed(f"published, but not readable after {SECONDS:g} s: an older transaction is still open")
-        time.sleep(POLL_SECONDS)
+    with _once_published():
+        while any(end <= last[partition] for partition, end in last_stable_offsets(admin, last).items()):
+            if time.monotonic() > deadline:
+                raise PublishFailed(
+                    f"published, but not readable after {SECONDS:g} s: an older transaction is still open"
+                )
+            time.sleep(POLL_SECONDS)
 
 
-def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+@contextlib.contextmanager
+def _once_published() -> Iterator[None]:
+    """Within it an error of Kafka's does not say that nothing was published."""
     try:
-        return last_stable_offsets(admin, partitions)
+        yield
     except (KafkaException, TimeoutError) as error:
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
@@ -231,7 +232,7 @@ def _record(topics: Mapping[str, str], key: RecordKey, value: bytes | None, head
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
     """A producer would make a missing topic, with the wrong settings, where the broker allows it."""
     admin = admin_client(settings)
-    there = admin.list_topics(timeout=SECONDS).topics
+    there = clients.described_topics(admin, topics, SECONDS)
     if missing := missing_permissions(admin, topic_permissions("Write", topics)):
         raise PublishFailed(f"nothing was published: {explain_lacking(settings, missing)}")
     for topic in sorted(topics):
@@ -251,7 +252,7 @@ def transactional_id(settings: Settings, systems: Collection[str]) -> str:
     return f"{whole}-{next(iter(systems))}" if len(systems) == 1 else whole
 
 
-def transactional_producer(settings: Settings, systems: Collection[str]) -> Producer:
+def policy_producer(settings: Settings, systems: Collection[str]) -> Producer:
     """What documents are published with; a later one ends what an earlier one left open."""
     fixed = {
         "transactional.id": transactional_id(settings, systems),
@@ -293,7 +294,7 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
 
 
 def _failure(error: KafkaError) -> PublishFailed:
-    if error.name() in FENCED:
+    if error.name() in clients.FENCED:
         return PublisherFenced("another publisher was active at the same time and nothing was published; run it again")
     if error.name() in UNKNOWN_ENDS:
         return PublisherFenced(

@@ -190,8 +190,14 @@ class TopicReader:
         self._consumer.assign([TopicPartition(*partition, start) for partition, start in positions.items()])
 
     def _checked_ends(self, seconds: float) -> dict[Partition, int]:
-        ends, starts, ids = log_state(self._admin, self.partitions, self._logs, seconds)
+        ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
         self._check(ids, starts)
+        if grown := sorted(topic for topic, _ in self.partitions if counts[topic] != 1):
+            raise TopicChanged(
+                f"{', '.join(grown)}: got more partitions than one. What is published to the others is not read, "
+                "perhaps denies among it, and Kafka cannot take partitions away. Name another topic in the settings, "
+                "create it with `lockkeeper topics create`, and publish all of the documents there"
+            )
         if self._is_ahead_of(ends):
             raise TimeoutError(f"the last stable offsets {ends} lie before {self.positions}, which were read before")
         return ends

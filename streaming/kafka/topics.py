@@ -16,33 +16,18 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     ResourceType,
-    TopicMetadata,
 )
 
-from streaming.kafka.clients import RETRIED_SECONDS, log_ends
+from streaming.kafka.clients import RETRIED_SECONDS, described_topics, log_ends, partitions_of
 from streaming.topics import (
     USUAL_SIZES,
     Rule,
     Sizes,
     TopicNames,
     TopicSpec,
-    dead_letters_of,
     durability_rules,
     topic_specs,
 )
-
-__all__ = [
-    "Problem",
-    "Sizes",
-    "TopicNames",
-    "check_topics",
-    "create_topics",
-    "dead_letters_of",
-    "explained_problems",
-    "fix_topics",
-    "problems_of",
-    "topic_specs",
-]
 
 SECONDS = 15.0
 READY_SECONDS = 60.0  # a broker with 10,000 partitions took more than 15 beside other programs
@@ -96,8 +81,9 @@ def create_topics(
     `partitions`: of the topics of events. `replication`: of all; -1 leaves it to the broker.
     Raises KafkaException when the cluster does not answer or refuses.
     """
-    there = _topics(admin)
-    missing = {spec.name: spec for spec in topic_specs(names, sizes) if spec.name not in there}
+    specs = topic_specs(names, sizes)
+    there = described_topics(admin, (spec.name for spec in specs), SECONDS)
+    missing = {spec.name: spec for spec in specs if spec.name not in there}
     if not missing:
         return []
     wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
@@ -110,18 +96,10 @@ def create_topics(
 
 def _are_ready(admin: AdminClient, topics: Sequence[str]) -> bool:
     """Whether every partition is known and its leader answers."""
-    there = _topics(admin)
-    if not set(topics) <= there.keys():
-        return False
-    partitions = [(topic, number) for topic in topics for number in there[topic].partitions]
     try:
-        return bool(partitions) and bool(log_ends(admin, partitions, RETRIED_SECONDS))
+        return bool(log_ends(admin, partitions_of(admin, topics), RETRIED_SECONDS))
     except (KafkaException, TimeoutError):
         return False
-
-
-def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
-    return admin.list_topics(timeout=SECONDS).topics
 
 
 def _wait(condition: Callable[[], bool], failure: str) -> None:
@@ -151,16 +129,16 @@ def check_topics(
     `used_by`: of one command's topics alone, and `refused` is about that command. Raises KafkaException when the
     cluster does not answer.
     """
-    there = _topics(admin)
     specs = [spec for spec in topic_specs(names, sizes) if used_by in (None, spec.used_by)]
-    settings = settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
+    there = described_topics(admin, (spec.name for spec in specs), SECONDS)
+    settings = settings_of(admin, sorted(there))
     problems = list(_shared(specs))
     for spec in specs:
         if spec.name not in there:
             problems.append(_missing(spec))
         else:
             partitions = there[spec.name].partitions
-            replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
+            replicas = min((len(partition.replicas) for partition in partitions), default=0)
             problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
     others = {spec.name for spec in specs if used_by is None and not spec.is_of_job}
     return [

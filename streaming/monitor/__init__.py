@@ -10,6 +10,7 @@ from policy import HasCanonicalActions, Request, all_systems
 from streaming.records.audit import ACTIVE_JOB, SESSION
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
+DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
 
 
 class DecisionEvent(msgspec.Struct, frozen=True, array_like=True, tag="d"):

@@ -21,6 +21,7 @@ from streaming.alert_kinds import AlertKind
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.monitor import (
     BUCKETS,
+    DENIALS_HELD,
     EVERY_KEY,
     JOB,
     NO_BUCKET,
@@ -41,7 +42,6 @@ from streaming.monitor import (
     bucket_of,
     encode_inputs,
 )
-from streaming.monitor.rules import DENIALS_HELD
 from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.audit import (
     SESSION,

@@ -9,7 +9,7 @@ import msgspec
 
 from policy import Severity, to_text
 from streaming.alert_kinds import KindRule
-from streaming.monitor import ACCESS_BYTES, AccessEvent, DecisionEvent
+from streaming.monitor import ACCESS_BYTES, DENIALS_HELD, AccessEvent, DecisionEvent
 from streaming.settings.monitor import Rules
 
 SAMPLES = 5  # occurrences that an alert shows
@@ -165,9 +165,6 @@ def _forgotten_at(occurrence: Occurrence, rules: Rules, rule: KindRule) -> int:
 
 Span = tuple[int, int]
 """First and last of moments (ms), each within a window of the one before: any moment between had one in its window."""
-
-
-DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
 
 
 class AccessDecisions(msgspec.Struct, array_like=True):

@@ -57,17 +57,17 @@ class Health:
 
     def waited(self) -> float:
         """For how long it has waited for Kafka, s; 0: it does not wait."""
-        since = self.waits_since
-        return 0.0 if since is None else max(self._clock() - since, 0.0)
+        return self._lasting(self.waits_since)
 
     def undecided(self) -> float:
         """For how long records have waited while none was decided, s; 0: none waits."""
-        since = self.undecided_since
-        return 0.0 if since is None else max(self._clock() - since, 0.0)
+        return self._lasting(self.undecided_since)
 
     def without_executors(self) -> float:
         """For how long Spark has had no executors, s; 0: it has some."""
-        since = self.no_executors_since
+        return self._lasting(self.no_executors_since)
+
+    def _lasting(self, since: float | None) -> float:
         return 0.0 if since is None else max(self._clock() - since, 0.0)
 
     def decided(self) -> None:
@@ -96,14 +96,7 @@ class Health:
     def _problems(self) -> Iterator[str]:
         if not self._read:
             yield "the policies have not been read up to their end yet"
-        if not self.running:
-            yield "the query does not run"
-        if self.waits_since is not None:
-            yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and nothing is decided meanwhile"
-        elif self.undecided() >= self.progress_deadline:
-            yield f"records wait since {self.undecided():.0f} s, and none was decided; the log names the step it is in"
-        if self.without_executors():
-            yield f"Spark has had no executors for {self.without_executors():.0f} s"
+        yield from self._query_problems("the query", "nothing is decided", "decided")
         if self.stuck:
             yield (
                 f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "
@@ -111,6 +104,16 @@ class Health:
             )
         elif self.stale():
             yield f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"
+
+    def _query_problems(self, query: str, left_undone: str, done: str) -> Iterator[str]:
+        if not self.running:
+            yield f"{query} does not run"
+        if self.waits_since is not None:
+            yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and {left_undone} meanwhile"
+        elif self.undecided() >= self.progress_deadline:
+            yield f"records wait since {self.undecided():.0f} s, and none was {done}; the log names the step it is in"
+        if self.without_executors():
+            yield f"Spark has had no executors for {self.without_executors():.0f} s"
 
 
 class MonitorHealth(Health):
@@ -120,14 +123,7 @@ class MonitorHealth(Health):
         super().__init__(math.inf, clock, progress_deadline)
 
     def _problems(self) -> Iterator[str]:
-        if not self.running:
-            yield "the monitor's query does not run"
-        if self.waits_since is not None:
-            yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and no alert is raised meanwhile"
-        elif self.undecided() >= self.progress_deadline:
-            yield f"records wait since {self.undecided():.0f} s, and none was read; the log names the step it is in"
-        if self.without_executors():
-            yield f"Spark has had no executors for {self.without_executors():.0f} s"
+        return self._query_problems("the monitor's query", "no alert is raised", "read")
 
 
 OFF = 0

@@ -1,7 +1,7 @@
 """A request that was answered elsewhere: the answer, and by which policies it was given."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 
@@ -9,7 +9,6 @@ from policy import CLAIMS, REQUEST_NAMES, MalformedRequest, Outcome, check_lette
 from streaming.topics import Offsets
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
-FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
 
 BY_CHARACTERS = 256
 OFFSETS_BYTES = 4 << 10  # more policy topics than any cluster has
@@ -58,6 +57,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     def at(self) -> int:
         """Its time in ms; raises ValueError."""
         return to_ms(self.time)
+
+    def decided_at(self, recorded_at: int) -> int:
+        """The moment (ms) at which the job decides the request again, whose record came at another one."""
+        return self.at if abs(self.at - recorded_at) <= ANSWER_SKEW_MS else recorded_at
 
     def claims(self, trust: frozenset[str]) -> frozenset[str]:
         """What counts of the request, where the producers of its topic may claim `trust`."""

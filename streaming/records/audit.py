@@ -139,12 +139,6 @@ Derived = tuple[str, str, str]
 """System, kind and name of such a fact."""
 
 
-def has_derived_facts(system: str) -> bool:
-    """Whether a system has facts of these kinds."""
-    definition = all_systems().get(system)
-    return definition is not None and not DERIVED_KINDS.isdisjoint(definition.kinds)
-
-
 def derived_fact(event: Lifecycle) -> Derived | None:
     """The fact that the monitor derives from an event; None: there is none, or that it happened is not trusted."""
     system, kind, name = all_systems().get(event.system), "", None

@@ -99,14 +99,6 @@ class Reader:
         return _written_decoder(kind, formats.known[id_])
 
 
-def own_json(kind: Kind, value: bytes) -> bytes:
-    """A record that this very release has written, as JSON, whatever its encoding; raises Undecodable."""
-    if not is_avro(value):
-        return value
-    begin = FINGERPRINT_END if value.startswith(SINGLE_OBJECT) else ID_END
-    return _own_decoders(kind)[print_of(_own_schema(kind))](value, begin)
-
-
 class Writer:
     """Makes records in an encoding of records in JSON. `id_`: of our schema in the registry, for `avro-confluent`."""
 

@@ -8,10 +8,11 @@ A size is that of the encoded record: key, value and headers.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
+from streaming.records.formats import Header, Result
 from streaming.settings import Limits, Settings
 from streaming.topics import ALWAYS_FITS
 
@@ -19,9 +20,6 @@ log = structlog.get_logger()
 
 OWN_HEADERS = 4 * 1024  # of a decision: content type and trace; they come on top of the limit
 HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
-
-Headers = Sequence[tuple[str, bytes]]
-Result = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
 class TooLarge(Exception):
@@ -31,7 +29,7 @@ class TooLarge(Exception):
         super().__init__(f"{what} has {size} bytes; at most {limit} (setting limits.record_out)")
 
 
-def record_size(key: bytes | None, value: bytes | None, headers: Headers | None = None) -> int:
+def record_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] | None = None) -> int:
     """The bytes of a record, at most, but for what every record has."""
     beside = sum(len(name.encode()) + len(text) + HEADER_BYTES for name, text in headers or ())
     return len(key or b"") + len(value or b"") + beside

@@ -1,10 +1,10 @@
-"""The policies of both sides of a replay: those that are live, or documents in files, and a draft in their place."""
+"""The live policies of both sides of a replay: as they are, and with a draft in their place."""
 
 import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-from policy import Snapshot, compile_documents, identify, with_drafts
+from policy import Snapshot, identify, with_drafts
 from streaming.replay.comparison import Sides
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_retention
@@ -22,8 +22,3 @@ def live_sides(settings: Settings, draft: Sequence[Any], prune: bool) -> Sides:
         policies.catch_up(POLICY_SECONDS)
         after = Snapshot(with_drafts(policies.store, {identify(document): document for document in draft}, prune))
         return Sides(policies.snapshot.without_findings(), after.without_findings(), policies.overlay.copy())
-
-
-def file_sides(before: Sequence[Any], draft: Sequence[Any]) -> Sides:
-    """Documents in files, the facts among them."""
-    return Sides(compile_documents(before).without_findings(), compile_documents(draft).without_findings())

@@ -132,18 +132,22 @@ def count(counts: dict[str, Count], name: str) -> Count:
     return counts.setdefault(name, Count(name))
 
 
-class Replayed(msgspec.Struct, frozen=True):
-    """The result of a replay. ``since``, ``until``: RFC 3339, of requests in topics; "" of those in files.
+class Compared(msgspec.Struct, frozen=True):
+    """What was compared. ``since``, ``until``: RFC 3339, of requests in topics; "" of those in files.
 
-    ``before``, ``after``: the policy versions that were compared; ``draft``: that of the new documents alone.
-    ``gain``, ``lose``: subjects of answers that would be allow, or no longer be.
+    ``before``, ``after``: the policy versions; ``draft``: that of the new documents alone.
     """
 
     before: str
     after: str
     draft: str
-    since: str
-    until: str
+    since: str = ""
+    until: str = ""
+
+
+class Replayed(Compared, frozen=True, kw_only=True):
+    """The result of a replay. ``gain``, ``lose``: subjects of answers that would be allow, or no longer be."""
+
     records: int
     unreadable: int
     answers: int
@@ -162,24 +166,17 @@ class Replayed(msgspec.Struct, frozen=True):
     examples: tuple[Example, ...]
 
 
-class Compared(msgspec.Struct, frozen=True):
-    """What was compared, see `Replayed`."""
-
-    before: str
-    after: str
-    draft: str
-    since: str = ""
-    until: str = ""
-
-
 def replayed(totals: Totals, compared: Compared, seconds: float, top: int) -> Replayed:
     """The result, with the ``top`` most frequent names of each group."""
     subjects = totals.groups["subject"].values()
     parts = [name.split(" → ") for name in totals.outcomes]
     numbers = list(zip(parts, totals.outcomes.values(), strict=True))
     return Replayed(
-        *(compared.before, compared.after, compared.draft, compared.since, compared.until),
-        *(totals.records, totals.unreadable, totals.answers, totals.unknown),
+        **msgspec.structs.asdict(compared),
+        records=totals.records,
+        unreadable=totals.unreadable,
+        answers=totals.answers,
+        unknown=totals.unknown,
         differ=sum(number for (before, after), number in numbers if before != after),
         opened=sum(number for (before, after), number in numbers if after == "allow" != before),
         closed=sum(number for (before, after), number in numbers if before == "allow" != after),

@@ -12,7 +12,6 @@ from streaming.history.ranges import Progress, Topics, watched
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
-from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
@@ -29,6 +28,7 @@ from streaming.report.requests import AnswerIndex, DenialTotals, Replay, analyse
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
+from streaming.topics import dead_letters_of
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 
@@ -97,9 +97,10 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     trust = {topic: settings.trust_of(topic) for topic in names.asking}
     claimed = frozenset(names.answered).union(topic for topic, claims in trust.items() if "time" in claims)
     decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
-    replay = Replay(now_in_force.snapshot, trust, wish.replay)
+    replay = Replay(now_in_force.snapshot, wish.replay)
     requests = watched(topics.at(answered.ranges()), "requests", progress)
-    replayed = analyse_requests(_in_json("request", requests, deserializer), answered, trust, replay)
+    in_json = _in_json("request", requests, deserializer)
+    replayed = analyse_requests(in_json, answered, trust, names.answered, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,

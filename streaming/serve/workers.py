@@ -28,7 +28,7 @@ class Readiness:
     """
 
     def __init__(self, workers: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._workers = clock, workers
+        self._clock = clock
         self._moments = memoryview(mmap.mmap(-1, MOMENT * workers)).cast("d")  # 8 aligned bytes are written at once
 
     def set(self, worker: int, ready: bool) -> None:

@@ -207,16 +207,16 @@ class FactBroadcasts:
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
             self._rebase(overlay, offset)
         elif len(self._tail) > PART:
-            self._starts.append(self._tail_start)
             self.broadcasts.append(self._broadcast(tuple(self._tail)))
+            self._starts.append(self._tail_start)
             self._tail_start, self._tail = self._tail_start + len(self._tail), []
         return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail), self._since)
 
     def _rebase(self, overlay: FactOverlay, offset: int) -> None:
+        layer = self._broadcast(overlay)  # first: where it fails, what there is stays
         self._replaced += self.broadcasts
         self._base, self._size, self._since = self._base + 1, len(overlay), offset
-        self.broadcasts = [self._broadcast(overlay)]
-        self._starts, self._tail_start, self._tail = [], 0, []
+        self.broadcasts, self._starts, self._tail_start, self._tail = [layer], [], 0, []
 
     def tidy(self) -> None:
         """After a commit: destroy what no batch can need any more."""

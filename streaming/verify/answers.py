@@ -21,7 +21,8 @@ from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.history.records import ConsumerRecord
-from streaming.records.answered import Answer, Findings, offsets_in, read_answer
+from streaming.records.answered import Answer, offsets_in, read_answer
+from streaming.records.decision import Answered
 from streaming.records.formats import shorten_id
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
@@ -75,13 +76,8 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
-class _Checked(Findings, frozen=True):
-    by: str = ""
-    outcome: str = ""
-
-
 class _Record(msgspec.Struct):
-    answered: _Checked
+    answered: Answered
 
 
 _decode_record = msgspec.json.Decoder(_Record).decode
@@ -228,7 +224,7 @@ def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contr
         yield Contradiction("unlike_reference", f"request, system, time {expected}", str(actual))
 
 
-def _check_findings(answer: Answer, findings: _Checked, decision: Decision, is_dated: bool) -> Iterator[Contradiction]:
+def _check_findings(answer: Answer, findings: Answered, decision: Decision, is_dated: bool) -> Iterator[Contradiction]:
     """Whether the decision repeats the answer, and says of it what holds. `is_dated`: by its own time."""
     expected, actual = (answer.by, answer.outcome), (findings.by, findings.outcome)
     if actual != expected:

@@ -6,19 +6,23 @@ allowed later, so no change raises an alert, nor do several that the job reads a
 that none of them is denied in a burst. At the end the documents are deleted.
 """
 
+import itertools
 import json
 import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from policy import to_text
+from streaming.decision_log.status import committed_of
+from streaming.errors import CannotStart
+from streaming.history.ranges import Topics
 from streaming.history.records import record_of
 from streaming.history.span import Span
 from streaming.kafka.clients import (
@@ -26,8 +30,8 @@ from streaming.kafka.clients import (
     Partition,
     PartitionOffsets,
     admin_client,
+    described_cluster,
     first_offsets,
-    group_observer,
     last_stable_offsets,
     log_ends,
     offsets_since,
@@ -68,10 +72,10 @@ def verify(
     outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.asking)))
     ends = _settled_ends(admin, outputs)
     requests = last_stable_offsets(admin, partitions_of(admin, names.asking))
-    ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, outputs, ends), span)
+    ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, ends), span)
     progress("reading policies and facts")
     log = read_document_log(settings)
-    clocks_ms = BROKERS_CLOCKS_MS if len(admin.list_topics(timeout=SECONDS).brokers) > 1 else 0
+    clocks_ms = BROKERS_CLOCKS_MS if len(described_cluster(admin).nodes) > 1 else 0
     decode, ids = Deserializer(settings.schema_registry).json, topic_ids(admin, names.asking)
     checker = Checker(settings, log, ranges, ids, demanded, clocks_ms, decode, sample)
     first = first_offsets(admin, outputs)
@@ -99,14 +103,10 @@ def await_decided(settings: Settings, last: Mapping[Partition, int], seconds: fl
 
 def _committed(settings: Settings, partitions: list[Partition]) -> PartitionOffsets:
     """The committed offsets of the job's group; none where it has none or may not be read."""
-    consumer = group_observer(settings)
     try:
-        offsets = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
-        return {(tp.topic, tp.partition): tp.offset for tp in offsets if tp.error is None and tp.offset >= 0}
-    except KafkaException:
+        return {partition: committed.offset for partition, committed in committed_of(settings, partitions).items()}
+    except (KafkaException, CannotStart):
         return {}
-    finally:
-        consumer.close()
 
 
 def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> PartitionOffsets:
@@ -124,18 +124,10 @@ def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> PartitionO
         time.sleep(POLL_SECONDS)
 
 
-def _answers_from(settings: Settings, admin: AdminClient, outputs: list[Partition], ends: PartitionOffsets) -> int:
+def _answers_from(settings: Settings, admin: AdminClient, ends: PartitionOffsets) -> int:
     """From which moment (ms) on requests have their answers still there: 0 where no answer was deleted."""
-    cut = {partition: first for partition, first in first_offsets(admin, outputs).items() if first > 0}
-    oldest = [_first_time(settings, partition, first, ends[partition]) for partition, first in cut.items()]
-    return max(oldest, default=0)
-
-
-def _first_time(settings: Settings, partition: Partition, first: int, end: int) -> int:
-    """The time of the first record of a partition; where there is none, now."""
-    for message in records_by_time(settings, {partition: first}, {partition: end}):
-        return message.timestamp()[1] + TRANSACTION_MS
-    return time.time_ns() // 1_000_000
+    kept_from = Topics(settings, admin).kept_from(ends)
+    return kept_from + TRANSACTION_MS if kept_from else 0
 
 
 def _ranges(
@@ -203,7 +195,7 @@ class Traffic:
         return self.sent
 
     def _send(self, end: float, stopped: Callable[[], bool]) -> None:
-        due, numbers = time.monotonic(), self._numbers()
+        due, numbers = time.monotonic(), itertools.count()
         while (now := time.monotonic()) < end and not stopped() and self._failure is None:
             if due > now:
                 self._producer.poll(due - now)
@@ -217,12 +209,6 @@ class Traffic:
             due += 1 / self._rate
         if self._producer.flush(FLUSH_SECONDS):
             raise TimeoutError(f"the broker did not acknowledge the requests within {FLUSH_SECONDS:g} s")
-
-    def _numbers(self) -> Iterator[int]:
-        number = 0
-        while True:
-            yield number
-            number += 1
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

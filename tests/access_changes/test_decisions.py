@@ -42,7 +42,7 @@ def decision(outcome: str = "allow", *codes: str, **fields: Any) -> dict[str, An
 def joined(made: dict[str, Any], asked: dict[str, Any], topic: str = "requests") -> tuple[list[Decided], Joined]:
     """What becomes of a decision and its request."""
     record, counts = ConsumerRecord(topic, 0, 7, AT, b"", json.dumps(asked).encode()), Joined([])
-    # Which it does not ask here. One that outlived the test would go on looking for its broker, and tell other tests.
+    # Which it does not ask here. One that outlived the test would go on looking for its broker, and log that.
     admin = AdminClient({"bootstrap.servers": "127.0.0.1:1"})
     return DecisionReader(SETTINGS, admin)._join(read_decision(json.dumps(made).encode()), record, counts), counts
 

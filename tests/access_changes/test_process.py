@@ -24,7 +24,7 @@ from tests.bench.access_changes import measure
 from tests.brokers import TestBroker
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 KINDS = ("grant", "revoke", "grant", "revoke", "fact", "expire")
@@ -108,7 +108,6 @@ def test_a_revocation_a_grant_and_an_end_are_each_written_once(
         assert process.stop() == 0
 
 
-@pytest.mark.long
 def test_two_thousand_questions_and_fifty_changes_with_kills(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
 ) -> None:
@@ -195,7 +194,6 @@ def subscriptions_ended(folder: Path, group: str, losers: set[str]) -> set[str]:
     return {line.split(" ")[1].removesuffix(":") for line in out.read_text().splitlines()}
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_ten_thousand_questions_by_a_thousand_subjects_and_a_hundred_changes_with_kills(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, arrivals_of: Any
@@ -213,7 +211,6 @@ def test_ten_thousand_questions_by_a_thousand_subjects_and_a_hundred_changes_wit
         print(f"{kills.count} kills, {len({question for question, *_ in found})} questions turned: {dict(outcomes)}")
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_how_soon_a_change_is_reported_is_measured_while_many_questions_are_remembered(
     broker: TestBroker, tmp_path: Path

@@ -8,8 +8,9 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from policy.systems import all_systems
-from streaming.kafka.topics import TopicNames, create_topics
+from streaming.kafka.topics import create_topics
 from streaming.settings import Settings, load_settings
+from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 

@@ -28,6 +28,7 @@ def broker() -> Iterator[str]:
 
 
 @pytest.mark.stream
+@pytest.mark.long
 def test_what_is_exported_is_imported_again_from_the_cluster_and_from_kafkas_list(
     lockkeeper: Command, broker: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from confluent_kafka import Producer
 
-from streaming.kafka.topics import TopicNames
+from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 from tests.cli.documents import BROKEN, GROUP, ROLE, lines, readers_folder, request
 from tests.cli.lockkeeper import Command

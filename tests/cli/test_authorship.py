@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from streaming.cli.authorship import authorship
+from streaming.cli.authorship import AuthorshipOptions
 from streaming.cli.expected import check_expected
 from streaming.cli.failure import Failure
 from streaming.kafka.authorship import CHANGE, MOST, Authorship, authorship_of
@@ -23,15 +23,15 @@ from streaming.kafka.publish import (
     Publication,
     PublisherFenced,
     PublishFailed,
+    policy_producer,
     publish,
     publish_prepared,
-    transactional_producer,
     write,
 )
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings, check_settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
+from streaming.topics import TopicNames
 from tests.cli.documents import ROLE, readers_folder
 from tests.cli.lockkeeper import Command
 from tests.docs.pages import ROOT
@@ -76,7 +76,7 @@ def head(folder: Path) -> str:
 
 
 def test_a_clean_checkout_says_author_commit_and_reason(repository: Path) -> None:
-    found = authorship(Settings(), None, None, None, repository)
+    found = AuthorshipOptions().authorship(Settings(), repository)
     assert (found.author, found.commit, found.reason) == (
         "Dana <dana@example.com>",
         head(repository),
@@ -86,7 +86,7 @@ def test_a_clean_checkout_says_author_commit_and_reason(repository: Path) -> Non
 
 def test_files_that_differ_from_the_commit_are_not_its_authors(repository: Path) -> None:
     (repository / "new.yaml").write_text(ROLE.format(name="new", topic="t"))
-    found = authorship(Settings(), None, None, None, repository)
+    found = AuthorshipOptions().authorship(Settings(), repository)
     assert (found.author, found.commit, found.reason) == (
         "Carl <carl@example.com>",
         f"{head(repository)}-dirty",
@@ -95,7 +95,7 @@ def test_files_that_differ_from_the_commit_are_not_its_authors(repository: Path)
 
 
 def test_options_take_precedence_over_git(repository: Path) -> None:
-    found = authorship(Settings(), "erin", "c0ffee", "because", repository)
+    found = AuthorshipOptions("erin", "c0ffee", "because").authorship(Settings(), repository)
     assert (found.author, found.commit, found.reason) == ("erin", "c0ffee", "because")
 
 
@@ -104,8 +104,8 @@ def test_a_setting_requires_what_a_change_must_say(name: str, tmp_path: Path, mo
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
     settings = check_settings({"policy": {"require": [name]}})
     with pytest.raises(Failure, match=f"policy.require requires --{name}"):
-        authorship(settings, None, None, None, tmp_path)
-    assert getattr(authorship(settings, **{**dict.fromkeys(("author", "commit", "reason")), name: "x"}), name) == "x"
+        AuthorshipOptions().authorship(settings, tmp_path)
+    assert getattr(AuthorshipOptions(**{name: "x"}).authorship(settings), name) == "x"
 
 
 def test_headers_are_read_back_bounded_and_never_fail() -> None:
@@ -202,7 +202,7 @@ class TestOnKafka:
         self, settings: Settings, topics: TopicNames, capfd: pytest.CaptureFixture[str]
     ) -> None:
         """`produce` says no more than that there was a fatal error: it would count as refused, and not be repeated."""
-        producer, other = (transactional_producer(settings, ["lenses6"]) for _ in range(2))
+        producer, other = (policy_producer(settings, ["lenses6"]) for _ in range(2))
         deadline = time.monotonic() + 30
 
         def until_fenced() -> Iterator[PolicyRecord]:

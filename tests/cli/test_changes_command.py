@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.authorship import Authorship
-from streaming.kafka.publish import PolicyRecord, await_visible, publish, transactional_producer, write
-from streaming.kafka.topics import TopicNames
+from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, publish, write
 from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
+from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 from tests.waiting import wait_until
@@ -62,7 +62,7 @@ class Session:
         """Publish records of lenses6 as any program can, in one transaction; the job writes the change."""
         topic, change = self.settings.topics.policies["lenses6"], (by or Authorship()).with_id()
         records = [PolicyRecord(topic, key, value, change.headers()) for key, value in values.items()]
-        await_visible(self.settings, write(transactional_producer(self.settings, {"lenses6"}), records))
+        await_visible(self.settings, write(policy_producer(self.settings, {"lenses6"}), records))
         self.write_changes()
 
     def keys(self) -> list[str]:

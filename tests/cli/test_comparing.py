@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from streaming.cli.differences import Comparison, render
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder, request
 from tests.cli.lockkeeper import Command
 

@@ -12,12 +12,11 @@ from confluent_kafka.admin import AdminClient
 
 from docs import generate
 from streaming.kafka.authorship import Authorship
-from streaming.kafka.publish import PolicyRecord, await_visible, transactional_producer, write
-from streaming.kafka.topics import dead_letters_of
+from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, write
 from streaming.settings import Settings
 from streaming.snapshots.policies import Policies
 from streaming.terminal import one_line
-from streaming.topics import TopicNames
+from streaming.topics import TopicNames, dead_letters_of
 from tests.cli.documents import ROLE, request
 from tests.cli.lockkeeper import Command, Outcome
 from tests.cli.test_questions import Decided
@@ -246,7 +245,7 @@ def _write_hostile_records(
         keys = (f"Role/{HOSTILE}", HOSTILE, f"Role/other{HOSTILE}")
         values = (json.dumps(role).encode(), HOSTILE.encode(), f"{{{HOSTILE}: 1".encode())
         records = [PolicyRecord(topic, k.encode(), v, by.headers()) for k, v in zip(keys, values, strict=True)]
-        await_visible(settings, write(transactional_producer(settings, {"lenses6"}), records))
+        await_visible(settings, write(policy_producer(settings, {"lenses6"}), records))
         write_changes()
     decided = Decided(settings, admin, topics)
     hostile = request(HOSTILE, HOSTILE, id=HOSTILE)

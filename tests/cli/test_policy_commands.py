@@ -17,13 +17,13 @@ from streaming.kafka.publish import (
     PolicyRecord,
     Publication,
     PublishFailed,
+    policy_producer,
     publish,
     resolve_unknown_offsets,
-    transactional_producer,
     write,
 )
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 
@@ -270,7 +270,7 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_reported
         assert policies("apply", str(folder)).code == 0
 
     with pytest.raises(PublishFailed, match="another publisher was active at the same time and nothing"):
-        write(transactional_producer(settings, ["lenses6"]), interrupted())
+        write(policy_producer(settings, ["lenses6"]), interrupted())
     assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/order-readers"]
 
 

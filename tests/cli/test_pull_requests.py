@@ -14,8 +14,8 @@ import yaml
 
 from streaming.kafka.authorship import authorship_of
 from streaming.kafka.committed import committed_records
-from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder
 from tests.cli.test_comparing import commit, git
 

@@ -16,10 +16,9 @@ from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.committed import committed_records
 from streaming.kafka.publish import publish
-from streaming.kafka.topics import dead_letters_of
 from streaming.settings import Settings, load_settings
 from streaming.snapshots.at_offsets import read_document_log
-from streaming.topics import TopicNames
+from streaming.topics import TopicNames, dead_letters_of
 from tests.cli.documents import readers_folder, request
 from tests.cli.lockkeeper import Command
 

@@ -13,20 +13,17 @@ from streaming.cli.access_changes import check_access
 from streaming.cli.failure import Failure
 from streaming.errors import CannotStart
 from streaming.kafka.manifests import topic_manifests
-from streaming.kafka.topics import (
-    Problem,
+from streaming.kafka.topics import Problem, check_topics, create_topics, explained_problems, fix_topics, problems_of
+from streaming.settings import Settings
+from streaming.topics import (
+    DEFAULT_SYSTEMS,
+    KEEPS_NEWEST,
+    KEEPS_VERSIONS,
     Sizes,
     TopicNames,
-    check_topics,
-    create_topics,
     dead_letters_of,
-    explained_problems,
-    fix_topics,
-    problems_of,
     topic_specs,
 )
-from streaming.settings import Settings
-from streaming.topics import DEFAULT_SYSTEMS, KEEPS_NEWEST, KEEPS_VERSIONS
 from tests.brokers import TestBroker
 from tests.waiting import wait_until
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.kafka.topics import TopicNames, topic_specs
+from streaming.topics import TopicNames, topic_specs
 from tests.cli.lockkeeper import Command
 
 pytestmark = pytest.mark.stream

@@ -28,7 +28,8 @@ from streaming.client import (
 )
 from streaming.client.connection import TopicConsumer
 from streaming.client.records import request_record
-from streaming.kafka.topics import create_topics, dead_letters_of
+from streaming.kafka.topics import create_topics
+from streaming.topics import dead_letters_of
 from tests.client.conftest import PATIENCE
 from tests.stream.world import World, request, role
 from tests.waiting import wait_until

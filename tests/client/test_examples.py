@@ -140,8 +140,8 @@ def _documents(printed: str) -> list[tuple[str, str, str]]:
 
 
 def test_every_line_for_kcat_names_default_topics_and_files_that_exist() -> None:
-    from streaming.kafka.topics import topic_specs
     from streaming.settings import Settings
+    from streaming.topics import topic_specs
 
     known = {spec.name for spec in topic_specs(Settings().topics)}
     assert len(LINES) == KCAT.count("```sh")

@@ -29,9 +29,9 @@ from streaming.client import (
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
-from streaming.kafka.topics import TopicNames
 from streaming.pdp.recording import Recorder
 from streaming.settings import Settings
+from streaming.topics import TopicNames
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})

@@ -11,6 +11,8 @@ from policy.testing import load_cases, run_cases
 from streaming.console.playground import load_examples
 from tests.console.visit import DESK, PHONE, is_too_wide, violations, visit
 
+pytestmark = pytest.mark.long
+
 ROLE = """\
 kind: Role
 name: mine
@@ -121,7 +123,6 @@ def test_undo_asks_for_the_actions_of_a_system_once(browser: Browser, address: s
     assert not [url for url in asked if "/actions/" in url]
 
 
-@pytest.mark.long
 def test_undo_goes_back_over_thirty_states(browser: Browser, address: str) -> None:
     with visit(browser, address) as page:
         _evaluated(page, "6 of 6 as wanted.")
@@ -207,7 +208,6 @@ def test_files_are_opened(browser: Browser, address: str, tmp_path: Path) -> Non
         assert _states(page) == ["pass"] * 6, "answers of before stay, dimmed"
 
 
-@pytest.mark.long
 def test_twenty_requests_are_evaluated_after_each_keystroke(browser: Browser, address: str) -> None:
     script = """async (text) => {
       const row = document.querySelectorAll(".request")[19], began = performance.now();
@@ -230,7 +230,6 @@ def test_twenty_requests_are_evaluated_after_each_keystroke(browser: Browser, ad
     assert len(times) == 20
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     browser: Browser, address: str, size: dict[str, int], scheme: str

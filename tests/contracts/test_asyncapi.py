@@ -11,13 +11,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from streaming.enforcer.evaluator import CARRIED
-from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
+from streaming.kafka.topics import EVENT_PARTITIONS, TopicSpec
 from streaming.records import schemas
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import CONTENT_TYPES
 from streaming.records.schemas import names, read
 from streaming.settings import Limits
 from streaming.snapshots.documents import AT, NEXT
+from streaming.topics import TopicNames, topic_specs
 
 SPECS = topic_specs(TopicNames())
 RELEASED = Path(str(schemas.__file__)).parent / "released"

@@ -8,10 +8,11 @@ import pytest
 from policy import compile_documents
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.records.avro import Reader, Unencodable, Writer, own_json
+from streaming.records.avro import Reader, Unencodable, Writer, is_avro
 from streaming.records.decision import read_decision
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.records.packing import Packed
+from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 from tests.bench import workload
 from tests.contracts.schemas import documents
@@ -54,11 +55,13 @@ def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
 
 
 @pytest.mark.parametrize("encoding", CONTENT_TYPES)
-def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encoding: Encoding) -> None:
+def test_a_decision_reads_the_same_in_every_encoding(encoding: Encoding) -> None:
     record = _for_partition().decide(b"k", REQUESTS[0], None, 17, AT)[2] or b""
     written = record if encoding == "json" else Writer("decision", encoding, 7).encode(record)
-    assert json.loads(own_json("decision", written)) == json.loads(record)
-    assert read_decision(own_json("decision", written)).id == "topic-id-3-17"
+    reader = Reader(Formats(registry=True, known={7: (read("avro/decision.avsc"),)}))
+    as_json = reader.transcode("decision", written) if is_avro(written) else written
+    assert json.loads(as_json) == json.loads(record)
+    assert read_decision(as_json).id == "topic-id-3-17"
 
 
 def test_decisions_in_avro_carry_the_usual_headers_as_those_in_json_do() -> None:

@@ -15,7 +15,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from policy import compile_documents
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, Source
 from streaming.errors import CannotStart, Stopping
-from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
 from streaming.records.avro import Reader, Undecodable, Writer
 from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
@@ -24,6 +23,7 @@ from streaming.records.registry import Deserializer, Registry, RegistryDown, Reg
 from streaming.records.schemas import read
 from streaming.replay.run import with_schemas
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
+from streaming.topics import TopicNames
 from tests.bench import workload
 from tests.brokers import free_port
 from tests.contracts import examples

@@ -24,7 +24,7 @@ from tests.stream.running import Job, ServedJob, running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 CONTENT_TYPE = b"application/vnd.apache.avro; encoding=single-object"
 DOOR = free_port()
@@ -112,7 +112,6 @@ def test_json_beside_it_and_a_broken_document_are_answered_in_avro(world: World)
     assert _json("alert", message.value())["subject"] == "lenses6/Role/broken"
 
 
-@pytest.mark.long
 def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
     world: World, job: Job | ServedJob, registry: Apicurio
 ) -> None:

@@ -12,10 +12,10 @@ import yaml
 
 from streaming.enforcer.source import session_settings
 from streaming.kafka.manifests import topic_manifests, user_manifests
-from streaming.kafka.topics import topic_specs
 from streaming.monitor.query import monitor_settings
 from streaming.runtime.spark import OF_EXECUTORS
 from streaming.settings import Settings, load_settings, variables
+from streaming.topics import topic_specs
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT, instruction, parse_command
 from tests.deploy.kustomize import Resource, build, key

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from streaming.kafka.manifests import permissions_of, rights_by_user
 from streaming.kafka.permissions import CLIENT_GROUP, Permission
-from streaming.kafka.topics import topic_specs
 from streaming.settings import Settings, load_settings
+from streaming.topics import topic_specs
 from tests.deploy.files import ROOT, documented_commands
 
 SECURITY = (ROOT / ".github" / "SECURITY.md").read_text(encoding="utf-8")

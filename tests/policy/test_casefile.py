@@ -198,7 +198,7 @@ def test_coverage_tells_the_statements_that_decided_something() -> None:
     ("text", "message"),
     [
         ("system: a\nsystem: b", "line 2: not YAML: duplicate key 'system'"),
-        ("cases: [", "line 1: not YAML"),
+        ("cases:\n  - {a: ]", "line 2: not YAML"),
         ("cases: *x", "undefined alias"),
         ("cases: !!python/name:x y", "could not determine a constructor"),
     ],

@@ -78,7 +78,9 @@ def _requests(subject: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["as it is", "with caches that overflow"])
+@pytest.mark.parametrize(
+    "small", [False, pytest.param(True, marks=pytest.mark.long)], ids=["as it is", "with caches that overflow"]
+)
 def test_threads_that_share_a_snapshot_get_what_one_gets(
     pool: ThreadPoolExecutor, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,14 +13,14 @@ from confluent_kafka import TopicPartition
 
 from policy.core.document import Key
 from streaming.kafka.publish import publish
-from streaming.kafka.topics import dead_letters_of
+from streaming.topics import dead_letters_of
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 ORDERS, CARTS = "kafka:topic:prod/main/orders", "kafka:topic:prod/main/carts"
 

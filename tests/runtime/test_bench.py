@@ -20,11 +20,11 @@ from policy.core.request import CLAIMS
 from policy.evaluation import reference
 from policy.store.documents import DocumentStore
 from streaming.kafka.authorship import Authorship
-from streaming.kafka.topics import TopicNames
 from streaming.records.formats import Result
 from streaming.settings import DEFAULT_TRUST, Settings
 from streaming.snapshots import policies
 from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.topics import TopicNames
 from tests import bench
 from tests.bench import changes_topic, evaluator, load, serve, stream, traffic
 from tests.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped

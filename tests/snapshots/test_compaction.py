@@ -55,7 +55,7 @@ def _compacted(records: list[DocumentRecord], rng: random.Random, lag: int) -> l
     return left + records[len(cleaned) :]
 
 
-@pytest.mark.parametrize("history_lag", [0, LAG])
+@pytest.mark.parametrize("history_lag", [0, pytest.param(LAG, marks=pytest.mark.long)])
 def test_a_rebuilt_snapshot_is_that_of_the_job_or_no_longer_known(history_lag: int) -> None:
     known = unknown = 0
     for seed in range(400):

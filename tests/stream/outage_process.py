@@ -4,10 +4,12 @@
 
 Where FOLDER has a file of a step's name, such as `written`, the next batch that gets to this step renames it to
 `paused`, and goes on once that file is gone. Where it has `lost-answer`, the next batch is committed, but the job gets
-no answer that says so.
+no answer that says so. Where it has `facts-not-sent`, Spark does not take the facts of the next batch in time; and it
+has `facts-sent` once changes of facts were sent.
 """
 
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import streaming.application
 from streaming.cli import main
 from streaming.commit.partitions import PartitionTransactions
 from streaming.errors import CannotWrite
+from streaming.snapshots.broadcasts import FactBroadcasts
 from tests.waiting import wait_until
 
 
@@ -38,8 +41,24 @@ def _lose_answers(folder: Path) -> None:
     PartitionTransactions.commit = losing  # type: ignore[method-assign]
 
 
+def _fail_to_send_facts(folder: Path) -> None:
+    current = FactBroadcasts.current
+
+    def failing(broadcasts: FactBroadcasts, *facts: Any) -> Any:
+        sent = current(broadcasts, *facts)
+        if facts[1]:
+            (folder / "facts-sent").touch()
+        if threading.current_thread() is not threading.main_thread() and (folder / "facts-not-sent").exists():
+            (folder / "facts-not-sent").unlink()
+            raise TimeoutError("Spark did not take a broadcast in time")
+        return sent
+
+    FactBroadcasts.current = failing  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     _lose_answers(Path(sys.argv[2]))
+    _fail_to_send_facts(Path(sys.argv[2]))
     run = streaming.application.run
 
     def run_with_pauses(settings: Any, stop: Any, on_step: Any, watch: Any) -> None:

@@ -55,6 +55,37 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
             )
 
 
+def test_changes_that_could_not_be_sent_are_sent_with_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark may not take a broadcast in time; the batch is tried again, or the next one comes."""
+    monkeypatch.setattr(broadcasts_module, "PART", 5)
+    monkeypatch.setattr(broadcasts_module, "REBASED", 23)
+    rng, overlay, held, failed = random.Random(2), FactOverlay(), list[HeldFacts](), 0
+
+    def broadcast(value: Any) -> Any:
+        if rng.random() < 0.5:
+            raise TimeoutError
+        return Arrived(value)
+
+    feed = FactBroadcasts(broadcast)
+    for batch in range(300):
+        changes = [_change(f"user-{rng.randrange(8)}", batch) for _ in range(rng.randrange(4))]
+        for change in changes:
+            overlay.apply(change)
+        try:
+            facts = feed.current(overlay, changes)
+        except TimeoutError:
+            failed += 1
+            continue
+        if not held or held[-1].base != facts.base:
+            held.append(HeldFacts(facts.base, feed.broadcasts[0].value))
+        held[-1].follow(facts, feed.broadcasts)
+        for name in (f"user-{number}" for number in range(8)):
+            expected = overlay.table("streamsets").get("Session", name)
+            assert held[-1].overlay.table("streamsets").get("Session", name) == expected, batch
+    assert failed > 20
+    assert len(held) > 10
+
+
 def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "LOOKUPS_HELD", 10)
     feed, overlay = FactBroadcasts(Arrived), FactOverlay()

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import TestBroker
+from streaming.settings import MetricsSettings
+from tests.brokers import TestBroker, free_port
 from tests.stream.running import running
+from tests.stream.test_outage import Run
 from tests.stream.world import LOOKS_BACK, SYSTEM, Reader, World, group, request, role
 from tests.waiting import wait_until
 
@@ -113,3 +115,32 @@ def test_what_compaction_takes_away_outlives_it_and_a_restart(
         assert _history_of(history, object_key, 2)[1:] == [(kept_object, None)]
         kinds = [alert["kind"] for alert in world.everything(world.names.alerts)]
         assert kinds.count("policy-rejected") == 1
+
+
+@pytest.mark.long
+def test_what_a_fact_changes_is_not_answered_as_before_where_it_could_not_be_sent_at_once(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The batch is tried again. Java answered what is known as before the login: with what was withdrawn since then."""
+    port = MetricsSettings(port=free_port())
+    world = World(broker, fresh_name("unsent"), str(tmp_path / "checkpoint"), metrics=port)
+    topic = world.names.policies[LOOKS_BACK]
+    world.publish_to(topic, "Organization/shop", _organization())
+    world.publish_to(topic, "Object/pipeline:orders", _pipeline("miguel"))
+    _log_in(world)
+    job = Run(world.settings, tmp_path)
+    try:
+        job.await_ready()
+        assert _may_miguel_view(world, "shared")
+        world.publish_to(topic, "Object/pipeline:orders", _pipeline())
+        assert all(_may_miguel_view(world, f"withdrawn-{number}") for number in range(3)), "as at the login"
+        (tmp_path / "facts-not-sent").touch()
+        _log_in(world)
+        assert not _may_miguel_view(world, "logged-in")
+        assert not (tmp_path / "facts-not-sent").exists()
+        (tmp_path / "facts-sent").unlink()
+        _log_in(world)
+        wait_until((tmp_path / "facts-sent").exists, "changes are not held until there is a request")
+        assert job.end() == 0, job.log()
+    finally:
+        job.kill()

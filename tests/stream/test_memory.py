@@ -14,7 +14,8 @@ HELD_MIB = 2
 BESIDE_MIB = 2  # compiled expressions, columns of the last batch and the like
 
 
-@pytest.mark.parametrize("scenarios", [QUICK, pytest.param(SLOW, marks=pytest.mark.long)], ids=["quick", "slow"])
+@pytest.mark.long
+@pytest.mark.parametrize("scenarios", [QUICK, SLOW], ids=["quick", "slow"])
 def test_requests_with_distinct_groups_and_names_leave_no_more_than_the_caches_may_hold(scenarios: list[str]) -> None:
     """Large ones (40 of 0.9 MB), and many small ones: much more of them than fits."""
     command = [sys.executable, "-m", "tests.stream.memory_process", str(HELD_MIB), *scenarios]

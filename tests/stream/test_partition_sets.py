@@ -1,5 +1,6 @@
 """Input partitions of a job that has more than it has slots for share transactional ids, and may get others later."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,10 +12,11 @@ from confluent_kafka.admin import NewPartitions
 from streaming.commit.offsets import WITH_OWNER, Committed, read_committed
 from streaming.commit.partition_sets import SETS_OF_A_SLOT, PartitionSets, sets_for
 from streaming.kafka.clients import group_observer, partitions_of
-from streaming.settings import Settings
+from streaming.settings import MetricsSettings, Settings
 from streaming.verify.cluster import verify
-from tests.brokers import TestBroker
+from tests.brokers import TestBroker, free_port
 from tests.stream.running import running
+from tests.stream.test_outage import Run
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
@@ -110,6 +112,7 @@ def test_a_job_decides_each_request_once_as_its_slots_and_partitions_change(worl
 
 
 @pytest.mark.stream
+@pytest.mark.long
 def test_idle_partitions_of_a_set_are_committed_again_and_fence_nobody(world: World) -> None:
     """Kafka forgets what is not committed again. One partition is asked about; the others lie idle beside it."""
     settings = world.settings
@@ -134,3 +137,28 @@ def test_idle_partitions_of_a_set_are_committed_again_and_fence_nobody(world: Wo
     findings = verify(settings)
     assert not findings.violations, findings
     assert findings.requests == findings.decisions == asked
+
+
+@pytest.mark.stream
+@pytest.mark.long
+def test_a_partition_that_is_added_and_filled_within_a_batch_is_decided(world: World, tmp_path: Path) -> None:
+    """Spark's next batch ends behind its records, and none before has it: a set would not own it."""
+    settings = msgspec.structs.replace(world.settings, metrics=MetricsSettings(port=free_port()))
+    topic, decisions, run = world.names.requests[0], world.reader(world.names.decisions), Run(settings, tmp_path)
+    try:
+        run.await_ready()
+        run.pause_at("written", lambda: _ask(world, range(1)))
+        _grow(world, ADDED)
+        metadata = world.producer.list_topics(topic, timeout=30)
+        for number in metadata.topics[topic].partitions:
+            world.producer.produce(topic, json.dumps(request(f"added-{number}", "dana", "orders")), partition=number)
+        assert world.producer.flush(30) == 0
+        run.go_on()
+        decisions.until(lambda found: len(found) > ADDED or run.process.poll() is not None, "a decision for each", 60)
+        assert run.end() == 0, run.log()
+    finally:
+        run.kill()
+    findings = verify(settings)
+    assert not findings.violations, findings
+    assert findings.requests == findings.decisions == 1 + ADDED
+    assert _owners(world) == {f"{settings.job_name}/{number}-of-4" for number in range(4)}

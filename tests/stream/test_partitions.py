@@ -104,11 +104,13 @@ class Place:
         assert producer.flush(30) == 0
         self.transactions = self.another()
 
-    def another(self, sets: int = 0, **settings: Any) -> PartitionTransactions:
+    def another(self, sets: int = 0, idle_commit_seconds: float = 3600.0, **settings: Any) -> PartitionTransactions:
         """``sets``: of input partitions; 0: each has a transaction of its own."""
         changed = msgspec.structs.replace(self.settings, **settings)
         shared = PartitionSets(changed.job_name, sets)
-        return PartitionTransactions(changed, self.spark, lambda _: False, sets=shared)
+        return PartitionTransactions(
+            changed, self.spark, lambda _: False, sets=shared, idle_commit_seconds=idle_commit_seconds
+        )
 
     def produce(self, count: int) -> int:
         """So many more records of each input partition; how many that are."""
@@ -123,9 +125,9 @@ class Place:
     def partitions(self) -> list[Partition]:
         return [(self.input, 0), (self.input, 1)]
 
-    def records(self) -> DataFrame:
+    def records(self, start: int = 0) -> DataFrame:
         ends = dict.fromkeys(self.partitions, RECORDS)
-        return read_range(self.spark, self.settings, dict.fromkeys(ends, 0), ends)
+        return read_range(self.spark, self.settings, dict.fromkeys(ends, start), ends)
 
     def evaluate(
         self,
@@ -249,6 +251,28 @@ def test_one_that_lost_a_partition_while_it_was_idle_writes_nothing_more(place: 
         assert OK not in _statuses(results)
     assert [offset for offset, _ in place.offsets()] == [RECORDS + 1] * 2
     assert len(place.written(4 * RECORDS)) == 4 * RECORDS
+
+
+@pytest.mark.parametrize(("idle_commit_seconds", "status"), [(0.001, OK), (3600.0, FENCED)])
+def test_a_producer_whose_id_the_driver_may_have_taken_meanwhile_is_not_used_again(
+    place: Place, idle_commit_seconds: float, status: int
+) -> None:
+    """The driver of a cluster takes the ids of idle partitions. Else their next records would be decided twice."""
+    with contextlib.closing(place.another(idle_commit_seconds=idle_commit_seconds)) as job:
+        assert _statuses(place.commit(place.evaluate(transactions=job), job)) == {OK}
+        for topic, number in place.partitions:
+            driver = Producer(
+                {
+                    "bootstrap.servers": place.settings.bootstrap_servers,
+                    "transactional.id": job.sets.transactional_id((topic, number)),
+                }
+            )
+            driver.init_transactions(30)
+        evaluated = place.evaluate(transactions=job, committed=RECORDS)
+        results = evaluated.results
+        if _statuses(results) == {OK}:  # it may learn it when it commits
+            results = place.commit(evaluated, job, RECORDS + 1, RECORDS)
+        assert _statuses(results) == {status}
 
 
 def test_partitions_of_a_set_are_committed_together_by_one_producer(place: Place) -> None:
@@ -438,6 +462,32 @@ def test_a_task_that_fails_says_so_and_leaves_nothing(place: Place) -> None:
     assert sorted(place.written(2 * RECORDS)) == [b"%d-%d" % (p, n) for p in (0, 1) for n in range(RECORDS)]
 
 
+def test_a_worker_that_ends_before_its_records_do_fails_its_task(place: Place) -> None:
+    """Else they would be committed as decided, and nothing written of them."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from (_batch([None]) for _ in batches if False)
+
+    with pytest.raises(Exception, match=f"a worker has not decided offset {RECORDS - 1} of {place.input}"):
+        place.evaluate(work)
+    assert _statuses(place.commit(place.evaluate())) == {OK}
+    assert _statuses(place.evaluate(work, committed=RECORDS).results) == {OK}, "of these it has none to decide"
+
+
+@pytest.mark.parametrize("committed", [None, 1])
+def test_records_between_what_is_decided_and_where_spark_begins_to_read_are_not_left_out(
+    place: Place, committed: int | None
+) -> None:
+    """As where an option of the source names another beginning: they would count as decided."""
+    if committed:
+        assert _statuses(place.commit(place.evaluate(), offset=committed)) == {OK}
+    starts = dict.fromkeys(place.partitions, committed)
+    with pytest.raises(Exception, match=f"reads {place.input}-[01] from offset 2 on"):
+        place.transactions.evaluate(place.records(2), _copy(place.output), starts)
+    results = place.transactions.evaluate(place.records(committed or 0), _copy(place.output), starts).results
+    assert _statuses(results) == {OK}
+
+
 def test_offsets_alone_are_committed_unless_something_else_is(place: Place) -> None:
     """As librdkafka commits them, which reads metadata up to a NUL: without one it would read on into its memory."""
     first = [TopicPartition(place.input, number, 1, f"first {number}") for number in (0, 1)]
@@ -461,6 +511,26 @@ def test_what_a_run_before_has_left_open_is_aborted_at_the_start(place: Place) -
         place.evaluate()
         assert other.abort_left_open() == 0, "another job's, whose name begins alike"
     assert place.written() == []
+
+
+@pytest.mark.parametrize("sets", [0, 2])
+def test_what_a_job_has_open_whose_name_goes_on_behind_a_slash_is_not_aborted(place: Place, sets: int) -> None:
+    """Neither a partition's transaction, nor the driver's: the other job would take itself for fenced, and end."""
+    name = f"{place.settings.job_name}/eu"
+    driver = Producer({"bootstrap.servers": place.settings.bootstrap_servers, "transactional.id": name})
+    driver.init_transactions(30)
+    driver.begin_transaction()
+    driver.produce(place.output, b"of the driver")
+    assert driver.flush(30) == 0
+    with contextlib.closing(place.another(sets, job_name=name)) as other:
+        first = [place.marked(other, partition, 0) for partition in place.partitions]
+        other.commit_offsets(first, dict.fromkeys(place.partitions))
+        evaluated = place.evaluate(transactions=other, committed=0)
+        assert _statuses(evaluated.results) == {OK}
+        assert place.transactions.abort_left_open() == 0
+        assert _statuses(place.commit(evaluated, other, committed=0)) == {OK}
+    driver.commit_transaction(30)
+    assert len(place.written(2 * RECORDS + 1)) == 2 * RECORDS + 1
 
 
 @pytest.mark.parametrize("more", [0, PIECE_BYTES, 2 * MOST_PIECES * PIECE_BYTES])

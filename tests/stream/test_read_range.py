@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.source import read_range, rows_for_workers
+from streaming.enforcer.source import connection_options, read_range, rows_for_workers, session_settings
 from streaming.kafka.clients import Partition
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -75,6 +75,23 @@ class Requests:
         starts: dict[Partition, int] = {(self.name, number): 0 for number in range(self.count)}
         ends = dict.fromkeys(list(starts)[:left], 1)
         return read_range(self._spark, self._settings, starts, ends).count()
+
+
+def test_no_option_of_the_source_lets_a_range_begin_or_end_elsewhere_or_splits_a_partition() -> None:
+    """For Spark those that name times have precedence over those that name offsets."""
+    ours = connection_options(Settings())
+    for name in ("startingTimestamp", "startingOffsetsByTimestamp", "endingTimestamp", "endingOffsetsByTimestamp"):
+        assert connection_options(Settings(source={name: "1", name.lower(): "1"})) == ours
+    for name in ("minPartitions", "maxRecordsPerPartition"):
+        assert connection_options(Settings(source={name: "16"})) == ours
+    assert connection_options(Settings(source={"minOffsetsPerTrigger": "9"})) == {**ours, "minOffsetsPerTrigger": "9"}
+
+
+def test_no_setting_of_spark_starts_a_second_attempt_beside_the_first() -> None:
+    """It would fence the first, and the first what it has sent."""
+    asked = Settings(spark={"spark.speculation": "true", "spark.locality.wait": "1s"})
+    settings = session_settings(asked)
+    assert (settings["spark.speculation"], settings["spark.locality.wait"]) == ("false", "1s")
 
 
 @pytest.mark.long

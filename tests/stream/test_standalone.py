@@ -1,5 +1,6 @@
 """The job on a standalone cluster of Spark, on loopback, whose master and worker come from PySpark itself."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -16,6 +17,8 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS, read_committed
+from streaming.kafka.clients import group_observer, partitions_of
 from streaming.runtime.java import find_java, java_home, pyspark_folder
 from streaming.runtime.spark import JAVA_OPTIONS
 from streaming.settings import MetricsSettings
@@ -142,6 +145,28 @@ def test_while_executors_are_stopped_the_job_is_not_ready_and_says_why_and_then_
             os.kill(pid, signal.SIGCONT)
     decisions.until(lambda found: len(found) >= 2, "the decision, once they go on", START_SECONDS)
     wait_until(lambda: _ready(world)[0] == 200, "it is ready again", 60)
+
+
+def test_what_comes_to_a_partition_that_was_idle_is_decided_once_though_the_driver_has_committed_its_offset(
+    world: World, cluster: Standalone, job: Job
+) -> None:
+    """By that it takes the partition's transactional id from the executor, which could not commit what it sends."""
+    if cluster.recovers:
+        pytest.skip("the master has no part in it")
+    decisions, inputs = world.reader(world.names.decisions), world.settings.topics.inputs
+    world.send([request("r-1", "dana", "orders")], key="one partition")
+    decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
+    said = job.log.read_text().count("waiting for Kafka")
+    with contextlib.closing(group_observer(world.settings)) as group:
+        before = read_committed(group, partitions_of(world.admin, inputs))
+        wait_until(
+            lambda: all(entry != before[at] for at, entry in read_committed(group, before).items()),
+            "the offset of each partition is committed again",
+            3 * IDLE_COMMIT_SECONDS,
+        )
+    world.send([request("r-2", "dana", "orders")], key="one partition")
+    decisions.until(lambda found: len(found) >= 2, "another decision")
+    assert job.log.read_text().count("waiting for Kafka") == said, "for another producer"
 
 
 # Workers without any package

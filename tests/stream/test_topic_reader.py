@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import NewPartitions
 
+from streaming.errors import TopicChanged
 from streaming.kafka import reader as module
-from streaming.kafka.clients import log_reader
+from streaming.kafka.clients import log_reader, partitions_of
 from streaming.kafka.reader import TopicReader, follow
 from tests.brokers import TestBroker
 from tests.stream.world import World, role
@@ -82,3 +84,20 @@ def test_a_consumer_from_which_nothing_comes_is_replaced_and_each_record_is_read
                 reader._consumer.pause([TopicPartition(world.policies, 0)])
         wait_until(is_read, "the end is reached")
         assert read == list(range(COUNT)), "each once, by both consumers"
+
+
+def test_a_topic_that_gets_another_partition_is_not_read_on_as_if_there_were_none(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """What a producer sends there by its key, a deny perhaps, would never be in force. A start refuses such a topic."""
+    world = World(broker, fresh_name("grown"), str(tmp_path / "checkpoint"))
+    world.publish(role("role", "*"))
+    with contextlib.closing(TopicReader(world.settings, [world.policies])) as reader:
+        assert len(list(reader.read_to_end())) == 1
+        world.admin.create_partitions([NewPartitions(world.policies, 2)])[world.policies].result(30)
+        wait_until(lambda: len(partitions_of(world.admin, [world.policies])) == 2, "there are two partitions")
+        world.producer.list_topics(world.policies, timeout=30)
+        world.producer.produce(world.policies, b"{}", b"Role/deny", partition=1)
+        assert world.producer.flush(30) == 0
+        with pytest.raises(TopicChanged, match=rf"^{world.policies}: got more partitions than one"):
+            list(reader.read_to_end())

@@ -11,9 +11,10 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from streaming.kafka.topics import TopicNames, create_topics
+from streaming.kafka.topics import create_topics
 from streaming.settings import Settings
 from streaming.settings.monitor import MonitorSettings
+from streaming.topics import TopicNames
 from tests.brokers import CONSUMER_GROUPS, TestBroker
 from tests.java_archive import java_options
 from tests.waiting import wait_until

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck
+from policy.core.model import All, Condition, Expression, PermissionCheck
+from policy.systems.kit.query import expression
 from policy.systems.lenses5.catalogue import Clause, catalogue
 from policy.systems.lenses5.description import Description
 from policy.systems.lenses5.groups import LENSES, cluster, dataset
@@ -17,8 +18,6 @@ class ExpressionBuilder:
     def __init__(self, description: Description) -> None:
         self._is = description
         self._forms: dict[str, Callable[[Clause, str], Expression]] = {
-            "all": self._all,
-            "any": self._any,
             "rule": self._rule,
             "condition": self._condition,
             "permission": self._permission,
@@ -32,13 +31,12 @@ class ExpressionBuilder:
         return self._build(catalogue().rules[rule], rule)
 
     def _build(self, clause: Clause, rule: str) -> Expression:
+        built = expression(clause, self._leaf, rule)
+        assert built is not None, "every clause asks something"
+        return built
+
+    def _leaf(self, clause: Clause, rule: str) -> Expression:
         return next(build(clause, rule) for key, build in self._forms.items() if key in clause)
-
-    def _all(self, clause: Clause, rule: str) -> Expression:
-        return All(tuple(self._build(item, rule) for item in clause["all"]), rule)
-
-    def _any(self, clause: Clause, rule: str) -> Expression:
-        return AnyOf(tuple(self._build(item, rule) for item in clause["any"]), rule)
 
     def _rule(self, clause: Clause, rule: str) -> Expression:
         return self.of_rule(clause["rule"])

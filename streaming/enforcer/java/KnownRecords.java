@@ -82,6 +82,7 @@ final class KnownRecords implements Iterator, Outbox {
     private void take(InternalRow row) {
         if (table == null) {
             next = new InputRecord(row).row(topic, range.partition, KnownAnswers.NOTHING);
+            handedOver = InputRecord.offset(row);
             return;
         }
         long offset = InputRecord.offset(row);
@@ -161,7 +162,7 @@ final class KnownRecords implements Iterator, Outbox {
 
     /** Up to where all is decided, Python's last Arrow batch included. */
     long end() {
-        if (handedOver >= decidedEnd && stop > handedOver) {
+        if (handedOver >= Math.max(decidedEnd, range.committed) && stop > handedOver) {
             throw new IllegalStateException("a worker has not decided offset " + handedOver + " of " + range.topicPartition());
         }
         return stop;

@@ -9,8 +9,8 @@ from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Ev
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.ops.tally import tally
-from streaming.records.avro import Reader, own_json
-from streaming.records.formats import Formats
+from streaming.records.avro import Reader, is_avro
+from streaming.records.formats import JSON_ALONE, Formats
 from streaming.records.packing import DECISIONS, Outgoing, Packed, pack
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import DEFAULT_TRUST
@@ -158,7 +158,7 @@ def _check(
     size = record_size(made_key, made, made_headers)
     if not fits(size, limits.record_out) or made is None or made_key != key:
         raise Violation(f"size: a decision of {size} bytes; at most {limits.record_out}")
-    answer = read_answer(own_json("decision", made))
+    answer = read_answer(Reader(JSON_ALONE).transcode("decision", made) if is_avro(made) else made)
     compare(answer.outcomes(), wanted, answer.codes())
     _check_carried(headers, made_headers)
     return answer.outcomes().count("allow")
