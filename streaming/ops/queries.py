@@ -121,23 +121,15 @@ class QueryWatch:
     """What queries report each event to. `monitor`: whether that of the monitor is among them."""
 
     def __init__(self, settings: Settings, health: Health, watchdog: Watchdog, metrics: JobMetrics, monitor: bool):
-        self.health, self.watchdog, self._reported = health, watchdog, metrics
+        self.health, self.watchdog, self.metrics = health, watchdog, metrics
         self._monitor = MonitorMetrics(metrics.registry) if monitor else None
         self._alerts = settings.topics.alerts
-
-    def connected(self, cluster_id: str) -> None:
-        """The Kafka cluster is this one."""
-        self._reported.connected(cluster_id)
 
     def alerted(self, records: Iterable[AnyRecord]) -> None:
         """Records are committed, among which may be alerts."""
         for topic, _, value, _ in records:
             if topic == self._alerts and value is not None:
-                self._reported.alerted(kind_of(value))
-
-    def dropped(self, topic: str) -> None:
-        """A record for a topic was too large for Kafka and was left out."""
-        self._reported.dropped(topic)
+                self.metrics.alerted(kind_of(value))
 
     def waits_for_kafka(self, since: float | None) -> None:
         """Kafka is unavailable since then (Unix time, s); None: it is available."""
@@ -155,11 +147,11 @@ class QueryWatch:
 
     def add_consumer_group(self, group: str, lags: Lags) -> None:
         """From now on, `lags` returns the lag of the consumer groups."""
-        self._reported.lag.groups[group] = lags
+        self.metrics.lag.groups[group] = lags
 
     def remove_consumer_group(self, group: str) -> None:
         """The lag is no longer known."""
-        self._reported.lag.groups.pop(group, None)
+        self.metrics.lag.groups.pop(group, None)
 
     def progress(self, progress: Progress) -> None:
         """Spark reports the progress of a trigger."""
@@ -191,8 +183,8 @@ class MonitorWatch(QueryWatch):
 
     def __init__(self, settings: Settings) -> None:
         health = MonitorHealth(progress_deadline=settings.progress_deadline_seconds)
-        self.metrics = JobMetrics(monitor_settings(settings).job_name)
-        super().__init__(settings, health, Watchdog(health, stalled=NOTHING_READ), self.metrics, monitor=True)
+        metrics = JobMetrics(monitor_settings(settings).job_name)
+        super().__init__(settings, health, Watchdog(health, stalled=NOTHING_READ), metrics, monitor=True)
 
     def monitor_runs(self, running: bool) -> None:
         """It is ready while it does."""

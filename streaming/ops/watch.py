@@ -9,7 +9,7 @@ import structlog
 from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Metrics, Step
 from streaming.ops.queries import AnyRecord, MonitorWatch, QueryWatch
-from streaming.ops.tally import Compiled, Tally
+from streaming.ops.tally import Tally
 from streaming.ops.telemetry import LINKS, Batch, Tracing, open_tracing
 from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
 from streaming.settings import Settings
@@ -22,10 +22,12 @@ NO_BATCH = -1
 class Watch(QueryWatch):
     """The job reports each event to it; one job at a time. What is counted is committed."""
 
+    metrics: Metrics
+
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         health = Health(settings.policy_stale_seconds, progress_deadline=settings.progress_deadline_seconds)
-        self.metrics = Metrics(settings, health)
-        super().__init__(settings, health, Watchdog(health), self.metrics, settings.monitor.mode == "job")
+        metrics = Metrics(settings, health)
+        super().__init__(settings, health, Watchdog(health), metrics, settings.monitor.mode == "job")
         self._tracing, self._batch = tracing, Batch(NO_BATCH)
 
     @contextlib.contextmanager
@@ -84,10 +86,6 @@ class Watch(QueryWatch):
         self.metrics.partition_committed(executor, seconds)
         self.metrics.committed(time.time())
 
-    def partition_failed(self, executor: str) -> None:
-        """Of the transaction of an input partition it is not known that it is committed."""
-        self.metrics.partition_failed(executor)
-
     def committed(self, records: Iterable[AnyRecord]) -> None:
         """A transaction of the driver is committed; `records`: its records, alerts among them."""
         self.metrics.committed(time.time())
@@ -97,22 +95,6 @@ class Watch(QueryWatch):
         """The policies were read up to their end, and so many documents of facts are known."""
         self.health.policies_read()
         self.metrics.policies_read(time.time(), facts)
-
-    def policies_unread(self, since: float) -> None:
-        """They could not be read since then (Unix time, s)."""
-        self.health.policies_unread(since)
-
-    def policies_stuck(self, partitions: int) -> None:
-        """So many partitions of theirs are hidden by a transaction for too long."""
-        self.health.stuck = partitions
-
-    def compiled(self, compilation: Compiled) -> None:
-        """There is a new snapshot."""
-        self.metrics.compiled(compilation)
-
-    def broadcast(self) -> None:
-        """A snapshot was sent to the workers."""
-        self.metrics.broadcast()
 
 
 @contextlib.contextmanager
