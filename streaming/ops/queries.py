@@ -26,25 +26,6 @@ log = structlog.get_logger()
 Progress = Mapping[str, Any]
 
 
-class QueryState(msgspec.Struct, frozen=True):
-    """A stateful query's state after a trigger. `watermark`: Unix time, s; None: it has none yet."""
-
-    rows: int
-    bytes: int
-    watermark: float | None
-
-
-def observe_progress(progress: Progress) -> QueryState:
-    """What a StreamingQueryProgress says of state, over all stateful operators of the query."""
-    operators = progress.get("stateOperators") or ()
-    watermark = (progress.get("eventTime") or {}).get("watermark")
-    return QueryState(
-        rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
-        bytes=sum(map(_bytes, operators)),
-        watermark=datetime.fromisoformat(watermark).timestamp() if watermark else None,
-    )
-
-
 def _bytes(operator: Mapping[str, Any]) -> int:
     files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize", 0)
     return int(operator.get("memoryUsedBytes", 0)) + int(files)
@@ -89,11 +70,12 @@ class MonitorMetrics:
         self._running.set(running)
 
     def observe(self, progress: Progress) -> None:
-        """Note the state in a progress report."""
-        state = observe_progress(progress)
-        self._rows.set(state.rows)
-        self._bytes.set(state.bytes)
-        self._watermark.set(state.watermark or 0)
+        """Note what a StreamingQueryProgress says of state, over all stateful operators of the query."""
+        operators = progress.get("stateOperators") or ()
+        watermark = (progress.get("eventTime") or {}).get("watermark")
+        self._rows.set(sum(int(operator.get("numRowsTotal", 0)) for operator in operators))
+        self._bytes.set(sum(map(_bytes, operators)))
+        self._watermark.set(datetime.fromisoformat(watermark).timestamp() if watermark else 0)
 
 
 class ProgressListener(StreamingQueryListener):
