@@ -14,8 +14,8 @@ MOST_NUMBER = (1 << 31) - 1
 """Java's largest int: Spark and Kafka take many settings as one."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_NUMBER)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST_NUMBER)]
-MOST_SECONDS = 10 * 366 * 24 * 3600.0
-"""Ten years: the longest time that a setting may be. In milliseconds it has a place in all that it is written to."""
+MOST_SECONDS = 100 * 366 * 24 * 3600.0
+"""A hundred years: the longest time that a setting may be. In milliseconds it has a place wherever it is written."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=MOST_SECONDS)]
 
 

@@ -195,6 +195,12 @@ def settings(text: str) -> str:
     return SETTINGS.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
 
 
+# Pods read the settings at their start, and Kubernetes starts none anew because a ConfigMap has changed.
+RESTARTED = replace(
+    "\n  template:\n    metadata:\n",
+    "\n  template:\n    metadata:\n"
+    "      annotations: {checksum/settings: {{ toJson .Values.settings | sha256sum | quote }}}\n",
+)
 IMAGE = put("image: @\n", "image")
 CLUSTER = "strimzi.io/cluster: @\n"
 SERVERS = put("value: @\n", "kafka.bootstrapServers")
@@ -237,6 +243,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "servicemonitor.yaml": (monitors,),
     "networkpolicy.yaml": (SCRAPERS,),
     "serve.yaml": (
+        RESTARTED,
         IMAGE,
         SERVERS,
         put("\n  replicas: @\n", "serve.replicas"),
@@ -255,6 +262,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         whole(".Values.serve.enabled"),
     ),
     "access-changes.yaml": (
+        RESTARTED,
         IMAGE,
         SERVERS,
         put("requests: {cpu: @,", "accessChanges.cpu"),
@@ -268,6 +276,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         whole(".Values.accessChanges.enabled"),
     ),
     "console.yaml": (
+        RESTARTED,
         IMAGE,
         SERVERS,
         put("secretKeyRef: {name: @, key", "console.signInSecret", repeated=True),

@@ -34,6 +34,10 @@ CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
 
+class Undetermined(MalformedRequest):
+    """What a subject may do cannot be said, though it is a subject of the system."""
+
+
 class EffectivePermission(msgspec.Struct, frozen=True):
     """A grant that a subject holds, by which way, and the denies that take all of it or some of it away."""
 
@@ -105,16 +109,18 @@ def who_can(
 def who_among(
     snapshot: Snapshot, request: Mapping[str, Any], names: Iterable[str], trust: frozenset[str] = CLAIMS
 ) -> Iterator[Who]:
-    """Those of ``names``, as documents have them, whom ``decide`` allows the request. Raises MalformedRequest."""
+    """Those of ``names``, as documents have them, whom ``decide`` allows the request, in their order; of a system with
+    an engine in that of its subjects. Raises MalformedRequest.
+    """
     system = single_request(request).system
     base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     engine = engine_of(all_systems()[system])
-    wanted, seen = set(names), set[Who]()
+    wanted, seen = dict.fromkeys(names), set[Who]()
     if engine is not None:
         subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
         candidates = [who for who in subjects if who.name in wanted]
     else:
-        candidates = [who for name in sorted(wanted) for who in spellings(name, trust)]
+        candidates = [who for name in wanted for who in spellings(name, trust)]
     for who in candidates:
         if who not in seen and "allow" in _outcomes(snapshot, base, who, trust):
             seen.add(who)
@@ -235,8 +241,8 @@ def what_is_permitted(
     """What ``decide`` allows the request's subject of all that documents name; of a system with an engine alone.
 
     Each action on each resource is evaluated, with the request's context. It is never complete: actions and resources
-    that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
-    more than `MOST_PAIRS` pairs.
+    that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and
+    Undetermined for more than `MOST_PAIRS` pairs.
     """
     parsed = single_request(request)
     policy_set = snapshot.policy_sets.get(parsed.system)
@@ -244,7 +250,7 @@ def what_is_permitted(
     if named is None:
         raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
-        raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
+        raise Undetermined(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
     permitted = []
     for action, (type_, id_) in itertools.product(named.actions, named.resources):
         asked = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
@@ -323,6 +329,8 @@ def what_subject_can(
             return what_can(snapshot, base | probe, trust=trust)
         except Unanswerable as unanswerable:
             why = unanswerable.reason.message
+            if unanswerable.reason.code == REFUSED:
+                raise Undetermined(why) from unanswerable
             if unanswerable.reason.code in OF_SUBJECTS:
                 break
     raise MalformedRequest(why)

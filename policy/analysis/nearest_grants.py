@@ -4,19 +4,21 @@ Worked out for people who ask: it goes through all grants, and no decision of th
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
-from policy.analysis.impact import Who, who_among
+from policy.analysis.impact import Who, document_names, who_among
 from policy.analysis.wording import grant_text, membership_text, window_text
 from policy.core.model import (
     ALLOW,
     DENY,
     All,
+    AnyOf,
     Condition,
     EngineResult,
+    Expression,
     Grant,
     Membership,
     PermissionCheck,
@@ -25,10 +27,10 @@ from policy.core.model import (
 from policy.core.pattern import EVERYTHING, match_part, matches
 from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
 from policy.evaluation.authorize import answer
-from policy.evaluation.evaluate import evaluate_request
+from policy.evaluation.evaluate import combine, evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.memberships import reachable_principals
+from policy.store.memberships import Via, reachable_principals
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
@@ -40,9 +42,10 @@ MOST_NEAR, MOST_PRINCIPALS, MOST_CHECKS, MOST_DECIDED = 3, 10, 5, 2000
 
 
 class NearestGrant(msgspec.Struct, frozen=True):
-    """A statement of the subject's that would allow the request but for one thing, ``lacks``.
+    """A statement of the subject's that would allow what the request needs but for one thing, ``lacks``.
 
-    ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it.
+    ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it. ``suffices``: with that the
+    request would be allowed; False: it needs more than that, or a deny stands against it, or that is not known.
     """
 
     document: str
@@ -51,6 +54,7 @@ class NearestGrant(msgspec.Struct, frozen=True):
     lacks: Lack
     detail: str
     route: str = ""
+    suffices: bool = True
 
 
 class MatchingDeny(msgspec.Struct, frozen=True):
@@ -65,7 +69,7 @@ class MatchingDeny(msgspec.Struct, frozen=True):
 class Nearest(msgspec.Struct, frozen=True):
     """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what else is to be known.
 
-    ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there are others.
+    ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there may be others.
     """
 
     denies: tuple[MatchingDeny, ...] = ()
@@ -98,11 +102,18 @@ def _nearest(
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
-    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda candidate: ORDER.index(candidate.lacks))
-    principals, more = _allowed_principals(snapshot, request, fields, trust, search.principals(leaves[:MOST_CHECKS]))
+    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=_rank)
+    reached = search.principals(leaves[:MOST_CHECKS])
+    others = {*document_names(policy_set, request.system)} - reached - {EVERYONE}  # a condition may count for them
+    names = [*sorted(reached), *sorted(others)]
+    principals, more = _allowed_principals(snapshot, request, fields, trust, names)
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
     return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
+
+
+def _rank(candidate: NearestGrant) -> tuple[bool, int]:
+    return not candidate.suffices, ORDER.index(candidate.lacks)
 
 
 def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
@@ -112,12 +123,19 @@ def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
         if not wanting or not all(item.held or item in wanting for item in whole.items):
             continue
         detail = "; ".join(item.expression.message for item in wanting if isinstance(item.expression, Condition))
+        suffices = _held_with(trace.result, {item.expression for item in wanting}) is True
         for item in whole.items:
             for grant in item.grants:
                 if grant.effect == ALLOW:
-                    yield _nearest_grant(
-                        trace, grant, "condition", detail, route(trace.effective_principals.via, grant.principal)
-                    )
+                    path = route(trace.effective_principals.via, grant.principal)
+                    yield _nearest_grant(trace, grant, "condition", detail, path, suffices)
+
+
+def _held_with(result: ExpressionResult, held: Collection[Expression]) -> bool | None:
+    """The value of an expression if these leaves of it held."""
+    if isinstance(result.expression, All | AnyOf) and result.items:
+        return combine(result.expression, [_held_with(item, held) for item in result.items])
+    return True if result.expression in held and not result.denied else result.held
 
 
 def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
@@ -127,16 +145,18 @@ def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
         yield from _alls(item)
 
 
-def _nearest_grant(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, path: str) -> NearestGrant:
+def _nearest_grant(
+    trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, path: str, suffices: bool
+) -> NearestGrant:
     statement_id, text = grant.statement_id, grant_text(grant, trace.system)
-    return NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, path)
+    return NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail, path, suffices)
 
 
 class _Path(msgspec.Struct, frozen=True):
     """A principal, the membership on the way to it that is not valid now, and the whole way."""
 
     principal: str
-    detail: str
+    membership: Membership
     route: str
 
 
@@ -146,7 +166,6 @@ class _Search:
     def __init__(self, policy_set: PolicySet, trace: EvaluationTrace, at: int | None) -> None:
         self._policy_set, self._trace, self._at = policy_set, trace, at
         self._via = trace.effective_principals.via
-        self._allows = [grant for grant in trace.effective_principals.grants() if grant.effect == ALLOW]
 
     def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[MatchingDeny]:
         """The denies that match what was requested."""
@@ -160,50 +179,86 @@ class _Search:
         for leaf in leaves:
             check = leaf.expression
             assert isinstance(check, PermissionCheck)
-            matching = (grant for grant in self._allows if _fits(grant, check))
+            matching = (grant for grant in self._allows(self._via_of(check)) if _fits(grant, check))
             allows = (grant for grant in matching if grant.window.known_to_hold(self._at))
             first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
             if leaf.denied:
                 verdict = "no statement allows" if first is None else f"{first.statement_id} allows"
                 yield f"but for the denies, {verdict} {sentence(check)}"
 
+    def _via_of(self, check: PermissionCheck) -> Via:
+        """Whose grants count for a check: the subject's, or those of others, such as whom it would act for."""
+        if not check.principals:
+            return self._via
+        return self._policy_set.effective_principals(check.principals, self._at).via
+
+    def _allows(self, via: Via) -> list[Grant]:
+        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in via)
+        return [grant for grant in grants if grant.effect == ALLOW]
+
     def near(self, leaf: ExpressionResult) -> Iterator[NearestGrant]:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
         check = leaf.expression
         assert isinstance(check, PermissionCheck)
-        others = [grant for grant in self._allows if grant.window.known_to_hold(self._at)]
-        yield from self._out_of_time(check)
+        via, suffices = self._via_of(check), _held_with(self._trace.result, {check}) is True
+        allows = self._allows(via)
+        others = [grant for grant in allows if grant.window.known_to_hold(self._at)]
+
+        def short(grant: Grant, lacks: Lack, detail: str, enough: bool = suffices) -> NearestGrant:
+            return _nearest_grant(self._trace, grant, lacks, detail, route(via, grant.principal), enough)
+
+        for grant in allows:
+            if grant not in others and _fits(grant, check):
+                enough = suffices and self._is_allowed_by(via, grant, grant.statement_id.document)
+                yield short(grant, "validity", window_text(grant.window), enough)
+        yield from self._by_paths_of_other_times(check, via, suffices)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
             if not matches(grant.permission, check.permission):
-                yield self._short(grant, "action", f"not {check.permission_text}")
+                yield short(grant, "action", f"not {check.permission_text}")
         fitting = [grant for grant in others if matches(grant.permission, check.permission) and grant not in same]
         for grant in sorted(fitting, key=lambda grant: -_alike(grant, check)):
             if _alike(grant, check) or grant.permission != EVERYTHING:  # else it is about something else
-                yield self._short(grant, "resource", f"not on {check.object_text}")
+                yield short(grant, "resource", f"not on {check.object_text}")
 
-    def _short(self, grant: Grant, lacks: Lack, detail: str) -> NearestGrant:
-        return _nearest_grant(self._trace, grant, lacks, detail, route(self._via, grant.principal))
-
-    def _out_of_time(self, check: PermissionCheck) -> Iterator[NearestGrant]:
-        """Grants that match and are not valid now, and those by memberships that are not."""
-        for grant in self._allows:
-            if not grant.window.known_to_hold(self._at) and _fits(grant, check):
-                yield self._short(grant, "validity", window_text(grant.window))
-        for path in self._paths_of_other_times():
+    def _by_paths_of_other_times(self, check: PermissionCheck, via: Via, suffices: bool) -> Iterator[NearestGrant]:
+        """Grants that match, by memberships that are not valid now."""
+        for path in self._paths_of_other_times(via):
             for grant in self._policy_set.grants.get(path.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
-                    yield _nearest_grant(self._trace, grant, "validity", path.detail, path.route)
+                    enough = suffices and self._is_allowed_by(via, grant, path.membership.statement_id.document)
+                    detail = _membership(path.membership)
+                    yield _nearest_grant(self._trace, grant, "validity", detail, path.route, enough)
 
-    def _paths_of_other_times(self) -> Iterator["_Path"]:
+    def _paths_of_other_times(self, via: Via) -> Iterator["_Path"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
-        anytime = reachable_principals(self._via, self._policy_set.memberships, lambda _window: True)
-        via = {**anytime, **self._via}
+        anytime = reachable_principals(via, self._policy_set.memberships, lambda _window: True)
+        whole = {**anytime, **via}
         for principal, membership in anytime.items():
-            while membership is not None and membership.member not in self._via:
+            while membership is not None and membership.member not in via:
                 membership = anytime[membership.member]
             if membership is not None:
-                yield _Path(principal, _membership(membership), route(via, principal))
+                yield _Path(principal, membership, route(whole, principal))
+
+    def _is_allowed_by(self, via: Via, grant: Grant, document: str) -> bool:
+        """Whether a grant would count if what a document says were valid now, and nothing would stand against it."""
+
+        def counts(dated: Grant | Membership) -> bool:
+            return dated.window.known_to_hold(self._at) or dated.statement_id.document == document
+
+        reached = dict.fromkeys(via)
+        todo = list(reached)
+        for member in todo:  # grows meanwhile
+            for membership in self._policy_set.memberships.get(member, ()):
+                if membership.principal not in reached and counts(membership):
+                    reached[membership.principal] = None
+                    todo.append(membership.principal)
+        grants = itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in reached)
+        news = (new for new in grants if new.principal not in via or not new.window.known_to_hold(self._at))
+        if any(new.effect == DENY and counts(new) for new in news):
+            return False
+        broken = self._policy_set.broken_at(self._at)
+        return grant.principal in reached and counts(grant) and broken.keys().isdisjoint(reached.keys() - via.keys())
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -233,14 +288,18 @@ def _alike(grant: Grant, check: PermissionCheck) -> int:
 def _allowed_principals(
     snapshot: Snapshot, request: Request, fields: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
 ) -> tuple[tuple[Who, ...], bool]:
-    """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
+    """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them.
+
+    And whether there may be others.
+    """
     base = {name: value for name, value in fields.items() if name not in ("evaluations", "options", "deadline")}
     builtins = msgspec.to_builtins
     base |= {"id": request.id, "action": builtins(request.action), "context": request.context, "time": request.time}
     base |= {"resource": builtins(request.resource), "subject": builtins(request.subject)}
-    ordered = sorted(names)
-    allowed = tuple(itertools.islice(who_among(snapshot, base, ordered[:MOST_DECIDED], trust), MOST_PRINCIPALS + 1))
-    return allowed[:MOST_PRINCIPALS], len(allowed) > MOST_PRINCIPALS or len(ordered) > MOST_DECIDED
+    asked = list(names)
+    who = who_among(snapshot, base, asked[:MOST_DECIDED], trust)
+    allowed = tuple(itertools.islice(who, MOST_PRINCIPALS + 1))
+    return allowed[:MOST_PRINCIPALS], len(allowed) > MOST_PRINCIPALS or len(asked) > MOST_DECIDED
 
 
 def _of_engine(
@@ -254,13 +313,15 @@ def _of_engine(
     denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
     against = tuple(MatchingDeny(entry.document or "", entry.statement, entry.message) for entry in denies)
     near = [
-        NearestGrant(statement_id.document, statement_id.statement, text, lacks, detail)
-        for statement_id, text, lacks, detail in engine.near(facts, request, trust)
+        NearestGrant(
+            statement_id.document, statement_id.statement, text, lacks, detail, suffices=suffices and not denies
+        )
+        for statement_id, text, lacks, detail, suffices in engine.near(facts, request, trust)
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
-    ranked = sorted(near, key=lambda entry: ORDER.index(entry.lacks))
+    ranked = sorted(near, key=_rank)
     principals, more = _allowed_principals(
-        snapshot, request, fields, trust, (name for _, name in engine.subjects(policy_set.facts))
+        snapshot, request, fields, trust, sorted({name for _, name in engine.subjects(policy_set.facts)})
     )
     conditions = any(entry.lacks == "condition" for entry in near)
     notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()

@@ -126,7 +126,7 @@ class Evaluation:
         self._bound(len(expression.items))
         items = tuple(self.of(item) for item in expression.items)
         self._bound(0)
-        return ExpressionResult(expression, _combine(expression, [item.held for item in items]), (), items)
+        return ExpressionResult(expression, combine(expression, [item.held for item in items]), (), items)
 
     def _bound(self, more: int) -> None:
         """Count ``more`` parts; objects are counted by permission checks or, where one serves for all, by the parts."""
@@ -157,7 +157,7 @@ def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionRe
     return ExpressionResult(expression, bool(grants) and grants[0].effect != DENY, grants)
 
 
-def _combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
+def combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
     """Kleene's three values; an empty All does not hold.
 
     True or false is kept only where nothing that is not known could turn it: so what is not known never allows.

@@ -1,7 +1,8 @@
 """Case files: read, run, reported."""
 
-from policy.testing.casefile import CaseFileError, document_key, full_request, load_cases
+from policy.testing.casefile import BESIDE_SUBJECT, CaseFileError, document_key, full_request, load_cases
 from policy.testing.drafts import (
+    NAMED,
     Detail,
     Draft,
     DraftAnswer,
@@ -17,6 +18,8 @@ from policy.testing.run import Coverage, Result, cover, describe, junit_xml, run
 from policy.testing.unknown import CaseNames, names_in
 
 __all__ = [
+    "BESIDE_SUBJECT",
+    "NAMED",
     "CaseFileError",
     "CaseNames",
     "Coverage",

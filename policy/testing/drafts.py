@@ -37,14 +37,16 @@ from policy.testing.run import Scene, check_scene, scenes
 
 FILE = "documents.yaml"
 TITLE = "from the playground"
-MAPPING = "{"  # what the text of a field begins with that is YAML
+NAMED = {"subject": "id", "action": "name", "resource": "id"}
+"""The parts of a request that a form names, and the member that has the name."""
 
 
 class DraftRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request in the fields of a form, and the answer that is wanted.
 
-    ``subject``, ``action``, ``resource``: an id or name, or YAML that begins with ``{``. ``groups``: separated by
-    commas. ``more``: YAML with the other fields of the short form, such as ``context`` and ``properties``.
+    ``subject``, ``action``, ``resource``: an id or name, whatever it begins with. ``groups``: separated by commas.
+    ``more``: YAML with the other fields of the short form, such as ``context``, and with what these three have beside
+    the id or name, such as ``resource: {type: Topic}``.
     """
 
     subject: str = ""
@@ -187,21 +189,30 @@ def evaluate_draft(draft: Draft, policies: DraftPolicies) -> Evaluation:
 
 def short_form_of(asked: DraftRequest) -> dict[str, Any]:
     """The request as a case file has it. Raises CaseFileError, which names the field."""
-    named = {name: _value(name, getattr(asked, name)) for name in ("subject", "action", "resource")}
+    more = _mapping("more", asked.more)
     groups = [name.strip() for name in asked.groups.split(",") if name.strip()]
-    fields = {name: value for name, value in named.items() if value != ""}
-    return {**fields, **({"groups": groups} if groups else {}), **_mapping("more", asked.more)}
+    if groups and more.setdefault("groups", groups) != groups:
+        raise CaseFileError("groups: more has others: write all of them in one of the two fields")
+    for part, member in NAMED.items():
+        if text := getattr(asked, part):
+            more[part] = _with_name(part, member, text, more.get(part, text))
+    return {name: more[name] for name in (*NAMED, "groups") if name in more} | more
+
+
+def _with_name(part: str, member: str, text: str, more: Any) -> Any:
+    """A part of a request with the name of its field. A name is taken as it is: with a blank at an end it is another
+    one, or refused.
+    """
+    name = more.setdefault(member, text) if isinstance(more, dict) else more
+    if name != text:
+        raise CaseFileError(f"{part}: more has another {member}: write it in one of the two fields")
+    return more
 
 
 def actions_of(system: str) -> list[str]:
     """The names of a system's actions, sorted; none where no catalogue lists them."""
     listed = getattr(all_systems().get(system), "actions", None)
     return [] if listed is None else sorted(listed())
-
-
-def _value(field: str, text: str) -> str | dict[str, Any]:
-    """A name is taken as it is: with a blank at an end it is another one, or refused."""
-    return _mapping(field, text) if text.lstrip().startswith(MAPPING) else text
 
 
 def _mapping(field: str, text: str) -> dict[str, Any]:

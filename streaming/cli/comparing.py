@@ -21,7 +21,11 @@ from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:
     from policy import Key, Located, Snapshot
+    from policy.analysis import Changed
     from streaming.settings import Settings
+
+Asked = tuple[dict[str, Any], frozenset[str]]
+"""A request, and what counts of it."""
 
 LIVE = "live"
 GIT_SECONDS = 60
@@ -93,7 +97,7 @@ def diff(
       lockkeeper policy diff live policies/ --newest 10000 --bootstrap localhost:9092
       lockkeeper policy diff origin/main policies/ --format markdown
     """
-    from policy.analysis import effects, replay
+    from policy.analysis import effects
     from streaming.cli.differences import Comparison, render
 
     settings = kafka.settings() if old == LIVE or newest else None
@@ -102,7 +106,7 @@ def diff(
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
     comparison = Comparison(
         effects(sides.before, sides.after),
-        list(replay(sides.before, sides.after, asked)),
+        list(_changed(sides, asked)),
         len(asked),
         {key_of(document): document.place for document in sides.located},
         str(new),
@@ -110,6 +114,17 @@ def diff(
     echo_lines(render(comparison, "json" if as_json else output.value))
     if _fails(comparison.differences, comparison.changes, fail_on):
         raise typer.Exit(FAILED)
+
+
+def _changed(sides: Sides, requests: Sequence[Asked]) -> "Iterator[Changed]":
+    """The requests that are decided otherwise by both, each with the claims that count of it."""
+    import msgspec
+
+    from policy.analysis import replay
+
+    for number, (request, trust) in enumerate(requests, 1):
+        for changed in replay(sides.before, sides.after, [request], trust):
+            yield msgspec.structs.replace(changed, number=number)
 
 
 def _fails(differences: Sequence[Any], changes: Sequence[Any], fail_on: FailOn) -> bool:
@@ -196,27 +211,29 @@ def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":
     return {identify(stored.document): stored.document for stored in documents if stored.error is None}
 
 
-def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:
-    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
+def _newest(count: int, settings: "Settings") -> Iterator[Asked]:
+    """The newest requests in Kafka, those answered elsewhere among them, oldest first.
 
     Without records that are no requests: the job writes these to the dead letters.
     """
+    from streaming.decision_log.past_requests import NO_REQUEST, as_decided
+    from streaming.history.records import record_of
+    from streaming.kafka.committed import committed_records
+    from streaming.records.registry import Deserializer
+
+    topics, deserializer = settings.topics.asking, Deserializer(settings.schema_registry)
+    connect(settings, *topics)
+    records = [record_of(message) for message in committed_records(settings, topics, count)]
+    for record in sorted(records, key=lambda record: (record.at, record.topic, record.offset))[-count:]:
+        with contextlib.suppress(*NO_REQUEST):
+            yield as_decided(settings, record, deserializer)
+
+
+def _requests(path: Path | None) -> list[Asked]:
+    """The requests of a file of JSON lines, all of whose claims count. Raises Failure for a line that is no object."""
     import msgspec
 
-    from policy import decode_json
-    from streaming.kafka.committed import newest_requests
-
-    connect(settings, *settings.topics.requests)
-    for at, value in newest_requests(settings, count):
-        with contextlib.suppress(ValueError, RecursionError):
-            yield msgspec.convert(decode_json(value), dict[str, Any]) | {"time": at}
-
-
-def _requests(path: Path | None) -> list[dict[str, Any]]:
-    """The requests of a file of JSON lines. Raises Failure for a line that is no JSON object."""
-    import msgspec
-
-    from policy import decode_json
+    from policy import CLAIMS, decode_json
 
     if path is None:
         return []
@@ -224,11 +241,11 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
-    requests = []
+    requests: list[Asked] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                requests.append(msgspec.convert(decode_json(line), dict[str, Any]))
+                requests.append((msgspec.convert(decode_json(line), dict[str, Any]), CLAIMS))
             except (ValueError, RecursionError) as error:
                 raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
     return requests

@@ -1,7 +1,7 @@
 """`lockkeeper decisions`: past decisions by subject, action, resource, outcome and time."""
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Before then; now if it is left out.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The newest so many.")]
+NOT_ENFORCED = "not enforced (shadow mode)"
 WIDTHS = (24, 5, 20, 28, 44)  # of the columns before the id
 
 
@@ -98,6 +99,11 @@ def _remarks(answer: "Answer", query: "Query", topic: str) -> None:
         echo_err(f"no decision{fits} from {to_text(query.span.start)} until {to_text(query.span.end)}")
 
 
+def not_enforced(decision: dict[str, Any]) -> list[str]:
+    """What to say of a decision record before its reasons: that it allows nothing, in shadow mode."""
+    return [] if decision.get("context", {}).get("enforced", True) else [NOT_ENFORCED]
+
+
 def _line(entry: "Found") -> str:
     """Time, outcome, subject, action, resource, the decision's id, and the first reason."""
     decision = entry.decision
@@ -108,5 +114,5 @@ def _line(entry: "Found") -> str:
     parts = [f"batch of {len(items)}", "", ""] if items else [request.get(p, {}).get(f, "?") for p, f in named]
     columns = (decision.get("time") or "?", str(context.get("outcome", "?")).upper(), *parts)
     line = "  ".join(f"{text:{width}}" for text, width in zip(columns, WIDTHS, strict=True))
-    why = next((reason.get("message", "") for reason in context.get("reasons", ())), "")
-    return f"{line}  {decision.get('id', '?')}  {why}"
+    why = [*not_enforced(decision), *(reason.get("message", "") for reason in context.get("reasons", ())[:1])]
+    return f"{line}  {decision.get('id', '?')}  {'; '.join(why)}"

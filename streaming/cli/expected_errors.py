@@ -26,6 +26,9 @@ _EXPECTED = (
     ("builtins", "OSError", FAILED),  # such as a full disk below standard output
 )
 
+NOT_AUTHORIZED = "_AUTHORIZATION_FAILED"  # ends Kafka's errors for a missing permission, which name no operation
+PERMISSION = ". A permission is missing; `lockkeeper topics manifest --users` prints those of every user"
+
 
 def echo_error(error: Exception) -> None:
     """Print why a command failed; of an unexpected error the traceback."""
@@ -51,7 +54,10 @@ def error_message(error: Exception) -> str | None:
     inner = error.args[0] if error.args else error
     if isinstance(error, TimeoutError) and not str(error):
         return "Kafka: no answer in time"
-    return f"Kafka: {inner.str()}" if hasattr(inner, "str") else str(error)
+    if not hasattr(inner, "str"):
+        return str(error)
+    is_refused = str(getattr(inner, "name", str)()).endswith(NOT_AUTHORIZED)
+    return f"Kafka: {inner.str()}{PERMISSION if is_refused else ''}"
 
 
 def exit_code(error: Exception) -> int | None:

@@ -150,11 +150,18 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     """The ACLs of the cluster, as a file that holds them."""
     import json
 
+    from confluent_kafka import KafkaException
+
     from policy.importers import ImportInput
     from streaming.cli.cluster import connect
-    from streaming.kafka.permissions import described_acls
+    from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls, explain_lacking, is_not_authorized
 
-    rows = described_acls(connect(settings))
+    try:
+        rows = described_acls(connect(settings))
+    except KafkaException as error:
+        if is_not_authorized(error.args[0], DESCRIBE_CLUSTER.type):
+            raise Failure(explain_lacking(settings, [DESCRIBE_CLUSTER])) from error
+        raise
     return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 
 

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from policy.analysis import Nearest, Who
 
+SOME = "nobody of the first names that were tried: `lockkeeper who-can` tries all of them"
+MORE = "; that alone would not allow the request"
+
 
 def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
     """Denies that stand against it, statements of the subject that fall short, and who is allowed."""
@@ -15,7 +18,7 @@ def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
         yield f"against it: {_place(deny.document, deny.statement)}: {deny.text}{_route(deny.route)}"
     for near in nearest.near:
         yield f"nearest: {_place(near.document, near.statement)}: {near.text}{_route(near.route)}"
-        yield f"  falls short in {near.lacks}: {near.detail}"
+        yield f"  falls short in {near.lacks}: {near.detail}{'' if near.suffices else MORE}"
     if not nearest.near and not nearest.denies:
         yield "nearest: no statement of the subject comes close"
     yield f"allowed to: {_allowed_principals(nearest.principals, nearest.more)}"
@@ -37,5 +40,5 @@ def _route(route: str) -> str:
 
 def _allowed_principals(principals: "Sequence[Who]", more: bool) -> str:
     if not principals:
-        return "no principal that the documents name"
+        return SOME if more else "no principal that the documents name"
     return "; ".join(map(who_text, principals)) + ("; and others: see `lockkeeper who-can`" if more else "")

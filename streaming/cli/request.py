@@ -11,6 +11,7 @@ import typer
 from streaming.cli.app import app
 from streaming.cli.cluster import HINT_SECONDS, connect
 from streaming.cli.common_options import Json, KafkaOptions
+from streaming.cli.decisions import NOT_ENFORCED, not_enforced
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_err_after, echo_json, echo_lines, echo_now
 from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
@@ -101,7 +102,8 @@ def _show(decision: "Decision", as_json: bool) -> None:
     if as_json:
         echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:
-        echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
+        policies = f"policies {decision.policy_version[:19]}{'' if decision.enforced else f', {NOT_ENFORCED}'}"
+        echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, {policies}")
         echo_lines(f"  {line}" for line in explanation(decision))
     else:
         echo(f"DEAD LETTER  {why}")
@@ -181,7 +183,7 @@ def _show_record(
 def _decision_line(record: dict[str, Any]) -> str:
     context = record.get("context", {})
     outcome = str(context.get("outcome", "?")).upper()
-    reasons = "; ".join(reason["message"] for reason in context.get("reasons", []))
+    reasons = "; ".join([*not_enforced(record), *(reason["message"] for reason in context.get("reasons", []))])
     time, system, asker = (record.get(field, "?") for field in ("time", "system", "request_id"))
     return f"{time:24}  {outcome:5}  {system}  {asker}  {reasons}"
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -72,7 +73,9 @@ class Evaluation(Options):
     live: Annotated[
         bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")
     ] = False
-    at: Annotated[str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch.")] = None
+    at: Annotated[
+        str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch; with --live now.")
+    ] = None
     trust: Trust = None
     allow_unknown: AllowUnknown = False
 
@@ -86,18 +89,22 @@ class Evaluation(Options):
         return (snapshot_of(self.policies), {}) if self.policies is not None else live_snapshot(kafka)
 
     def time(self) -> int | str | None:
-        """The moment as requests have it; None: now."""
-        if self.at is None or not self.at.isdecimal():
+        """The moment as requests have it: that of --at; now for what is in force now; else none."""
+        if self.at is None:
+            return time.time_ns() // 1_000_000 if self.live else None
+        if not self.at.isdecimal():
             return self.at
         return int(self.at) if len(self.at) <= INT64_DIGITS else self.at  # Python reads no number of 4,301 digits
 
     def timed(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with the moment."""
-        return request if self.at is None else {**request, "time": self.time()}
+        """The request with the moment; its own, where it has one that counts, unless --at names another."""
+        is_own = self.at is None and request.get("time") is not None and "time" in claims_of(self.trust)
+        at = None if is_own else self.time()
+        return request if at is None else {**request, "time": at}
 
     def claims(self) -> frozenset[str]:
-        """What counts of a request: a moment given by --at is no claim of it. Raises Failure."""
-        return claims_of(self.trust) | ({"time"} if self.at is not None else frozenset())
+        """What counts of a request: a moment of --at, or of now, is no claim of it. Raises Failure."""
+        return claims_of(self.trust) | ({"time"} if self.at is not None or self.live else frozenset())
 
     def is_given(self) -> bool:
         """Whether there is any but --allow-unknown."""

@@ -13,13 +13,14 @@ import msgspec
 from policy import MalformedRequest, Snapshot, Unreadable, all_systems, read_value, to_text
 from policy.analysis import (
     Permitted,
+    Undetermined,
     grant_text,
     lint,
     ordered_statements,
     unknown_subject,
     what_subject_can,
 )
-from policy.testing import CaseFileError, full_request
+from policy.testing import BESIDE_SUBJECT, CaseFileError, DraftRequest, full_request, short_form_of
 from streaming.console.playground import TITLES
 from streaming.console.recent import DocumentStatement, RecentDecisions
 from streaming.console.viewer import Viewer
@@ -51,24 +52,35 @@ def uses(recent: RecentDecisions, viewer: Viewer, subject: str = "", system: str
     return Uses(at, "" if since is None else to_text(since))
 
 
-def access_in(snapshot: Snapshot, system: str, fields: Mapping[str, str], used: Uses) -> dict[str, Any] | None:
-    """What a subject has in one system; None: nothing, and no document names it. Raises MalformedRequest."""
-    claimed = [name.strip() for name in fields["groups"].split(",") if name.strip()]
-    ask = {"subject": fields["subject"], "action": "any", "resource": "any", **({"groups": claimed} if claimed else {})}
+def subject_in(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The subject of a form in the short form of case files. Raises CaseFileError."""
+    short = short_form_of(DraftRequest(fields["subject"], fields["groups"], more=fields["more"]))
+    return {name: short[name] for name in ("subject", *BESIDE_SUBJECT) if name in short}
+
+
+def access_in(
+    snapshot: Snapshot, system: str, short: Mapping[str, Any], used: Uses, is_chosen: bool
+) -> dict[str, Any] | None:
+    """What a subject has in one system. `is_chosen`: it is the only one; of others that know nothing of it, None.
+
+    `why`: it cannot be said. Raises MalformedRequest and CaseFileError for no subject of a chosen system.
+    """
+    shown = {"system": TITLES.get(system, system), "lines": [], "count": 0, "names": [], "why": ""}
     now = time.time_ns() // 1_000_000
     try:
-        subject = full_request(ask, system)["subject"]
+        subject = full_request({**short, "action": "any", "resource": "any"}, system)["subject"]
         unknown = unknown_subject(snapshot, system, subject, now)
         permissions = what_subject_can(snapshot, system, subject, now)
+    except Undetermined as error:
+        return {**shown, "why": str(error)}
     except (CaseFileError, MalformedRequest):
-        if fields["system"]:
-            raise MalformedRequest("no subject of this system; see its guide for how subjects are written") from None
+        if is_chosen:
+            raise
         return None
-    if not permissions and not fields["system"] and unknown:
+    if not permissions and not is_chosen and unknown:
         return None
     lines = [_permission(permission, system, used) for permission in permissions[:MOST_PERMISSIONS]]
-    names = [str(name) for name in unknown]
-    return {"system": TITLES.get(system, system), "lines": lines, "count": len(permissions), "names": names}
+    return {**shown, "lines": lines, "count": len(permissions), "names": [str(name) for name in unknown]}
 
 
 def _permission(permission: Any, system: str, used: Uses) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from starlette.routing import Route
 
 from policy import MalformedRequest, Snapshot
 from policy.analysis import ordered_statements
-from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, uses
+from policy.testing import CaseFileError
+from streaming.console.access import MOST_PERMISSIONS, Uses, access_in, statements_in, subject_in, uses
 from streaming.console.addresses import fields_of
 from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
@@ -54,9 +55,10 @@ class AccessPages:
         elif fields["subject"]:
             used = self._cluster.read(lambda: uses(self._recent, viewer, fields["subject"]))
             try:
-                of_systems = (access_in(self._policies(), name, fields, used) for name in seen)
+                short, policies, is_chosen = subject_in(fields), self._policies(), bool(fields["system"])
+                of_systems = (access_in(policies, name, short, used, is_chosen) for name in seen)
                 permissions = [in_system for in_system in of_systems if in_system]
-            except MalformedRequest as error:
+            except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         elif fields["system"] and seen:
             statements, used = self._statements(viewer, seen[0])

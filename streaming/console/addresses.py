@@ -6,8 +6,6 @@ from urllib.parse import quote, urlencode
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from policy import to_ms
-
 MOST_TEXT = 2000  # characters of a field
 VERBATIM = frozenset({"subject", "action", "resource"})  # with a blank at an end a name is another one, or refused
 
@@ -19,11 +17,6 @@ def fields_of(request: Request, names: Sequence[str]) -> dict[str, str]:
         if len(text) > MOST_TEXT:
             raise HTTPException(400, f"{name}: more than {MOST_TEXT} characters; a command of lockkeeper takes them")
     return {name: text if name in VERBATIM else text.strip() for name, text in fields.items()}
-
-
-def moment_of(text: str, default: int) -> int:
-    """A moment of an address, ms: RFC 3339 or ms; "" for the default. Raises ValueError."""
-    return to_ms(int(text) if text.isdecimal() else text) if text else default
 
 
 def own_address(request: Request) -> str:

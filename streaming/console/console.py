@@ -4,7 +4,7 @@ Each shows what its viewer may see alone: the policies, decisions and alerts of 
 of a page by what it reads (`decision_log.newest`), of a question by the names that it goes through.
 """
 
-import re
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from policy import OUTCOMES, FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
 from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
-from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from policy.testing import NAMED, CaseFileError, DraftRequest, actions_of, full_request, short_form_of
 from streaming.console.access_pages import AccessPages
 from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
@@ -28,18 +28,18 @@ from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
 from streaming.console.draft_pages import DraftPages
 from streaming.console.guard import Tokens
-from streaming.console.listing import Listing
+from streaming.console.in_force import InForce
+from streaming.console.listing import Listing, older_address, span_in
 from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
-from streaming.console.records import Explained, NoSuchDecision, Records, request_of
+from streaming.console.records import Explained, NoSuchDecision, Records, names_in_parts, request_of, requested_parts
 from streaming.console.sandbox import Sandbox
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
-from streaming.history.span import LENGTH, SpanError, span_of
-from streaming.pdp.reading import Read
+from streaming.history.span import SpanError
 from streaming.settings import Settings
 
 LINKS = (
@@ -54,23 +54,19 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-OPTIONS = {"--from": "since", "--last": "since", "--until": "until"}
-NAMED_OPTION = re.compile("|".join(OPTIONS))
 FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
 class Topics(msgspec.Struct, frozen=True):
-    """What the console reads from Kafka. `read`: the newest policies; None: they were not read yet. `facts`: the newest
-    ones, with their past.
-    """
+    """What the console reads from Kafka. `facts`: the newest ones, with their past."""
 
     cluster: Cluster
     records: Records
     changes: ChangeLog
     alerts: AlertLog
     recent: RecentDecisions
-    read: Callable[[], Read | None]
+    in_force: InForce
     facts: Callable[[], FactOverlay]
 
 
@@ -79,13 +75,13 @@ class Console:
 
     def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
         cluster = topics.cluster
-        self._pages, self._cluster, self._records, self._read = pages, cluster, topics.records, topics.read
+        self._pages, self._cluster, self._records, self._in_force = pages, cluster, topics.records, topics.in_force
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
         self._explained, self._changes = Background[Explained]("decisions"), changes
         drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
         access = self._access = AccessPages(
-            settings, cluster, topics.records, topics.recent, self._policies, self._respond
+            settings, cluster, topics.records, topics.recent, self._in_force.snapshot, self._respond
         )
         alerts = AlertPages(settings, cluster, topics.alerts, topics.changes, self._respond)
         self.routes = [
@@ -101,8 +97,8 @@ class Console:
 
     def prepare(self) -> None:
         """Do beforehand what the first page of a kind would wait for. Raises what such a page raises."""
-        if (read := self._read()) is not None:
-            self._access.prepare(read.snapshot)
+        if (snapshot := self._in_force.known()) is not None:
+            self._access.prepare(snapshot)
         self._drafts.prepare()
 
     def close(self) -> None:
@@ -111,16 +107,11 @@ class Console:
         self._changes.close()
         self._drafts.close()
 
-    def _policies(self) -> Snapshot:
-        read = self._read()
-        if read is None:
-            raise HTTPException(503, "the policies are being read; load this page again in a moment")
-        return read.snapshot
-
     def _respond(self, request: Request, template: str, here: str, **values: Any) -> Response:
         viewer = viewer_of(request)
         systems = [(name, title) for name, title in self._systems if viewer.may_see(name)]
-        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, **values)
+        old = self._in_force.out_of_date()
+        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, old=old, **values)
 
     def _decisions(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
@@ -132,13 +123,15 @@ class Console:
         try:
             wanted = _wanted(fields, viewer)
         except SpanError as error:
-            return Listing([], problem=NAMED_OPTION.sub(lambda option: OPTIONS[option[0]], str(error)))
+            return Listing([], problem=str(error))
         newest = self._cluster.read(lambda: self._records.newest(wanted))
-        older = "" if newest.read_from is None else to_text(newest.read_from)
-        return Listing(list(newest.found), older, address("/decisions", {**fields, "until": older}))
+        found, until = list(newest.found), newest.read_from
+        if until is None:
+            return Listing(found)
+        return Listing(found, to_text(until), older_address("/decisions", fields, wanted.query.span, until))
 
     def _decision(self, request: Request) -> Response:
-        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._policies(), viewer_of(request)
+        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)
 
         def explain() -> Explained:
             return self._records.explained(id_, policies, viewer)
@@ -166,17 +159,18 @@ class Console:
             now=to_text(explained.now),
             alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
             changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
-            others=address("/access", {name: asked[name] for name in ("system", "resource")}),
+            others=address("/access", {name: asked.get(name, "") for name in ("system", "resource", "more")}),
         )
 
     def _ask(self, request: Request) -> Response:
         fields = fields_of(request, ASKED)
         answer = problem = who = None
+        past = dict[str, str]()
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
                 asked = _request(fields, viewer_of(request))
-                answer = _answer(self._policies(), asked)
-                who = _who(self._policies(), asked) if request.query_params.get("who") else None
+                answer, past = _answer(self._in_force.snapshot(), asked), names_in_parts(asked)
+                who = _who(self._in_force.snapshot(), asked) if request.query_params.get("who") else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
@@ -188,9 +182,9 @@ class Console:
             problem=problem,
             who=who,
             who_address=address("/ask", {**fields, "who": "1"}),
-            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups")}),
+            access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups", "more")}),
             others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
-            past=address("/decisions", {name: fields[name] for name in ("subject", "action", "resource")}),
+            past=address("/decisions", {"system": fields["system"], **past}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
             most=MOST_NAMES,
@@ -198,18 +192,15 @@ class Console:
 
     def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
         """Some subjects and resources that documents of a system name, for completion."""
-        read = self._read()
-        if read is None or not viewer_of(request).may_see(system):
+        snapshot = self._in_force.known()
+        if snapshot is None or not viewer_of(request).may_see(system):
             return [], []
-        return completed_names(read.snapshot, system)
+        return completed_names(snapshot, system)
 
 
 def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
     """What a form asks for, of what the viewer may see. Raises SpanError."""
-    now = time.time_ns() // 1_000_000
-    ago = fields["since"] if LENGTH.fullmatch(fields["since"]) else None
-    begin = None if ago else fields["since"] or "1970-01-01T00:00:00Z"
-    span = span_of(begin, fields["until"] or None, ago, now)
+    span = span_in(fields, time.time_ns() // 1_000_000)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
     query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
     return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
@@ -219,7 +210,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
     context = decision.get("context", {})
     first: dict[str, Any] = next(iter(context.get("reasons", ())), {})
     return {
-        **request_of(dict(decision)),
+        **request_of(decision),
         "id": str(decision.get("id", "")),
         "address": decision_address(str(decision.get("id", ""))),
         "time": str(decision.get("time") or ""),
@@ -231,11 +222,22 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _asked_again(decision: Mapping[str, Any]) -> dict[str, str]:
-    asked = request_of(dict(decision))
-    resource = decision.get("context", {}).get("request", {}).get("resource", {})
-    whole = {name: resource[name] for name in ("type", "id", "properties") if resource.get(name)}
-    text = msgspec.json.encode(whole).decode() if whole else asked["resource"]
-    return {"system": str(decision.get("system", "")), **asked, "resource": text}
+    """The fields of a form that asks the same, as far as the decision repeats it."""
+    system, named = str(decision.get("system", "")), request_of(decision)
+    with contextlib.suppress(CaseFileError):  # of a name that is no entity of Cedar: the form says so
+        usual, whole = full_request(named, system), requested_parts(decision)
+        parts = ((part, name, _given(whole.get(part, {}))) for part, name in NAMED.items())
+        more = {part: _without(given, name) for part, name, given in parts if given != _given(usual[part])}
+        named |= {"more": msgspec.json.encode(more).decode()} if any(more.values()) else {}
+    return {"system": system, **named}
+
+
+def _given(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if value}
+
+
+def _without(part: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in part.items() if other != name}
 
 
 def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from streaming.console.comparisons import COMPARISON_PROGRAM, COMPARISON_SECONDS
 from streaming.console.console import LINKS, Console, Topics
 from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
 from streaming.console.health import health_routes
+from streaming.console.in_force import InForce
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import Playground
@@ -49,18 +50,19 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     admin = admin_client(settings)
-    cluster, records = Cluster(admin), Records(settings, admin)
+    cluster, records = Cluster(settings, admin), Records(settings, admin)
     changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
     recent = RecentDecisions(settings, admin)
-    topics = Topics(cluster, records, changes, alerts, recent, lambda: follower.read, lambda: follower.facts)
-    shown = Console(pages, settings, topics, tokens, comparisons)
-    preparation = Preparation((records.prepare, shown.prepare), stop)
 
     def take(policies: Compiler) -> None:
         records.share(policies)
         preparation.begin()
 
     follower = Follower(settings, stop, lambda _read: None, stop.set, on_policies=take)
+    in_force = InForce(cluster, follower, settings.serve.max_staleness_seconds)
+    topics = Topics(cluster, records, changes, alerts, recent, in_force, lambda: follower.facts)
+    shown = Console(pages, settings, topics, tokens, comparisons)
+    preparation = Preparation((records.prepare, shown.prepare), stop)
     pulse = Pulse(settings, admin, stop)
     follower.start()
     try:

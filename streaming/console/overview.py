@@ -101,8 +101,8 @@ class Overview:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
         try:
             episodes = seen_by(viewer, self._cluster.read(self._alerts.episodes))
-        except HTTPException:
-            episodes, look = [], msgspec.structs.replace(look, unread=True)
+        except HTTPException as unread:
+            episodes, look = [], msgspec.structs.replace(look, unread=look.unread or unread.detail)
         recent = [episode for episode in episodes if episode.at > now - DAY_MS]
         until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
         by_severity = collections.Counter(episode.alert.severity for episode in recent)

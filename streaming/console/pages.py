@@ -2,6 +2,7 @@
 
 import gzip
 import importlib.resources
+import re
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from streaming.report.templates import page_environment
-from streaming.terminal import escape
+from streaming.terminal import escape, one_line
 
 MEDIA = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "txt": "text/plain"}
 KEPT = "public, max-age=31536000, immutable"  # the address has the digest
@@ -58,7 +59,7 @@ class Pages:
     ) -> None:
         self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
-        self._environment.filters |= {"lines": lines}
+        self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line}
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template."""
@@ -72,3 +73,19 @@ class Pages:
 def lines(text: str) -> Markup:
     """A text of several lines, such as a document: what cannot be seen in it is escaped, line breaks stay."""
     return Markup.escape(escape(text))
+
+
+def exactly(text: str) -> Markup:
+    """A text that a browser sends back or goes to: as it is and whole, what cannot be seen in it by its number."""
+    return Markup(UNUSUAL.sub(_by_number, str(Markup.escape(text))))
+
+
+UNUSUAL = re.compile(r"[^\n -~]")
+REMAPPED = range(0x80, 0xA0)
+"""HTML takes their numbers for those of windows-1252, and the characters themselves as they are."""
+
+
+def _by_number(found: re.Match[str]) -> str:
+    character = found[0]
+    is_seen = escape(character) == character and character != "\t"
+    return character if is_seen or ord(character) in REMAPPED else f"&#{ord(character)};"

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import decode_json, to_text
+from policy import to_text
 from streaming.console.addresses import decision_address
+from streaming.decision_log.past_requests import NO_REQUEST, as_decided
 from streaming.decision_log.status import committed_of
 from streaming.history.records import record_of
 from streaming.kafka.clients import existing_topic_ids, partitions_of
 from streaming.kafka.committed import committed_records
-from streaming.records.avro import Undecodable
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
@@ -21,7 +21,7 @@ MOST = 500  # of each partition that are read, and of all that are returned
 
 
 class PastRequest(msgspec.Struct, frozen=True):
-    """A request as the job decided it: its time is that of its record (ms). `trust`: of its topic, with the time."""
+    """A request as the job decided it, at a moment (ms) that is its time. `trust`: what counts of it, with the time."""
 
     decision: str
     at: int
@@ -51,18 +51,16 @@ def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[
 
     Raises KafkaException and TimeoutError; CannotStart where the job's committed offsets cannot be read.
     """
-    ids, deserializer = existing_topic_ids(admin, settings.topics.requests), Deserializer(settings.schema_registry)
+    ids, deserializer = existing_topic_ids(admin, settings.topics.asking), Deserializer(settings.schema_registry)
     decided = committed_of(settings, partitions_of(admin, ids))  # rule 2: what lies beyond has no decision yet
-    requests = list[PastRequest]()
+    requests = list[tuple[tuple[int, int], PastRequest]]()
     for record in map(record_of, committed_records(settings, list(ids), MOST)):
         committed = decided.get((record.topic, record.partition))
         if committed is None or record.offset >= committed.offset:
             continue
-        with contextlib.suppress(Undecodable, ValueError, RecursionError):
-            asked = msgspec.convert(decode_json(deserializer.json("request", record.value)), dict[str, Any])
+        with contextlib.suppress(*NO_REQUEST):
+            asked, trust = as_decided(settings, record, deserializer)
             if is_wanted(str(asked.get("system", ""))):
-                asked.pop("deadline", None)
                 decision = f"{ids[record.topic]}-{record.partition}-{record.offset}"
-                trust = settings.trust_of(record.topic) | {"time"}
-                requests.append(PastRequest(decision, record.at, trust, {**asked, "time": record.at}))
-    return sorted(requests, key=lambda request: request.at, reverse=True)[:MOST]
+                requests.append(((record.at, record.offset), PastRequest(decision, asked["time"], trust, asked)))
+    return [past for _, past in sorted(requests, key=lambda request: request[0], reverse=True)[:MOST]]

@@ -11,20 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
-import structlog
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from policy import to_ms
+from streaming.console.reading import UNREAD, explain
 from streaming.decision_log.search import Decoder
 from streaming.decision_log.status import Status, status
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
-from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
-
-log = structlog.get_logger()
 
 SECONDS, STATUS_SECONDS = 1.0, 5.0  # between two looks
 KEPT_SECONDS = 300  # of counts
@@ -54,13 +50,13 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """All that is known now. `latencies`: by system, s. `unread`: whether Kafka does not answer."""
+    """All that is known now. `latencies`: by system, s. `unread`: why Kafka cannot be read; "": it can."""
 
     beats: tuple[Beat, ...] = ()
     latencies: tuple[tuple[str, float], ...] = ()
     instances: tuple[Instance, ...] = ()
     status: Status | None = None
-    unread: bool = False
+    unread: str = ""
     number: int = 0
 
 
@@ -76,6 +72,7 @@ class Pulse:
         self._latencies = collections.deque[tuple[str, float]](maxlen=LATENCIES)
         self._instances: dict[str, Instance] = {}
         self._status: Status | None = None
+        self._unread: dict[Callable[[], None], str] = {}
         self.look = Look()
         self._threads = [
             threading.Thread(target=self._repeat, args=arguments, name=f"pulse-{name}", daemon=True)
@@ -96,17 +93,19 @@ class Pulse:
             thread.join(CLOSE_SECONDS)
 
     def _repeat(self, look: Callable[[], None], seconds: float) -> None:
-        failed = False
         while not self._stop.is_set():
             try:
                 look()
-                failed = False
-            except (KafkaException, TimeoutError, RegistryDown) as error:
-                if not failed:
-                    log.warning("the cluster cannot be looked at; trying again", error=str(error))
-                failed = True
-                self.look = msgspec.structs.replace(self.look, unread=True, number=self.look.number + 1)
+                self._unread.pop(look, None)
+            except UNREAD as error:
+                if look not in self._unread:
+                    self._unread[look] = explain(self._settings, self._admin, error)
+                self.look = msgspec.structs.replace(self.look, unread=self._why(), number=self.look.number + 1)
             self._stop.wait(seconds)
+
+    def _why(self) -> str:
+        """Why one of both looks sees nothing, while the other may."""
+        return next(iter(list(self._unread.values())), "")
 
     def _ask_status(self) -> None:
         self._status = status(self._settings, self._admin, wait=STATUS_SECONDS)
@@ -119,7 +118,7 @@ class Pulse:
         number = self.look.number + 1
         instances = sorted(self._instances.values(), key=lambda instance: instance.name)
         recent = tuple(instance for instance in instances if instance.at > now - INSTANCE_SECONDS)
-        self.look = Look(tuple(self._beats), tuple(self._latencies), recent, self._status, False, number)
+        self.look = Look(tuple(self._beats), tuple(self._latencies), recent, self._status, self._why(), number)
 
     def _partitions(self) -> list[Partition]:
         return partitions_of(self._admin, [self._settings.topics.decisions], RETRIED_SECONDS)

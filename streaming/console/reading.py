@@ -10,12 +10,31 @@ from confluent_kafka.admin import AdminClient
 from starlette.exceptions import HTTPException
 
 from streaming.console.background import BackgroundBusy
-from streaming.kafka.clients import Partition, check_reachable, first_offsets, last_stable_offsets, partitions_of
+from streaming.errors import JobStopped
+from streaming.kafka.clients import (
+    RETRIED_SECONDS,
+    Partition,
+    check_reachable,
+    error_name,
+    first_offsets,
+    last_stable_offsets,
+    partitions_of,
+)
 from streaming.kafka.committed import records_between
+from streaming.kafka.manifests import permissions_of
+from streaming.kafka.permissions import NOT_AUTHORIZED, explain_missing, missing_permissions, principal_of
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
 
 log = structlog.get_logger()
+
+UNREAD = (KafkaException, TimeoutError, RegistryDown, JobStopped)
+"""What is raised where something cannot be read."""
+
+UNKNOWN = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"})
+REFUSALS = UNKNOWN | NOT_AUTHORIZED.keys()
+AWAY = "Kafka does not answer"
+NOT_THERE = "a topic is not there: run `lockkeeper topics create`, or name other topics in the settings"
 
 Found = TypeVar("Found")
 
@@ -62,28 +81,53 @@ class Locked:
 class Cluster:
     """What pages read from Kafka. For several threads."""
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
+    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+        self._settings, self._admin = settings, admin
 
     def read(self, read: Callable[[], Found]) -> Found:
-        """What is read. Raises HTTPException where Kafka, or the schema registry that decisions need, does not answer.
+        """What is read. Raises HTTPException where that cannot be, with why.
 
-        Its message may name hosts, and is logged. A reading waits `clients.SECONDS` for a broker, and for readings
-        before it: longer than who looks at a page.
+        A reading waits `clients.SECONDS` for a broker, and for readings before it: longer than who looks at a page.
         """
         try:
             check_reachable(self._admin)
             return read()
-        except (KafkaException, TimeoutError) as error:
-            log.warning("Kafka does not answer", error=str(error))
-            raise HTTPException(503, "Kafka does not answer; load this page again in a moment") from None
-        except RegistryDown as error:
-            log.warning("the schema registry does not answer", error=str(error))
-            raise HTTPException(503, "the schema registry does not answer; load this page again in a moment") from None
+        except UNREAD as error:
+            raise HTTPException(503, with_again(self.explain(error))) from None
+
+    def explain(self, error: Exception) -> str:
+        """See `explain`."""
+        return explain(self._settings, self._admin, error)
 
     def work_out(self, get: Callable[[], Found | None]) -> Found | None:
         """What `Background` has; None while it is worked out. Raises HTTPException as `read`, and if it is full."""
         try:
             return self.read(get)
         except BackgroundBusy:
-            raise HTTPException(503, "other pages are being worked out; load this page again in a moment") from None
+            raise HTTPException(503, with_again("other pages are being worked out")) from None
+
+
+def with_again(why: str) -> str:
+    """Why there is no page, and what may help; commands that would help stand alone."""
+    return why if "\n" in why else f"{why}; load this page again in a moment"
+
+
+def explain(settings: Settings, admin: AdminClient, error: Exception) -> str:
+    """Why nothing is read, for those who look at pages: without hosts, which an error may name, and is logged.
+
+    `error`: one of `UNREAD`. Names the permissions that the console lacks: Kafka's errors name neither the principal
+    nor the operation, and hide a topic that may not be described.
+    """
+    log.warning("nothing is read", error=str(error))
+    if isinstance(error, RegistryDown):
+        return "the schema registry does not answer"
+    name = error_name(error) if isinstance(error, KafkaException) else ""
+    if isinstance(error, TimeoutError) or (name and name not in REFUSALS):
+        return AWAY
+    try:
+        missing = missing_permissions(admin, permissions_of(settings, f"{settings.job_name}-console"), RETRIED_SECONDS)
+    except (KafkaException, TimeoutError):
+        return AWAY
+    if missing:
+        return explain_missing(principal_of(settings.kafka), "HOST:PORT", missing)
+    return NOT_THERE if name in UNKNOWN else f"Kafka refuses it: {name}" if name else str(error)

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import Compiler, Key, MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
+from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
@@ -172,10 +173,18 @@ def _today(today: Snapshot, replay: Replay, trust: frozenset[str], now: int) -> 
         return ()
 
 
-def request_of(decision: dict[str, Any]) -> dict[str, str]:
-    """Who asked for what on what, of a decision's record; a batch by its first evaluation."""
-    items = decision.get("evaluations") or ()
-    requests = [part.get("context", {}).get("request") for part in (decision, *items)]
-    asked: dict[str, Any] = next((asked_for for asked_for in requests if asked_for), {})
-    named = (("subject", "id"), ("action", "name"), ("resource", "id"))
-    return {part: str((asked.get(part) or {}).get(field, "?")) for part, field in named}
+def requested_parts(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """Subject, action and resource, as a decision's record repeats them; of a batch those of its first evaluation."""
+    answers = (decision, *(decision.get("evaluations") or ()))
+    requests = (answer.get("context", {}).get("request") for answer in answers)
+    return next((request for request in requests if request), {})
+
+
+def request_of(decision: Mapping[str, Any]) -> dict[str, str]:
+    """Who asked for what on what, of a decision's record: the names of these parts."""
+    return names_in_parts(requested_parts(decision))
+
+
+def names_in_parts(parts: Mapping[str, Any]) -> dict[str, str]:
+    """The names of a subject, an action and a resource; `?` for what is not there."""
+    return {part: str((parts.get(part) or {}).get(name, "?")) for part, name in NAMED.items()}

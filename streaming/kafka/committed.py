@@ -160,16 +160,6 @@ def _offset(message: Message) -> int:
     return message.offset() or 0
 
 
-def newest_requests(settings: Settings, count: int) -> list[tuple[int, bytes]]:
-    """The ``count`` newest records of the request topics together, oldest first: broker timestamp (ms) and value.
-
-    Raises as `records_between`.
-    """
-    messages = committed_records(settings, settings.topics.requests, count)
-    ordered = sorted(messages, key=lambda message: (message.timestamp()[1], message.topic(), message.offset()))
-    return [(message.timestamp()[1], message.value() or b"") for message in ordered[-count:]]
-
-
 class RecordKey(NamedTuple):
     """What identifies a document on its topic: the bytes of its key, whatever text they are shown as."""
 

@@ -133,7 +133,7 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
     # An id of its own: by one that several owners share, each could abort what another publishes.
     yield _transactions(transactional_id(settings, [system])), WRITE
     yield from _on([settings.topics.policy_topics()[system]], READ, WRITE)
-    yield from _on((*settings.topics.requests, settings.topics.changes), READ)
+    yield from _on((*settings.topics.asking, settings.topics.changes), READ)
     yield seeing
 
 

@@ -31,12 +31,18 @@ OPERATIONS = {
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
 }
-OPTIONS = {"topic": "--topic", "group": "--group", "transactionalId": "--transactional-id"}
-RESOURCES = {"topic": "topic", "group": "consumer group", "transactionalId": "transactional id"}
+OPTIONS = {"topic": "--topic", "group": "--group", "transactionalId": "--transactional-id", "cluster": "--cluster"}
+RESOURCES = {
+    "topic": "topic",
+    "group": "consumer group",
+    "transactionalId": "transactional id",
+    "cluster": "cluster",
+}
 NOT_AUTHORIZED = {
     "TOPIC_AUTHORIZATION_FAILED": "topic",
     "GROUP_AUTHORIZATION_FAILED": "group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactionalId",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
 }
 """Kafka's errors for a missing permission, and the type of the resource."""
 
@@ -48,7 +54,10 @@ Allowed = frozenset[AclOperation] | None
 
 
 class Permission(msgspec.Struct, frozen=True, order=True):
-    """An operation on a resource, such as Read on a topic. `prefix`: on every resource whose name begins so."""
+    """An operation on a resource, such as Read on a topic. `prefix`: on every resource whose name begins so.
+
+    A cluster has no name.
+    """
 
     type: str
     name: str
@@ -57,7 +66,11 @@ class Permission(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         pattern = f" {self.name}…" if self.prefix else f" {self.name}"
-        return f"{self.operation} {RESOURCES[self.type]}{pattern}"
+        return f"{self.operation} {RESOURCES[self.type]}{pattern}".rstrip()
+
+
+DESCRIBE_CLUSTER = Permission("cluster", "", "Describe")
+"""What listing ACLs needs."""
 
 
 def described_acls(admin: AdminClient) -> list[dict[str, str]]:
@@ -198,7 +211,7 @@ def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Ite
         pattern = " --resource-pattern-type prefixed" if prefix else ""
         yield (
             f"kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{named}' {wanted} "
-            f"{OPTIONS[type_]} {name}{pattern}"
+            f"{OPTIONS[type_]} {name}{pattern}".rstrip()
         )
 
 

@@ -139,13 +139,6 @@ UNAVAILABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESO
 """Errors of librdkafka's own that may pass, like those which Kafka calls retriable."""
 
 
-GROWN = (
-    "{topics}: got more partitions than one. What is published to the others is not read, denies perhaps among it, and "
-    "Kafka cannot take partitions away. Name another topic in the settings, create it with `lockkeeper topics create`, "
-    "and publish all of the documents there"
-)
-
-
 class TopicReader:
     """Follows topics of one partition each from their log start offsets.
 
@@ -200,7 +193,11 @@ class TopicReader:
         ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
         self._check(ids, starts)
         if grown := sorted(topic for topic, _ in self.partitions if counts[topic] != 1):
-            raise TopicChanged(GROWN.format(topics=", ".join(grown)))
+            raise TopicChanged(
+                f"{', '.join(grown)}: got more partitions than one. What is published to the others is not read, "
+                "perhaps denies among it, and Kafka cannot take partitions away. Name another topic in the settings, "
+                "create it with `lockkeeper topics create`, and publish all of the documents there"
+            )
         if self._is_ahead_of(ends):
             raise TimeoutError(f"the last stable offsets {ends} lie before {self.positions}, which were read before")
         return ends

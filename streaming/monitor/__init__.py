@@ -69,7 +69,13 @@ class JobEvent(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     known: int
 
 
-Input = DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
+class UnreadEvent(msgspec.Struct, frozen=True, array_like=True, tag="u"):
+    """A decision that cannot be read, whoever's: written at ``at``, ms."""
+
+    at: int
+
+
+Input = UnreadEvent | DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
 
 InputsByKey = dict[str, list[Input]]
 """Inputs by the text of their key."""
@@ -100,6 +106,8 @@ class Key(msgspec.Struct, frozen=True):
 
 
 SUBJECT, JOB, TOPIC, SERVER = "subject", "job", "topic", "server"
+EVERY_KEY = Key("every key", "", "")
+"""What is about all keys of a bucket, and of all buckets."""
 
 
 BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint

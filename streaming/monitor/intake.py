@@ -20,7 +20,9 @@ from policy import Action, Outcome, Request, Resource, Subject, to_ms
 from streaming.alert_kinds import AlertKind
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.monitor import (
+    BUCKETS,
     DENIALS_HELD,
+    EVERY_KEY,
     JOB,
     NO_BUCKET,
     SERVER,
@@ -34,6 +36,7 @@ from streaming.monitor import (
     JobEvent,
     Key,
     LoginEvent,
+    UnreadEvent,
     access_event_id,
     access_id,
     bucket_of,
@@ -93,7 +96,8 @@ class Intake:
     def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
         """The inputs in one record, with their keys. Records that the enforcer did not write give none.
 
-        Raises UnknownSchema for decisions in Avro whose schema is not known yet: they may be the enforcer's.
+        Decisions in Avro whose schema is not known may be the enforcer's, as of a newer version before a rollback. At
+        first they raise UnknownSchema, later they are unread decisions, of whichever subject.
         """
         try:
             yield from self._inputs(topic, partition, offset, at, value)
@@ -101,6 +105,7 @@ class Intake:
             if self._may_be_known_later(at, value or b""):
                 raise UnknownSchema(f"{topic}-{partition}, offset {offset}: {error}") from None
             self._note(f"{topic}-{partition}", offset, error)
+            yield EVERY_KEY, UnreadEvent(min(at, int(latest_time())))
         except (ValueError, RecursionError, Undecodable) as error:  # it would end every run of the monitor, for good
             self._note(f"{topic}-{partition}", offset, error)
 
@@ -124,6 +129,8 @@ class Intake:
         if not self._has_failed:
             self._has_failed = True
             why = "a record is left out that the enforcer did not write; only the job may write this topic"
+            if isinstance(error, UnknownSchema):
+                why = "a decision is left out, as its schema is unknown; no access of its time is called unrequested"
             log.warning(why, partition=partition, offset=offset, error=type(error).__name__)
 
     def _decision(self, value: bytes) -> DecisionRecord:
@@ -265,6 +272,9 @@ def _one(earlier: DecisionEvent, later: DecisionEvent) -> DecisionEvent:
 def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:
     """The same by bucket, and an empty bucket by which the watermark advances."""
     buckets: dict[int, InputsByKey] = {NO_BUCKET: {}}
+    if unread := [input_ for input_ in by_key.pop(EVERY_KEY, []) if isinstance(input_, UnreadEvent)]:
+        newest = max(unread, key=lambda event: event.at)
+        buckets |= {bucket: {str(EVERY_KEY): [newest]} for bucket in range(BUCKETS)}
     for key, inputs in by_key.items():
         buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
     return buckets

@@ -4,7 +4,7 @@ Spark's watermark runs on ingestion time: an hour behind that up to which every 
 that hour, which checkpoints have had from the beginning: timers are set as much earlier.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from policy import to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.monitor import NO_BUCKET, Fact, Input, decode_inputs, parse_key
+from streaming.monitor import EVERY_KEY, NO_BUCKET, Fact, Input, UnreadEvent, decode_inputs, parse_key
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State
@@ -34,20 +34,28 @@ SKEW_MS = 60 * 60 * 1000
 class Bucket(msgspec.Struct, array_like=True):
     """The states of a bucket's keys, each with when it is due (ms, ingestion time; -1: never), undecoded until needed.
 
-    `timer`: when the bucket will be looked at, or -1.
+    `timer`: when the bucket will be looked at, or -1. `unread`: when the newest decision was written that could not be
+    read (ms, -1: none), for as long as decisions are remembered; an older version does not keep it.
     """
 
     timer: int = -1
     states: dict[str, tuple[int, msgspec.Raw]] = {}
+    unread: int = -1
 
     def due(self, now: int) -> list[str]:
         """The keys whose time has come."""
         return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
 
-    @property
-    def next(self) -> int:
-        """When the first key is due, or -1."""
-        return min((due for due, _ in self.states.values() if due >= 0), default=-1)
+    def next(self, kept_ms: int) -> int:
+        """When the first key is due, or `unread` is over, or -1. `kept_ms`: how long decisions are remembered."""
+        dues = [due for due, _ in self.states.values() if due >= 0]
+        return min([*dues, *([self.unread + kept_ms + 1] if self.unread >= 0 else [])], default=-1)
+
+    def note_unread(self, inputs: Iterable[Input], now: int, kept_ms: int) -> None:
+        """Remember when an unread decision was written, or forget it. `now`: ms, ingestion time."""
+        moments = [input_.at for input_ in inputs if isinstance(input_, UnreadEvent)]
+        newest = max([self.unread, *moments])
+        self.unread = newest if newest + kept_ms >= now else -1
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -94,15 +102,18 @@ class Processor(StatefulProcessor):
     def _take(self, bucket: Bucket, by_key: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
         now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
         results: list[Row] = []
+        bucket.note_unread(by_key.get(str(EVERY_KEY), ()), now, self._settings.longest_kept_ms)
         for about in {**by_key, **dict.fromkeys(bucket.due(now))}:
-            results += self._take_one(bucket, about, by_key.get(about, []), now, until)
+            if about != str(EVERY_KEY):
+                results += self._take_one(bucket, about, by_key.get(about, []), now, until)
         self._keep(bucket)
         yield from results
 
     def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
         encoded = bucket.states.get(about)
         state = State() if encoded is None else _decode_state(encoded[1])
-        rows = [_row(result) for result in self._monitor.take(parse_key(about), state, inputs, now, until)]
+        taken = self._monitor.take(parse_key(about), state, inputs, now, until, bucket.unread)
+        rows = [_row(result) for result in taken]
         if state.empty:
             bucket.states.pop(about, None)
         else:
@@ -114,12 +125,12 @@ class Processor(StatefulProcessor):
         return Bucket() if row is None else _decode_bucket(bytes(row[0]))
 
     def _keep(self, bucket: Bucket) -> None:
-        if not bucket.states:
+        if not bucket.states and bucket.unread < 0:
             self._cell.clear()
             return
         # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark
         # finds no timer from before the last watermark.
-        due = bucket.next
+        due = bucket.next(self._settings.longest_kept_ms)
         if due >= 0 and not 0 <= bucket.timer <= due:
             if bucket.timer >= 0:
                 self._handle.deleteTimer(bucket.timer - SKEW_MS)

@@ -11,6 +11,7 @@ import msgspec
 
 from streaming.alert_kinds import AlertKind
 from streaming.monitor import (
+    SUBJECT,
     AccessEvent,
     CountedEvent,
     DecisionEvent,
@@ -77,14 +78,17 @@ class Monitor:
         return self._rules[system]
 
     def take(
-        self, key: Key, state: State, inputs: list[Input], now: int, until: float = math.inf
+        self, key: Key, state: State, inputs: list[Input], now: int, until: float = math.inf, unread: int = -1
     ) -> Iterator[Raised | Fact]:
         """Change `state` by the inputs of `key` until `now` (ms, ingestion time), and yield what is to be reported.
 
         `until` (ms, ingestion time): every partition has been read up to there; what became known later is held back.
+        `unread` (ms): a decision of then, perhaps of this subject, could not be read; -1: none.
         The order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
+        if key.about == SUBJECT:
+            state.accesses.forgotten = max(state.accesses.forgotten, unread)
         for input_ in inputs:
             if isinstance(input_, DecisionEvent):
                 state.accesses.note(input_, rules)

@@ -47,8 +47,8 @@ class JobMetrics:
         self._name = name
         self._job_info = Info(
             "lockkeeper_job",
-            "The job that runs here. cluster_id: of its Kafka cluster, empty until it has reached it; of two jobs with "
-            "one cluster_id and job_name, one fences the other.",
+            "The job that runs here. cluster_id: of its Kafka cluster, empty until it has reached it. Of two jobs with "
+            "one cluster_id and job_name one fences the other.",
             registry=self.registry,
         )
         self.connected("")

@@ -60,6 +60,8 @@ class Follower:
         self.failure: Exception | None = None
         self.unread_since: float | None = None
         """Since when Kafka could not be read (Unix time, s)."""
+        self.unread_error: Exception | None = None
+        """Why it could not be read the last time; None: it was."""
         self.stuck = 0
         """Partitions that cannot be read on: a transaction on them is not ended. None of it may be decided by."""
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -125,7 +127,7 @@ class Follower:
         except (KafkaException, TimeoutError) as error:
             self._note_unread(error)
             return False
-        self.unread_since = None
+        self.unread_since = self.unread_error = None
         facts, before = policies.take_fact_changes(), self.read
         is_new, self._compiled = policies.snapshot is not self._compiled, policies.snapshot
         if before is None or facts or is_new:
@@ -145,6 +147,7 @@ class Follower:
     _compiled: Snapshot | None = None
 
     def _note_unread(self, error: Exception) -> None:
+        self.unread_error = error
         if self.unread_since is None:
             self.unread_since = time.time()
             log.warning("the policies cannot be read to their end; trying again", error=str(error))

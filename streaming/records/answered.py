@@ -58,6 +58,10 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its time in ms; raises ValueError."""
         return to_ms(self.time)
 
+    def decided_at(self, recorded_at: int) -> int:
+        """The moment (ms) at which the job decides the request again, whose record came at another one."""
+        return self.at if abs(self.at - recorded_at) <= ANSWER_SKEW_MS else recorded_at
+
     def claims(self, trust: frozenset[str]) -> frozenset[str]:
         """What counts of the request, where the producers of its topic may claim `trust`."""
         return trust if self.trust is None else trust.intersection(self.trust)

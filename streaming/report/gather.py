@@ -97,9 +97,10 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     trust = {topic: settings.trust_of(topic) for topic in names.asking}
     claimed = frozenset(names.answered).union(topic for topic, claims in trust.items() if "time" in claims)
     decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
-    replay = Replay(now_in_force.snapshot, trust, wish.replay)
+    replay = Replay(now_in_force.snapshot, wish.replay)
     requests = watched(topics.at(answered.ranges()), "requests", progress)
-    replayed = analyse_requests(_in_json("request", requests, deserializer), answered, trust, replay)
+    in_json = _in_json("request", requests, deserializer)
+    replayed = analyse_requests(in_json, answered, trust, names.answered, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,

@@ -2,7 +2,7 @@
 
 import hashlib
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
@@ -13,6 +13,7 @@ from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.history.ranges import Range, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
+from streaming.records.answered import read_answer
 from streaming.records.decision import DecisionRecord, Place
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
@@ -159,32 +160,31 @@ class Replay:
     ``beside``: for the others one that decided together with them.
     """
 
-    def __init__(self, snapshot: Snapshot, trust: Mapping[str, frozenset[str]], most: int) -> None:
-        self._snapshot, self._trust, self._most = snapshot, trust, most
-        self._trusted = {topic: " ".join(sorted(claims)) for topic, claims in trust.items()}
+    def __init__(self, snapshot: Snapshot, most: int) -> None:
+        self._snapshot, self._most = snapshot, most
         self._seen: set[bytes] = set()
         self._requests = self._covered = 0
         self.matched: set[StatementId] = set()
         self.alone: set[StatementId] = set()
         self.beside: dict[StatementId, StatementId] = {}
 
-    def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], RequestOrBatch]) -> None:
-        """Ask a request again unless the same was asked, or too many were."""
+    def take(self, trust: frozenset[str], envelope: Envelope, at: int, parse: Callable[[], RequestOrBatch]) -> None:
+        """Ask a request again unless the same was asked, or too many were. ``trust``: what counts of it."""
         self._requests += 1
-        query = self._query_hash(topic, envelope, at)
+        query = self._query_hash(trust, envelope, at)
         if query not in self._seen:
             if len(self._seen) >= self._most:
                 return
             self._seen.add(query)
-            self._replay_request(parse(), self._trust[topic])
+            self._replay_request(parse(), trust)
         self._covered += 1
 
-    def _query_hash(self, topic: str, envelope: Envelope, at: int) -> bytes:
+    def _query_hash(self, trust: frozenset[str], envelope: Envelope, at: int) -> bytes:
         """Everything that the answer depends on, as a hash."""
         policy_set = self._snapshot.policy_sets.get(envelope.system)
         epoch = policy_set.epoch(at) if policy_set is not None else 0
         parts = (envelope.subject, envelope.action, envelope.resource, envelope.context, envelope.evaluations)
-        texts = (self._trusted[topic], str(epoch), envelope.system)
+        texts = (" ".join(sorted(trust)), str(epoch), envelope.system)
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])
         return hashlib.blake2b(text, digest_size=16).digest()
 
@@ -207,8 +207,10 @@ class Replay:
 class RequestAnalysis:
     """Takes the requests of the range one by one; those without a decision in the range are passed over."""
 
-    def __init__(self, answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay) -> None:
-        self._answered, self._trust, self._replay = answered, trust, replay
+    def __init__(
+        self, answers: AnswerIndex, trust: Mapping[str, frozenset[str]], answered: Collection[str], replay: Replay
+    ) -> None:
+        self._answers, self._trust, self._answered, self._replay = answers, trust, frozenset(answered), replay
         self._subjects, self._resources = BoundedCounter(), BoundedCounter()
         self._combinations = Combinations()
         self._denied = 0
@@ -216,7 +218,7 @@ class RequestAnalysis:
 
     def take(self, record: ConsumerRecord) -> None:
         """Look at one request record."""
-        outcomes = self._answered.of(record.source)
+        outcomes = self._answers.of(record.source)
         if not outcomes:
             return
         try:
@@ -226,13 +228,17 @@ class RequestAnalysis:
 
     def _look(self, record: ConsumerRecord, outcomes: tuple[Outcome, ...]) -> None:
         envelope = open_envelope(record.value)
-        trusted = "time" in self._trust[record.topic]
-        at = moment(envelope.time) if trusted and envelope.time is not None else record.at
+        trust, at = self._trust[record.topic], record.at
+        if record.topic in self._answered:
+            answer = read_answer(record.value)
+            trust, at = answer.claims(trust), answer.decided_at(at)
+        elif "time" in trust and envelope.time is not None:
+            at = moment(envelope.time)
 
         def parse() -> RequestOrBatch:
             return self._parts.request(envelope, record.value, at)
 
-        self._replay.take(record.topic, envelope, at, parse)
+        self._replay.take(trust, envelope, at, parse)
         if "deny" in outcomes:
             self._count(parse(), outcomes, record.at)
 
@@ -251,10 +257,16 @@ class RequestAnalysis:
 
 
 def analyse_requests(
-    records: Iterable[ConsumerRecord], answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay
+    records: Iterable[ConsumerRecord],
+    answers: AnswerIndex,
+    trust: Mapping[str, frozenset[str]],
+    answered: Collection[str],
+    replay: Replay,
 ) -> RequestAnalysis:
-    """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
-    analysis = RequestAnalysis(answered, trust, replay)
+    """All ``records`` looked at. ``trust``: by request topic, what its producers may claim. ``answered``: the topics of
+    requests that were answered elsewhere, each with the trust of its caller.
+    """
+    analysis = RequestAnalysis(answers, trust, answered, replay)
     for record in records:
         analysis.take(record)
     return analysis

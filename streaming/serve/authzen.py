@@ -187,12 +187,14 @@ def response_context(answer_context: AnswerContext, rules: Rules) -> dict[str, A
 def _body(decision: Decision, request: EvaluationRequest, context: dict[str, Any]) -> bytes:
     """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
     record = decision.to_record()
-    if decision.evaluations:
-        return encode({"evaluations": record["evaluations"], "context": context})
-    if "evaluations" in request.body:  # an error of all of them: each one is answered
-        return encode({"evaluations": [record for _ in request.body["evaluations"]], "context": context})
-    record["context"] |= context
-    return encode(record)
+    if not decision.evaluations and "evaluations" not in request.body:
+        record["context"] |= context
+        return encode(record)
+    # An error of all of them: each one is answered.
+    items = record["evaluations"] if decision.evaluations else [record for _ in request.body["evaluations"]]
+    for item in items if "enforced" in context else ():  # a client may read each by itself
+        item["context"]["enforced"] = False
+    return encode({"evaluations": items, "context": context})
 
 
 def stale(message: str, code: str = "policies-stale") -> bytes:

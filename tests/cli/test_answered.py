@@ -1,5 +1,6 @@
 """Questions about decisions on requests that a server has answered: on topics of their own, by its callers' trust."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from policy import CLAIMS
+from streaming.console.past_requests import newest_requests
 from streaming.kafka.publish import publish
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -115,3 +117,21 @@ def test_decisions_are_found_by_a_name_that_the_request_writes_with_escapes(
     made.send(request("user:rené", id="réponse"))
     made.decide()
     assert len(ask("decisions", "--subject", "user:rené", "--json").records) == 1
+
+
+def test_policies_are_tried_on_answered_requests_with_the_claims_that_count_of_them(
+    ask: Callable[..., Any], settings: Settings, admin: AdminClient, topics: TopicNames, tmp_path: Path
+) -> None:
+    """By `policy diff` and by a draft in the console, which shows those that are decided alone."""
+    made = Decided(settings, admin, topics, topics.answered[0])
+    publish(settings, [READERS, STAFF])
+    made.send(_claiming("r-1", ["groups"]), _claiming("r-2", []))
+    made.decide()
+    made.send(_claiming("r-3", ["groups"]))
+    deny = {**READERS, "spec": {"statements": [{"effect": "deny", "action": "*", "resource": "*"}]}}
+    (tmp_path / "draft.yaml").write_text(json.dumps(deny))
+    shown = ask("policy", "diff", "live", str(tmp_path / "draft.yaml"))
+    assert shown.lines[-1] == "2 differences, 2 of 3 decisions would change"
+    past = newest_requests(settings, admin, "lenses6".__eq__)
+    assert [(one.asked["id"], one.trust) for one in past] == [("r-2", {"time"}), ("r-1", {"groups", "time"})]
+    assert all(one.at == one.asked["time"] and "answered" not in one.asked for one in past)

@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from streaming.cli.request_options import Evaluation
 from tests.cli.documents import GROUP, readers_folder, request
 from tests.cli.lockkeeper import Command
 
@@ -200,3 +202,15 @@ def test_offsets_cannot_be_demanded_of_files(lockkeeper: Command, policies: Path
     who = lockkeeper("who-can", "-p", str(policies), *named, "--context", json.dumps(demand), "--json")
     assert (who.code, who.lines) == (1, [])
     assert "min_policy_offsets: 'authz.policies.lenses6.v1' is not a policy topic" in who.err
+
+
+def test_what_is_in_force_now_is_asked_about_now() -> None:
+    """A request of a file keeps its own time where that counts; what is in files has none unless it is said."""
+    now, own = time.time_ns() // 1_000_000, {"time": 5}
+    live, untrusted, files = Evaluation(live=True), Evaluation(live=True, trust="groups"), Evaluation(policies=Path())
+    for evaluation, asked in ((live, {}), (untrusted, {}), (untrusted, own)):
+        assert now <= evaluation.timed(asked)["time"] < now + 60_000
+        assert "time" in evaluation.claims()
+    assert live.timed(own) == own
+    assert Evaluation(live=True, at="7").timed(own) == {"time": 7}
+    assert (files.timed({}), files.time()) == ({}, None)

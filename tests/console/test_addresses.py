@@ -34,7 +34,3 @@ def test_a_text_that_is_too_long_is_refused_rather_than_cut() -> None:
     with pytest.raises(HTTPException, match=f"resource: more than {MOST_TEXT} characters") as refused:
         _fields(resource="x" * MOST_TEXT + "y")
     assert refused.value.status_code == 400
-
-
-def test_a_mapping_may_stand_between_blanks() -> None:
-    assert short_form_of(DraftRequest(subject=" {id: x} "))["subject"] == {"id": "x"}

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 from streaming.console import pulse
 from streaming.console.live import console
 from streaming.console.pulse import Pulse
+from streaming.errors import CannotStart
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
 from tests.brokers import TestBroker
@@ -52,4 +53,18 @@ def test_a_schema_registry_that_does_not_answer_ends_no_look_for_good() -> None:
 
     pulse = Pulse(Settings(), AdminClient({}), stop)
     pulse._repeat(look, 0.0)
-    assert (looks, pulse.look.unread) == ([0, 1], True)
+    assert (looks, pulse.look.unread) == ([0, 1], "the schema registry does not answer")
+
+
+def test_a_job_whose_offsets_cannot_be_read_ends_no_look_for_good_and_the_other_look_does_not_hide_it() -> None:
+    """As where its group may not be described: Kafka says so, and the broker here says no more."""
+    stop = threading.Event()
+
+    def refused() -> None:
+        stop.set()
+        raise CannotStart("committed offset of authz.requests.v1-0: not authorized")
+
+    pulse = Pulse(Settings(), AdminClient({}), stop)
+    pulse._repeat(refused, 0.0)
+    assert pulse.look.unread
+    assert pulse._why() == pulse.look.unread

@@ -4,6 +4,7 @@ Each user runs what the documentation says that the user can run. Then each perm
 needs it must say who lacks which operation on which resource, and how to add it.
 """
 
+import html
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -430,6 +431,30 @@ def _names(said: str, principal: str, permission: Permission, broker: SecuredBro
     commands = [line for line in said.splitlines() if all(part in f"{line} " for part in wanted)]
     lacks = str(permission).removesuffix("…")  # of a prefix, a name that begins so
     return f"{principal} is not authorized to {lacks}" in said and len(commands) == 1
+
+
+def test_the_console_names_a_permission_that_is_taken_away_while_it_runs(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """On the page that needs it, with the ACL that grants it, and without a host; the other pages go on."""
+    user, unnamed = f"{JOB}-console", dict[str, str]()
+    pages = {"/decisions": NAMES.decisions, "/alerts": NAMES.alerts, "/changes": NAMES.changes}
+    stop = threading.Event()
+    with console(session_of(user).settings, stop) as app:
+        client = TestClient(app, base_url="http://localhost:8090", raise_server_exceptions=False)
+        wait_until(lambda: client.get("/readyz").status_code == 200, "the policies are read")
+        for page, topic in pages.items():
+            permission = Permission("topic", topic, "Read")
+            with without(broker.admin, f"User:{user}", permission):
+                wait_until(lambda page=page: client.get(page).status_code == 503, "it may not read it")  # type: ignore[misc]
+                said = html.unescape(client.get(page, headers={"accept": "text/html"}).text)
+                others = [client.get(other).status_code for other in pages if other != page]
+            add = f"kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal 'User:{user}' "
+            if f"User:{user} is not authorized to {permission}\n" not in said or add not in said:
+                unnamed[page] = said
+            assert (others, broker.scram in said) == ([200, 200], False)
+            wait_until(lambda page=page: client.get(page).status_code == 200, "it may again")  # type: ignore[misc]
+    assert unnamed == {}
 
 
 def test_the_job_names_each_missing_permission_before_it_starts_anything(

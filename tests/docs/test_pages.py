@@ -164,7 +164,11 @@ def _missing(command: Command) -> list[str]:
     if words[:3] == ["docker", "compose", "logs"]:
         services = yaml.safe_load(_read("docker-compose.yml"))["services"]
         named += [word for word in words[3:] if not word.startswith("-") and word not in services]
-    if words[0] == "kubectl":
+    if words[0] == "kubectl" and "-k" not in words:
+        base = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "deploy/kubernetes/base").glob("*.yaml"))
+        labels = [pair.replace("=", ": ") for word in words for pair in word.split(",") if "=" in pair]
+        named += [name for name in (*(w for w in words if "lockkeeper-" in w), *labels) if name not in base]
+    elif words[0] == "kubectl":
         folder = words[words.index("-k") + 1]
         named += [] if (ROOT / folder / "kustomization.yaml").exists() else [folder]
     return named

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from policy.core.times import to_text
-from streaming.monitor import Fact, Input, Key
+from streaming.monitor import EVERY_KEY, Fact, Input, Key
 from streaming.monitor.intake import Intake, merge_decided
-from streaming.monitor.processor import alert_of
+from streaming.monitor.processor import Bucket, alert_of
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.records.alert import encode_alert
 from streaming.settings.monitor import MonitorSettings
@@ -28,6 +28,8 @@ class PureMonitor:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
         self._window = settings.narrowest_window_ms
         self._monitor = Monitor(settings)
+        self._kept_ms = settings.longest_kept_ms
+        self._bucket = Bucket()  # of which all states are part
         self.states: dict[Key, State] = {}
         self.now = 0
         self._newest = self._read = 0
@@ -53,6 +55,7 @@ class PureMonitor:
             for key, input_ in self._intake.read(*record):
                 by_key.setdefault(key, []).append(input_)
         self._newest = max(self._newest, int(min(self._read, self._until)))
+        self._bucket.note_unread(by_key.pop(EVERY_KEY, []), self.now, self._kept_ms)
         for key, inputs in by_key.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
@@ -63,6 +66,7 @@ class PureMonitor:
         self._newest, self._until = max(self._newest, to), math.inf
         while self.now < self._newest:
             self.now = self._newest
+            self._bucket.note_unread((), self.now, self._kept_ms)
             self._timers()
 
     def _timers(self) -> None:
@@ -73,7 +77,7 @@ class PureMonitor:
                 assert state.due != before, "a timer that is due again at once would fire for ever"
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
-        for result in self._monitor.take(key, state, inputs, self.now, self._until):
+        for result in self._monitor.take(key, state, inputs, self.now, self._until, self._bucket.unread):
             if isinstance(result, Fact):
                 self.facts[result.key] = result.to_value()
                 self.written.append(result)

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from streaming.alert_kinds import KindRule
-from streaming.monitor import DENIALS_HELD, DecisionEvent
+from streaming.monitor import DENIALS_HELD, EVERY_KEY, DecisionEvent, UnreadEvent
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
+from streaming.monitor.processor import Bucket
 from streaming.monitor.state import State
 from streaming.records.avro import UnknownSchema, Writer
 from streaming.records.formats import Formats
@@ -482,15 +483,49 @@ def test_a_decision_whose_schema_stays_unknown_is_awaited_for_a_while_and_then_l
     with pytest.raises(UnknownSchema, match=f"{DECISIONS}-0, offset 7: "):
         list(intake.read(DECISIONS, 0, 7, now, value))
     for at in (now - UNKNOWN_SCHEMA_MS - 1, now + UNKNOWN_SCHEMA_MS + 60_000):
-        assert list(intake.read(DECISIONS, 0, 7, at, value)) == [], "it would stop the monitor at each start"
-    assert list(intake.read(*asked)) != []
+        [(key, unread)] = list(intake.read(DECISIONS, 0, 7, at, value))  # else it would stop the monitor at each start
+        assert key == EVERY_KEY
+        assert isinstance(unread, UnreadEvent)
+        assert unread.at <= min(at, now + 30_000), "one that is dated ahead would excuse all accesses until then"
+    assert EVERY_KEY not in dict(intake.read(*asked))
+
+
+@pytest.mark.parametrize("value", UNKNOWN_SCHEMAS.values(), ids=UNKNOWN_SCHEMAS)
+def test_while_a_decision_cannot_be_read_no_access_of_its_time_is_called_unrequested(value: bytes) -> None:
+    """It may have been the access's: such as of a newer version, before a rollback. What is denied is alerted."""
+    unread = (DECISIONS, 0, 7, T0, value)
+    accesses = [
+        verdict("a", "dana", "orders", T0 + 1000),
+        verdict("b", "eve", "orders", T0 + 2000, outcome="deny"),
+        verdict("c", "mallory", "orders", T0 + 6 * MINUTE),
+    ]
+    expected = [("unauthorized-access", "eve", 1), ("unrequested-access", "mallory", 1)]
+    for batches in ([[unread, *accesses]], [[unread], accesses], [[unread], *([access] for access in accesses)]):
+        monitor = watch(*batches)
+        assert kinds(monitor) == expected
+        assert monitor.states == {}, "nothing is remembered for ever"
+    assert ("unrequested-access", "dana", 1) in kinds(watch(accesses))
+
+
+def test_a_bucket_of_before_is_read_and_one_of_now_by_the_version_before() -> None:
+    """An upgrade and a rollback keep the checkpoint."""
+
+    class Before(msgspec.Struct, array_like=True):
+        timer: int = -1
+        states: dict[str, tuple[int, msgspec.Raw]] = {}
+
+    state = {"key": (7, msgspec.Raw(msgspec.msgpack.encode(["state"])))}
+    old, new = msgspec.msgpack.encode(Before(5, state)), msgspec.msgpack.encode(Bucket(5, state, T0))
+    assert msgspec.msgpack.decode(old, type=Bucket) == Bucket(5, state)
+    assert msgspec.msgpack.decode(new, type=Before) == Before(5, state)
 
 
 def test_while_the_registry_does_not_answer_no_decision_in_its_encoding_is_left_out() -> None:
     intake = Intake(DECISIONS, VERDICTS, 60_000, Formats(registry=True, asked=False))
     with pytest.raises(UnknownSchema):
         list(intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such id"]))
-    assert list(intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such fingerprint"])) == []
+    [(key, _)] = intake.read(DECISIONS, 0, 7, T0 - UNKNOWN_SCHEMA_MS, UNKNOWN_SCHEMAS["no such fingerprint"])
+    assert key == EVERY_KEY
 
 
 def test_what_is_no_avro_of_any_schema_is_left_out_at_once() -> None:

@@ -51,7 +51,9 @@ def test_findings_about_documents_name_their_lines() -> None:
         ({"more": "just text"}, "more: must be a mapping"),
         ({"more": "{a: 1}"}, "unknown field a"),
         ({"more": "context: {min_policy_offsets: {t: {'0': 1}}}"}, "context.min_policy_offsets: "),
-        ({"resource": "{type: Topic"}, "resource: not YAML"),
+        ({"more": "resource: {id: other}"}, "resource: more has another id"),
+        ({"more": "subject: user:erik"}, "subject: more has another id"),
+        ({"groups": "a", "more": "groups: [b]"}, "groups: more has others"),
         ({"more": "{context: " + "{a: " * 40 + "1" + "}" * 40 + "}"}, "more: nested deeper"),
     ],
 )
@@ -63,7 +65,7 @@ def test_a_field_that_cannot_be_read_leaves_the_other_requests_alone(changes: di
 
 
 def test_the_short_form_has_groups_and_what_more_says() -> None:
-    asked = DraftRequest("user:dana", "a, b,", "read", "{type: Topic, id: t}", "context: {host: h}")
+    asked = DraftRequest("user:dana", "a, b,", "read", "t", "{context: {host: h}, resource: {type: Topic}}")
     assert short_form_of(asked) == {
         "subject": "user:dana",
         "action": "read",
@@ -71,6 +73,15 @@ def test_the_short_form_has_groups_and_what_more_says() -> None:
         "groups": ["a", "b"],
         "context": {"host": "h"},
     }
+
+
+@pytest.mark.parametrize("name", ["{", "{id: user:root}", '{"id": "user:root"}', "[a]", "- a", "'a'", "#", " a"])
+def test_a_name_is_a_name_whatever_it_begins_with(name: str) -> None:
+    """What is YAML stands in one field alone: a name that clients choose must not ask about somebody else."""
+    assert short_form_of(DraftRequest(name, "", name, name)) == {"subject": name, "action": name, "resource": name}
+    typed = DraftRequest(name, "", name, name, "{subject: {type: Service}, action: {properties: {a: 1}}}")
+    assert short_form_of(typed)["subject"] == {"type": "Service", "id": name}
+    assert short_form_of(typed)["action"] == {"properties": {"a": 1}, "name": name}
 
 
 def test_the_case_file_has_the_same_answers() -> None:

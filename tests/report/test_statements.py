@@ -112,3 +112,16 @@ def test_questions_that_differ_in_trust_time_or_context_are_not_the_same() -> No
     world.ask(asked, at=BEGIN + 2 * HOUR)
     world.ask(asked | {"context": {"x": 1}})
     assert world.statements().replayed.questions == 3
+
+
+def test_what_was_answered_elsewhere_is_asked_again_with_the_claims_of_its_caller_at_the_time_of_the_answer() -> None:
+    """Its topic is trusted for groups, a caller need not be."""
+    until = role("r", ("allow", "kafka:*", ORDERS)) | {"valid_until": BEGIN}
+    asked = query("user:dana", "GetTopicDetails", "orders")
+    asked["subject"] = asked["subject"] | {"properties": {"groups": ["g"]}}
+    for trust, at, matched in (([], -1, 0), (["groups"], -1, 1), (None, -1, 1), (None, 0, 0), (None, -6000, 0)):
+        world = World(until, group("g", ["r"]))
+        given = {"by": "pdp", "time": BEGIN + at, "decision": False, "outcome": "deny", "policy_version": "sha256:"}
+        given |= {"policy_offsets": {}, "facts_offset": -1, "freshness": {"kind": "bounded", "age_ms": 0, "max_ms": 9}}
+        world.ask(asked | {"answered": given | ({} if trust is None else {"trust": trust})})
+        assert len(world.analyse_requests(world.tally()[1])[1].matched) == matched, (trust, at)

@@ -116,9 +116,9 @@ class World:
 
     def analyse_requests(self, answered: AnswerIndex, replay: int = 1000) -> tuple[RequestAnalysis, Replay]:
         """The requests, looked at."""
-        trust = {REQUESTS: DEFAULT_TRUST}
-        asked = Replay(self.snapshot, trust, replay)
-        return analyse_requests(self.requests, answered, trust, asked), asked
+        asked = Replay(self.snapshot, replay)
+        topics = {one.topic for one in self.requests if b'"answered"' in one.value}
+        return analyse_requests(self.requests, answered, {REQUESTS: DEFAULT_TRUST}, topics, asked), asked
 
     def statements(self, span: Span = SPAN, replay: int = 1000) -> StatementTotals:
         """What is said of the statements."""

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,8 +91,13 @@ def test_what_no_statement_allows_is_denied(change: dict[str, Any]) -> None:
 def test_in_shadow_mode_the_answer_says_that_it_is_not_enforced() -> None:
     rules = Rules((SYSTEM,), SYSTEM, enforced=False)
     assert _one(ALLOWED, rules=rules)["context"]["enforced"] is False
-    given = {**ALLOWED, "evaluations": [{}]}
-    assert _answer(parse_evaluations(_bytes(given), "r", "", rules), rules)[1]["context"]["enforced"] is False
+    for limits in (Limits(), Limits(record_out=700)):  # an answer beyond the limit is one error for each
+        rules = msgspec.structs.replace(rules, limits=limits)
+        given = {**ALLOWED, "evaluations": [{}, {"subject": EVE}, {"subject": 5}]}
+        found = _answer(parse_evaluations(_bytes(given), "r", "", rules), rules)[1]
+        assert SCHEMAS["evaluations-response"].is_valid(found)
+        contexts = [found["context"], *(item["context"] for item in found["evaluations"])]
+        assert [context["enforced"] for context in contexts] == [False] * 4, "a client may read each by itself"
 
 
 def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decision() -> None:

@@ -66,9 +66,36 @@ def test_an_example_allows_nothing_that_is_not_enforced(tool: str) -> None:
             assert _printed(tool, url, TOKEN, "user:dana") == expected
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
+)
+def test_an_example_allows_nothing_that_comes_too_late(tool: str) -> None:
+    """The head comes at once, and the allow in its body after three seconds: beyond any of their timeouts."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"no {tool} on this machine")
+    with _answering(ALLOW) as url:
+        assert _printed(tool, url, TOKEN, "user:dana") == (0, "allow\n")
+    with _answering(ALLOW, seconds=3) as url:
+        assert _printed(tool, url, TOKEN, "user:dana") == (1, "deny\n")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
+@pytest.mark.parametrize("subject", ['user:eve", "x": "', "user:eve\\", "user:eve\nuser:dana", "user:eve\x7f"])
+def test_the_shell_example_asks_nothing_with_a_name_that_it_would_have_to_escape(subject: str) -> None:
+    """Else a name could end its text in the JSON, and ask something else."""
+    with _answering(ALLOW) as url:
+        assert _printed("curl", url, TOKEN, subject) == (1, "deny\n")
+        assert _printed("curl", url, TOKEN, "user:dana é-._~*/@") == (0, "allow\n")
+
+
+ALLOW = b'{"decision":true,"context":{"outcome":"allow"}}'
+
+
 @contextlib.contextmanager
-def _answering(body: bytes) -> Iterator[str]:
-    """A server at an address of this machine with one answer to all."""
+def _answering(body: bytes, seconds: float = 0) -> Iterator[str]:
+    """A server at an address of this machine with one answer to all, the body so long after the head."""
+    ended = threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -77,7 +104,9 @@ def _answering(body: bytes) -> Iterator[str]:
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(body)
+            ended.wait(seconds)
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(body)
 
         def log_message(self, *_arguments: object) -> None:
             """Say nothing."""
@@ -88,6 +117,7 @@ def _answering(body: bytes) -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
+            ended.set()
             server.shutdown()
             thread.join()
 

@@ -4,7 +4,8 @@
 
 Where FOLDER has a file of a step's name, such as `written`, the next batch that gets to this step renames it to
 `paused`, and goes on once that file is gone. Where it has `lost-answer`, the next batch is committed, but the job gets
-no answer that says so. Where it has `facts-not-sent`, Spark does not take the facts of the next batch in time.
+no answer that says so. Where it has `facts-not-sent`, Spark does not take the facts of the next batch in time; and it
+has `facts-sent` once changes of facts were sent.
 """
 
 import sys
@@ -44,10 +45,13 @@ def _fail_to_send_facts(folder: Path) -> None:
     current = FactBroadcasts.current
 
     def failing(broadcasts: FactBroadcasts, *facts: Any) -> Any:
+        sent = current(broadcasts, *facts)
+        if facts[1]:
+            (folder / "facts-sent").touch()
         if threading.current_thread() is not threading.main_thread() and (folder / "facts-not-sent").exists():
             (folder / "facts-not-sent").unlink()
             raise TimeoutError("Spark did not take a broadcast in time")
-        return current(broadcasts, *facts)
+        return sent
 
     FactBroadcasts.current = failing  # type: ignore[method-assign]
 

@@ -138,6 +138,9 @@ def test_what_a_fact_changes_is_not_answered_as_before_where_it_could_not_be_sen
         _log_in(world)
         assert not _may_miguel_view(world, "logged-in")
         assert not (tmp_path / "facts-not-sent").exists()
+        (tmp_path / "facts-sent").unlink()
+        _log_in(world)
+        wait_until((tmp_path / "facts-sent").exists, "changes are not held until there is a request")
         assert job.end() == 0, job.log()
     finally:
         job.kill()

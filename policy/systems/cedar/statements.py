@@ -1,6 +1,7 @@
 """What tools for policy authors ask of Cedar policies (CE-Q1, CE-Q2): statements, subjects, and what a schema says."""
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 from policy.core.facts import Facts
 from policy.core.grouping import grouped
@@ -72,12 +73,13 @@ class CedarEngine(Engine):
             off = [part for part, uid in cedar.parts.items() if not getattr(policy, part).fits(uid, within[part])]
             if policy.effect != "permit" or "principal" in off or len(off) > 1:
                 continue
-            statement_id = fact.statement_id or policy.statement_id
+            statement_id, plain = fact.statement_id or policy.statement_id, not policy.conditions
             if off:
+                lacks: Literal["action", "resource"] = "action" if off == ["action"] else "resource"
                 detail = f"not for {text_of(cedar.parts[off[0]])}"
-                yield NearStatement(statement_id, policy.named, "action" if off == ["action"] else "resource", detail)
+                yield NearStatement(statement_id, policy.named, lacks, detail, plain)
             elif facts.get(POLICY, fact.name) is not policy:
-                yield NearStatement(statement_id, policy.named, "validity", "not valid at this time")
+                yield NearStatement(statement_id, policy.named, "validity", "not valid at this time", plain)
             else:
                 yield NearStatement(statement_id, policy.named, "condition", "its conditions are not satisfied")
 

@@ -62,12 +62,16 @@ class EngineFinding(msgspec.Struct, frozen=True):
 
 
 class NearStatement(NamedTuple):
-    """A statement that would allow a request but for ``lacks``; ``detail`` says what falls short."""
+    """A statement that would allow a request but for ``lacks``; ``detail`` says what falls short.
+
+    ``suffices`` False: it has conditions beside that, which are not known to be satisfied.
+    """
 
     statement_id: StatementId
     text: str
     lacks: Literal["action", "resource", "validity", "condition"]
     detail: str
+    suffices: bool = True
 
 
 class Engine:
