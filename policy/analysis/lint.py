@@ -25,7 +25,7 @@ from policy.store.publishable import encode_document, engine_findings
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.system import EVERYONE, HasWildcardPrincipal, System
 
 Level = Literal["error", "warning"]
 _place = operator.attrgetter("place")
@@ -69,7 +69,7 @@ def lint_documents(store: DocumentStore) -> list[Finding]:
     findings += _closed(store)
     for system in sorted({key.system for key in store.histories}):
         histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
-        findings += _Policies(histories).findings()
+        findings += _Policies(all_systems().get(system), histories).findings()
     findings += _of_engines(store)
     return sorted(findings, key=_order)
 
@@ -104,7 +104,8 @@ def _of_engines(store: DocumentStore) -> Iterator[Finding]:
 class _Policies:
     """The grants and memberships of one system, by principal."""
 
-    def __init__(self, histories: Mapping[Key, DocumentHistory]) -> None:
+    def __init__(self, system: System | None, histories: Mapping[Key, DocumentHistory]) -> None:
+        self._system, self._of_everyone = system, dict[str, _Index]()
         self._own = {
             f"{key.kind.lower()}:{key.name}": key
             for key, document_history in histories.items()
@@ -147,11 +148,19 @@ class _Policies:
                     yield _at(membership.statement_id, "does-not-exist", message)
 
     def _about_statements(self, principal: str) -> Iterator[Finding]:
-        """The effect of each statement of ``principal`` given its others, and denies that come with it."""
+        """The effect of each statement of ``principal`` given its others, and what comes with it."""
         statements = grouped(self._grants[principal], lambda grant: grant.statement_id)
-        indexes = (_indexed(self._grants[principal]), self._denies_beside(principal))
+        indexes = (_indexed(self._grants[principal]), self._denies_beside(principal), *self._always_with(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
+
+    def _always_with(self, principal: str) -> Iterator["_Index"]:
+        """The grants of principals that need no membership to count beside ``principal``."""
+        if isinstance(self._system, HasWildcardPrincipal):
+            for other in self._system.always_with(principal):
+                if other not in self._of_everyone:
+                    self._of_everyone[other] = _indexed(self._grants.get(other, ()))
+                yield self._of_everyone[other]
 
     def _denies_beside(self, principal: str) -> "_Index":
         """The denies of every principal that is always assigned with ``principal``: they apply to all of its allows.

@@ -118,24 +118,24 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
         }
         for id_ in ordered
     ]
-    is_linted = len(written) <= MOST_LINTED
+    findings = _findings(system, log, topic) if len(written) <= MOST_LINTED else None
     return {
         "title": TITLES.get(system, system),
         "lines": lines,
         "count": len(written),
         "unused": len(unused),
-        "findings": _findings(system, log, topic) if is_linted else [],
-        "is_linted": is_linted,
+        "findings": findings or [],
+        "is_linted": findings is not None,
     }
 
 
-def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]]:
-    """What `lockkeeper policy lint` says of the documents in force."""
+def _findings(system: str, log: DocumentLog, topic: str) -> list[dict[str, Any]] | None:
+    """What `lockkeeper policy lint` says of the documents in force; None: they cannot be read."""
     try:
         in_force = log.documents_at({topic: {"0": log.end(topic) - 1}})
         documents = [read_value(record.value) for key, record in in_force.items() if key.system == system]
     except (NoLongerKnown, Unreadable):
-        return []
+        return None
     return [
         {"document": finding.document, "statement": finding.statement, "message": finding.message}
         for finding in lint(documents)

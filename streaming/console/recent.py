@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import matches
 from streaming.console.reading import Locked
 from streaming.console.viewer import Viewer
-from streaming.decision_log.search import WILDCARD
 from streaming.history.records import record_of
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import records_between
@@ -42,8 +40,6 @@ class RecentDecision(msgspec.Struct, frozen=True):
         """Whether it is of a subject and a system, "" for any, and the viewer may see it."""
         if system not in ("", self.system) or not viewer.may_see(self.system):
             return False
-        if WILDCARD in subject:
-            return any(matches(subject, name) for name in self.subjects)
         return not subject or subject in self.subjects
 
 

@@ -51,10 +51,12 @@ def served(app: ASGIApp) -> Iterator[str]:
         thread = threading.Thread(target=serve, args=(app, bound, stop, ready.set))
         thread.start()
         port = bound.getsockname()[1]
-        wait_until(lambda: _answers(port), "the server answers")
-        yield f"http://localhost:{port}"
-        stop.set()
-        thread.join()
+        try:
+            wait_until(lambda: _answers(port), "the server answers")
+            yield f"http://localhost:{port}"
+        finally:  # else the thread outlives a test that fails, and the process all tests
+            stop.set()
+            thread.join()
 
 
 def _answers(port: int) -> bool:

@@ -1,12 +1,21 @@
 """Drafts: what the playground shows is what `lockkeeper policy test` says of the case file that it saves."""
 
+import copy
+from collections import Counter
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from policy.testing import CaseFileError, DraftPolicies, DraftRequest, evaluate_draft, run_cases
+from policy import Batch, compile_documents, decide, dump_yaml, parse_request
+from policy.testing import NAMED, CaseFileError, DraftPolicies, DraftRequest, evaluate_draft, run_cases
 from policy.testing.casefile import parse_cases
 from policy.testing.caseyaml import read_case_yaml
 from policy.testing.drafts import Draft, short_form_of
+from tests.examples import examples
+from tests.policy.test_properties import WRITTEN, documents_of, requests_of
 
 DOCUMENTS = """\
 kind: Role
@@ -116,3 +125,32 @@ def test_the_detail_explains_a_deny_and_a_misspelt_name() -> None:
     assert [node.held for node in detail.trees] == [False]
     assert detail.nearest[0] is not None
     assert any("user:dana" in name for name in detail.names), detail.names
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+def test_a_draft_answers_as_the_policies_do(system: str) -> None:
+    """Whatever the documents, as they are written as YAML, and the request, in the fields of a form."""
+    seen = Counter[str]()
+
+    @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(documents_of(system), st.lists(requests_of(system), min_size=1, max_size=4))
+    def check(documents: list[Any], requests: list[dict[str, Any]]) -> None:
+        policies = DraftPolicies(system, "---\n".join(map(dump_yaml, documents)))
+        snapshot = compile_documents(documents)
+        for request in requests:
+            if isinstance(parse_request(request), Batch) or "evaluations" in request:
+                continue
+            answer = policies.answer(_in_fields(request))
+            seen[answer.outcome] += 1
+            decision = decide(snapshot, request)
+            assert answer.outcome == decision.outcome, (answer, decision)
+            assert answer.message == next((reason.message for reason in decision.reasons), "")
+
+    check()
+    assert len(seen) > 1, seen
+
+
+def _in_fields(request: dict[str, Any]) -> DraftRequest:
+    more = copy.deepcopy({name: part for name, part in request.items() if name not in ("id", "system")})
+    named = {part: more[part].pop(name) for part, name in NAMED.items()}
+    return DraftRequest(named["subject"], "", named["action"], named["resource"], dump_yaml(more))

@@ -140,6 +140,11 @@ class KafkaAcls(System):
         same_host = host == other_host or WILDCARD in (host, other_host)
         return same_host and (name == other_name or bool({ANYONE, MEMBERS} & {name, other_name}))
 
+    def always_with(self, principal: str) -> tuple[str, ...]:
+        """Entries for all hosts, of the same name and of User:*, count for a client of any (KA-PRINCIPAL, KA-HOST)."""
+        _, name = host_and_name(principal)
+        return tuple(other for other in (f"{PRINCIPAL}{name}", f"{PRINCIPAL}{ANYONE}") if other != principal)
+
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Super users, the cluster's administration, and all topics."""
         return read_privileged_permissions(catalogue()["privileged_permissions"])

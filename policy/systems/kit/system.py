@@ -196,6 +196,14 @@ class HasCanonicalActions(Protocol):
 
 
 @runtime_checkable
+class HasWildcardPrincipal(Protocol):
+    """A system in which a principal counts for whoever has another one, without a membership, as Kafka's User:*."""
+
+    def always_with(self, principal: str) -> tuple[str, ...]:
+        """The principals whose grants count wherever those of ``principal`` do."""
+
+
+@runtime_checkable
 class ChoosesGrants(Protocol):
     """A system in which not every grant in force counts for a subject, as StreamSets' do by his last login."""
 
