@@ -68,7 +68,7 @@ def run(
             decided.set()
         on_step(step, batch)
 
-    watch.connected(cluster_id(admin_client(settings)))
+    watch.metrics.connected(cluster_id(admin_client(settings)))
     check_cluster(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
 
@@ -87,7 +87,7 @@ def run(
             await_executors(spark, stop)
         output = opened(
             "take the transactional id",
-            lambda: contextlib.closing(Output(settings, spark, watch.dropped, watch.watchdog.during)),
+            lambda: contextlib.closing(Output(settings, spark, watch.metrics.dropped, watch.watchdog.during)),
         )
         with watch.watchdog.during("read how many input partitions there are"):
             inputs = partitions_of(admin_client(settings), settings.topics.inputs, RETRIED_SECONDS)
@@ -133,7 +133,7 @@ def run_monitor(
     """
     check_separate_monitor(settings)
     watch, own = watch or MonitorWatch(settings), monitor_settings(settings)
-    watch.connected(cluster_id(admin_client(settings)))
+    watch.metrics.connected(cluster_id(admin_client(settings)))
     _check_monitor_permissions(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())

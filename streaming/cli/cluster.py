@@ -33,7 +33,7 @@ def connect(
     """
     from confluent_kafka import KafkaException
 
-    from streaming.kafka.clients import admin_client, described_cluster, described_topics
+    from streaming.kafka.clients import admin_client, check_reachable, partition_numbers
     from streaming.kafka.permissions import (
         Permission,
         explain_lacking,
@@ -48,9 +48,9 @@ def connect(
     try:
         admin = admin_client(settings)
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
-            described_cluster(admin, wait)
+            check_reachable(admin, wait)
         denied = missing_permissions(admin, [*needed, *groups, *permissions])
-        there = described_topics(admin, [*read, *written, *described])
+        there = partition_numbers(admin, [*read, *written, *described])
     except (KafkaException, TimeoutError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
         raise Failure(

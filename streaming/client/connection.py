@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
-from streaming.kafka.clients import Partition, described_topics, first_offsets, is_fatal, last_stable_offsets
+from streaming.kafka.clients import Partition, first_offsets, is_fatal, last_stable_offsets, partition_numbers
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
@@ -251,12 +251,12 @@ class TopicConsumer:
             self._starts = positions
 
     def _partitions(self) -> list[Partition]:
-        there = described_topics(self._admin, (*self._topics, *self._beside), SECONDS)
+        there = partition_numbers(self._admin, (*self._topics, *self._beside), SECONDS)
         for topic in (*self._topics, *self._beside):
             if topic not in there:
                 self._check_permissions()  # Kafka hides topics from those who may not describe them
                 raise Lost(f"topic {topic} does not exist: run `lockkeeper topics create`, or name another")
-        return [(topic, partition.id) for topic in self._topics for partition in there[topic].partitions]
+        return [(topic, number) for topic in self._topics for number in there[topic]]
 
     def _check_permissions(self) -> None:
         """Kafka's own refusals come one by one, and that of the group only some time after the topics are read."""

@@ -24,7 +24,7 @@ from streaming.client.decision import ClientError, Decision, read_decision, unde
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, TakesRequests, answered, settle
 from streaming.client.records import ProducerRecord
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client, described_topics
+from streaming.kafka.clients import admin_client, partition_numbers
 from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
@@ -72,8 +72,8 @@ class LocalExchange(TakesRequests):
 
     def _look_for(self, topic: str) -> None:
         try:
-            there = described_topics(admin_client(self._settings), [topic], LIST_SECONDS)
-        except (KafkaException, TimeoutError) as error:
+            there = partition_numbers(admin_client(self._settings), [topic], LIST_SECONDS)
+        except KafkaException as error:
             self._unrecorded = f"Kafka does not answer: {describe(error)}"
             return
         self._unrecorded = "" if there else f"topic {topic} does not exist: run `lockkeeper topics create`"

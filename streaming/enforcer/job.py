@@ -141,7 +141,7 @@ class Enforcer:
         self._policies = Policies(
             settings,
             self._tracker.committed,
-            watch.compiled,
+            watch.metrics.compiled,
             self._logs,
             retention,
             self._tracker.unanalysed,
@@ -150,7 +150,7 @@ class Enforcer:
             RECENT if settings.topics.answered else 0,
         )
         self._broadcasts, self._facts = (
-            Broadcasts(spark.sparkContext.broadcast, SNAPSHOTS_KEPT, watch.broadcast),
+            Broadcasts(spark.sparkContext.broadcast, SNAPSHOTS_KEPT, watch.metrics.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
         self._versions = Versions()
@@ -339,7 +339,7 @@ class Enforcer:
             if result.status == OK:
                 self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
             else:
-                self._watch.partition_failed(result.executor)
+                self._watch.metrics.partition_failed(result.executor)
         self._account_for(committed)
         self._tidy()
         self._check_results([result for result in results if result.status != OK])
@@ -486,7 +486,7 @@ class Enforcer:
                     self._policies.catch_up(ATTEMPT_SECONDS)
                 break
             except (KafkaException, TimeoutError) as error:
-                self._watch.policies_unread(since)
+                self._watch.health.policies_unread(since)
                 if is_reachable(self._admin):  # only these topics cannot be read
                     self._alert(self._stale.unread(before, since, str(error)))
                 self._outage.wait("the policies and facts up to their end", error)
@@ -651,7 +651,7 @@ class Enforcer:
                 self._published()
                 self._current_facts()
                 self._alert([*self._stale.stuck(), *self._heartbeats.due()])
-                self._watch.policies_stuck(self._stale.late)
+                self._watch.health.stuck = self._stale.late
                 overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds
                 if overdue or self._policies.has_news or self._lacks_positions():
                     self._commit([])

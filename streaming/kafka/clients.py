@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, DescribeClusterResult, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from streaming.errors import TopicChanged
 from streaming.settings import Settings
@@ -121,61 +121,40 @@ def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SE
     Raises KafkaException, `UNKNOWN_TOPIC_OR_PART` when a topic is not there: a broker that starts may know none yet.
     """
     topics = list(topics)
-    described = described_topics(admin, topics, seconds)
-    if missing := [topic for topic in topics if topic not in described]:
+    numbers = partition_numbers(admin, topics, seconds)
+    if missing := [topic for topic in topics if topic not in numbers]:
         there = admin.list_topics(timeout=seconds).topics
         why = f"no such topic: {', '.join(missing)}" if there else "the broker knows no topics; does it start just now?"
         raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, why))
-    return sorted((topic, partition.id) for topic in topics for partition in described[topic].partitions)
+    return sorted((topic, number) for topic in topics for number in numbers[topic])
 
 
-def described_topics(
-    admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS
-) -> dict[str, TopicDescription]:
-    """Those of the topics that are there, and that one may describe: Kafka hides the others in its lists, too.
+def partition_numbers(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> dict[str, list[int]]:
+    """The partitions of those of the topics that are there, and that one may describe. Raises KafkaException.
 
-    A list would have every topic of the cluster: 0.4 s with 2,464 of them. Raises KafkaException and TimeoutError.
+    These alone are asked for: a list has every topic of the cluster, which takes 0.4 s with 2,464 of them. But any
+    broker answers with a list, where librdkafka asks the controller alone for some, also for a while after it has gone.
     """
-    names = TopicCollection(sorted(set(topics)))
-
-    def describe(limit: float) -> dict[str, TopicDescription]:
-        described = dict[str, TopicDescription]()
-        for topic, future in admin.describe_topics(names, request_timeout=limit).items():
-            try:
-                described[topic] = _result(future, limit)
-            except KafkaException as error:
-                if error_name(error) not in HIDDEN:
-                    raise
-        return described
-
-    return _by_any_controller(admin, describe, seconds)
-
-
-def described_cluster(admin: AdminClient, seconds: float = SECONDS) -> DescribeClusterResult:
-    """The cluster's id, which its storage is formatted with and keeps, and its brokers.
-
-    Raises KafkaException and TimeoutError.
-    """
-
-    def describe(limit: float) -> DescribeClusterResult:
-        description: DescribeClusterResult = _result(admin.describe_cluster(request_timeout=limit), limit)
-        return description
-
-    return _by_any_controller(admin, describe, seconds)
-
-
-def _by_any_controller(admin: AdminClient, query: Callable[[float], Found], seconds: float) -> Found:
-    """The result of a query of the controller. Where none comes soon, that may have gone, and another is asked."""
+    names = sorted(set(topics))
     try:
-        with _metadata_read_after_errors(admin):
-            return query(min(seconds, REACH_SECONDS))
+        return dict(_described(admin, names))
     except (KafkaException, TimeoutError):
-        return query(seconds)
+        there = admin.list_topics(timeout=seconds).topics
+        return {topic: list(there[topic].partitions) for topic in names if topic in there}
+
+
+def _described(admin: AdminClient, topics: list[str]) -> Iterator[tuple[str, list[int]]]:
+    for topic, future in admin.describe_topics(TopicCollection(topics), request_timeout=REACH_SECONDS).items():
+        try:
+            yield topic, [partition.id for partition in _result(future, REACH_SECONDS).partitions]
+        except KafkaException as error:
+            if error_name(error) not in HIDDEN:
+                raise
 
 
 def cluster_id(admin: AdminClient) -> str:
-    """The id of the cluster. Raises KafkaException and TimeoutError."""
-    return str(described_cluster(admin).cluster_id)
+    """The id of the cluster, which its storage is formatted with and keeps. Raises KafkaException."""
+    return str(admin.list_topics(timeout=SECONDS).cluster_id)
 
 
 def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> dict[str, str]:
@@ -188,7 +167,7 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
 
 def existing_topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
     """The same of those that are there."""
-    return {topic: _id_of(description) for topic, description in described_topics(admin, topics).items()}
+    return topic_ids(admin, partition_numbers(admin, topics))
 
 
 def _ask_topics(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, TopicDescription]]:
@@ -260,9 +239,12 @@ def log_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float
     return _ask_offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED, seconds)()
 
 
-def check_reachable(admin: AdminClient) -> None:
-    """Raise KafkaException or TimeoutError where no broker answers soon."""
-    described_cluster(admin, RETRIED_SECONDS)
+def check_reachable(admin: AdminClient, seconds: float = RETRIED_SECONDS) -> None:
+    """Raise KafkaException where no broker answers soon."""
+    try:
+        _result(admin.describe_cluster(request_timeout=REACH_SECONDS), REACH_SECONDS)
+    except (KafkaException, TimeoutError):  # see `partition_numbers`
+        admin.list_topics(timeout=seconds)
 
 
 def is_reachable(admin: AdminClient) -> bool:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streaming.kafka.clients import RETRIED_SECONDS, described_topics, log_ends, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, log_ends, partition_numbers, partitions_of
 from streaming.topics import (
     USUAL_SIZES,
     Rule,
@@ -82,7 +82,7 @@ def create_topics(
     Raises KafkaException when the cluster does not answer or refuses.
     """
     specs = topic_specs(names, sizes)
-    there = described_topics(admin, (spec.name for spec in specs), SECONDS)
+    there = partition_numbers(admin, (spec.name for spec in specs), SECONDS)
     missing = {spec.name: spec for spec in specs if spec.name not in there}
     if not missing:
         return []
@@ -130,15 +130,15 @@ def check_topics(
     cluster does not answer.
     """
     specs = [spec for spec in topic_specs(names, sizes) if used_by in (None, spec.used_by)]
-    there = described_topics(admin, (spec.name for spec in specs), SECONDS)
-    settings = settings_of(admin, sorted(there))
+    there = admin.list_topics(timeout=SECONDS).topics
+    settings = settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
     problems = list(_shared(specs))
     for spec in specs:
         if spec.name not in there:
             problems.append(_missing(spec))
         else:
             partitions = there[spec.name].partitions
-            replicas = min((len(partition.replicas) for partition in partitions), default=0)
+            replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
             problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
     others = {spec.name for spec in specs if used_by is None and not spec.is_of_job}
     return [

@@ -106,7 +106,7 @@ class MonitorQuery:
         with contextlib.ExitStack() as opened:
             self._encodings = opened.enter_context(contextlib.closing(Encodings(settings)))
             self._alignment = opened.enter_context(contextlib.closing(Alignment(self._settings, self._admin)))
-            output = Output(self._settings, self._spark, self._watch.dropped, self._watch.watchdog.during)
+            output = Output(self._settings, self._spark, self._watch.metrics.dropped, self._watch.watchdog.during)
             self._output = opened.enter_context(contextlib.closing(output))
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint, plainly=False)
             self._tracker = self._open_tracker()

@@ -26,25 +26,6 @@ log = structlog.get_logger()
 Progress = Mapping[str, Any]
 
 
-class QueryState(msgspec.Struct, frozen=True):
-    """A stateful query's state after a trigger. `watermark`: Unix time, s; None: it has none yet."""
-
-    rows: int
-    bytes: int
-    watermark: float | None
-
-
-def observe_progress(progress: Progress) -> QueryState:
-    """What a StreamingQueryProgress says of state, over all stateful operators of the query."""
-    operators = progress.get("stateOperators") or ()
-    watermark = (progress.get("eventTime") or {}).get("watermark")
-    return QueryState(
-        rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
-        bytes=sum(map(_bytes, operators)),
-        watermark=datetime.fromisoformat(watermark).timestamp() if watermark else None,
-    )
-
-
 def _bytes(operator: Mapping[str, Any]) -> int:
     files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize", 0)
     return int(operator.get("memoryUsedBytes", 0)) + int(files)
@@ -89,11 +70,12 @@ class MonitorMetrics:
         self._running.set(running)
 
     def observe(self, progress: Progress) -> None:
-        """Note the state in a progress report."""
-        state = observe_progress(progress)
-        self._rows.set(state.rows)
-        self._bytes.set(state.bytes)
-        self._watermark.set(state.watermark or 0)
+        """Note what a StreamingQueryProgress says of state, over all stateful operators of the query."""
+        operators = progress.get("stateOperators") or ()
+        watermark = (progress.get("eventTime") or {}).get("watermark")
+        self._rows.set(sum(int(operator.get("numRowsTotal", 0)) for operator in operators))
+        self._bytes.set(sum(map(_bytes, operators)))
+        self._watermark.set(datetime.fromisoformat(watermark).timestamp() if watermark else 0)
 
 
 class ProgressListener(StreamingQueryListener):
@@ -121,23 +103,15 @@ class QueryWatch:
     """What queries report each event to. `monitor`: whether that of the monitor is among them."""
 
     def __init__(self, settings: Settings, health: Health, watchdog: Watchdog, metrics: JobMetrics, monitor: bool):
-        self.health, self.watchdog, self._reported = health, watchdog, metrics
+        self.health, self.watchdog, self.metrics = health, watchdog, metrics
         self._monitor = MonitorMetrics(metrics.registry) if monitor else None
         self._alerts = settings.topics.alerts
-
-    def connected(self, cluster_id: str) -> None:
-        """The Kafka cluster is this one."""
-        self._reported.connected(cluster_id)
 
     def alerted(self, records: Iterable[AnyRecord]) -> None:
         """Records are committed, among which may be alerts."""
         for topic, _, value, _ in records:
             if topic == self._alerts and value is not None:
-                self._reported.alerted(kind_of(value))
-
-    def dropped(self, topic: str) -> None:
-        """A record for a topic was too large for Kafka and was left out."""
-        self._reported.dropped(topic)
+                self.metrics.alerted(kind_of(value))
 
     def waits_for_kafka(self, since: float | None) -> None:
         """Kafka is unavailable since then (Unix time, s); None: it is available."""
@@ -155,11 +129,11 @@ class QueryWatch:
 
     def add_consumer_group(self, group: str, lags: Lags) -> None:
         """From now on, `lags` returns the lag of the consumer groups."""
-        self._reported.lag.groups[group] = lags
+        self.metrics.lag.groups[group] = lags
 
     def remove_consumer_group(self, group: str) -> None:
         """The lag is no longer known."""
-        self._reported.lag.groups.pop(group, None)
+        self.metrics.lag.groups.pop(group, None)
 
     def progress(self, progress: Progress) -> None:
         """Spark reports the progress of a trigger."""
@@ -191,8 +165,8 @@ class MonitorWatch(QueryWatch):
 
     def __init__(self, settings: Settings) -> None:
         health = MonitorHealth(progress_deadline=settings.progress_deadline_seconds)
-        self.metrics = JobMetrics(monitor_settings(settings).job_name)
-        super().__init__(settings, health, Watchdog(health, stalled=NOTHING_READ), self.metrics, monitor=True)
+        metrics = JobMetrics(monitor_settings(settings).job_name)
+        super().__init__(settings, health, Watchdog(health, stalled=NOTHING_READ), metrics, monitor=True)
 
     def monitor_runs(self, running: bool) -> None:
         """It is ready while it does."""

@@ -6,7 +6,9 @@ extra `tracing`; they are imported only when tracing is on.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
@@ -94,33 +96,43 @@ NOT_INSTALLED = (
 )
 
 
-class BatchTrace(msgspec.Struct, frozen=True):
-    """What a trace says about a batch. Times in ns since the epoch; each step ends at its time."""
+class Batch(msgspec.Struct):
+    """A micro-batch. Times in ns since the epoch; each step ends at its time. `traces`: of some of its requests."""
 
-    job: str
-    batch: int
-    began: int
-    steps: Sequence[tuple[Step, int]]
-    policy_version: str
-    counts: Mapping[str, int]
+    number: int
+    began: int = msgspec.field(default_factory=time.time_ns)
+    steps: list[tuple[Step, int]] = []
+    decided: bool = False
+    policy_version: str = ""
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    traces: list[str] = []
+
+    def lasted(self) -> Iterator[tuple[Step, float]]:
+        """Each step and how long it took, s."""
+        before = self.began
+        for step, at in self.steps:
+            yield step, (at - before) / 1e9
+            before = at
 
 
 class Tracing:
     """Makes the spans of batches. They are made afterwards, from the times of the steps: nothing waits for them."""
 
-    def __init__(self, provider: "TracerProvider") -> None:
-        self._provider = provider
+    def __init__(self, provider: "TracerProvider", job: str) -> None:
+        self._provider, self._job = provider, job
         self._tracer: Tracer = provider.get_tracer("lockkeeper")
 
-    def batch(self, batch: BatchTrace, traceparents: Iterable[str], failure: Exception | None = None) -> None:
-        """Trace a batch that is over. `traceparents`: of some of its requests."""
+    def batch(self, batch: Batch, failure: Exception | None = None) -> None:
+        """Trace a batch that is over."""
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
+        counts = {f"lockkeeper.records.{name}": count for name, count in batch.counts.items()}
+        numbers = {"lockkeeper.batch": batch.number, **counts}
         span = self._tracer.start_span(
-            f"{batch.job} batch",
+            f"{self._job} batch",
             kind=SpanKind.CONSUMER,
-            attributes=_attributes(batch),
-            links=list(_links(traceparents)),
+            attributes={"lockkeeper.job": self._job, "lockkeeper.policy_version": batch.policy_version, **numbers},
+            links=list(_links(batch.traces)),
             start_time=batch.began,
         )
         self._steps(batch, set_span_in_context(span))
@@ -131,7 +143,7 @@ class Tracing:
             return
         span.end(batch.steps[-1][1] if batch.steps else None)
 
-    def _steps(self, batch: BatchTrace, within: object) -> None:
+    def _steps(self, batch: Batch, within: object) -> None:
         before = batch.began
         for step, at in batch.steps:
             child: Span = self._tracer.start_span(step, context=within, start_time=before)  # type: ignore[arg-type]
@@ -141,12 +153,6 @@ class Tracing:
     def close(self) -> None:
         """Send what is not sent yet."""
         self._provider.shutdown()
-
-
-def _attributes(batch: BatchTrace) -> dict[str, str | int]:
-    counts = {f"lockkeeper.records.{name}": count for name, count in batch.counts.items()}
-    names: dict[str, str | int] = {"lockkeeper.job": batch.job, "lockkeeper.batch": batch.batch}
-    return {**names, "lockkeeper.policy_version": batch.policy_version, **counts}
 
 
 def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
@@ -164,7 +170,7 @@ def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
 def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:
     """Tracing to the configured endpoint; None when it is off. Raises SettingsError when the extra is missing."""
     provider = open_provider(settings, job)
-    return None if provider is None else Tracing(provider)
+    return None if provider is None else Tracing(provider, job)
 
 
 def open_provider(settings: TracingSettings, job: str) -> "TracerProvider | None":

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import structlog
@@ -10,8 +9,8 @@ import structlog
 from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Metrics, Step
 from streaming.ops.queries import AnyRecord, MonitorWatch, QueryWatch
-from streaming.ops.tally import Compiled, Tally
-from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.tally import Tally
+from streaming.ops.telemetry import LINKS, Batch, Tracing, open_tracing
 from streaming.ops.watchdog import SLOW_SECONDS, Watchdog
 from streaming.settings import Settings
 
@@ -20,39 +19,21 @@ log = structlog.get_logger()
 NO_BATCH = -1
 
 
-class _Batch:
-    """A micro-batch under way. Times in ns since the epoch."""
-
-    def __init__(self, number: int) -> None:
-        self.number, self.began = number, time.time_ns()
-        self.steps: list[tuple[Step, int]] = []
-        self.decided = False
-        self.counts: Counter[str] = Counter()
-        self.version = ""
-        self.traces: list[str] = []
-
-    def lasted(self) -> Iterator[tuple[Step, float]]:
-        """Each step and how long it took, s."""
-        before = self.began
-        for step, at in self.steps:
-            yield step, (at - before) / 1e9
-            before = at
-
-
 class Watch(QueryWatch):
     """The job reports each event to it; one job at a time. What is counted is committed."""
 
+    metrics: Metrics
+
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         health = Health(settings.policy_stale_seconds, progress_deadline=settings.progress_deadline_seconds)
-        self.metrics = Metrics(settings, health)
-        super().__init__(settings, health, Watchdog(health), self.metrics, settings.monitor.mode == "job")
-        self._tracing, self._name = tracing, settings.job_name
-        self._batch = _Batch(NO_BATCH)
+        metrics = Metrics(settings, health)
+        super().__init__(settings, health, Watchdog(health), metrics, settings.monitor.mode == "job")
+        self._tracing, self._batch = tracing, Batch(NO_BATCH)
 
     @contextlib.contextmanager
     def batch(self, number: int) -> Iterator[None]:
         """A micro-batch; it is over when it is committed, or fails before."""
-        batch = self._batch = _Batch(number)
+        batch = self._batch = Batch(number)
         try:
             yield
         except Exception as failure:
@@ -71,7 +52,7 @@ class Watch(QueryWatch):
         """The batch's decisions are committed; its last step follows. `now`: the clock of its tallies, ms."""
         batch, committed = self._batch, time.time_ns() // 1_000_000
         self.watchdog.decided()
-        batch.decided, batch.version = True, version
+        batch.decided, batch.policy_version = True, version
         for tally in tallies:
             self.metrics.decided(tally, now, committed)
             for _, outcome, count in tally.outcomes:
@@ -79,7 +60,7 @@ class Watch(QueryWatch):
             batch.counts["dead_letters"] += tally.dead_letters
             batch.traces += tally.traces[: LINKS - len(batch.traces)]
 
-    def _finish(self, batch: _Batch) -> None:
+    def _finish(self, batch: Batch) -> None:
         steps = list(batch.lasted())
         seconds, records = sum(took for _, took in steps), batch.counts.total()
         self.metrics.batch(seconds, steps, records)
@@ -89,26 +70,21 @@ class Watch(QueryWatch):
         log.info(
             "batch decided",
             batch=batch.number,
-            policy_version=batch.version,
+            policy_version=batch.policy_version,
             records=records,
             seconds=round(seconds, 4),
             **counts,
             **slow,
         )
 
-    def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
+    def _trace(self, batch: Batch, failure: Exception | None = None) -> None:
         if self._tracing is not None:
-            trace = BatchTrace(self._name, batch.number, batch.began, batch.steps, batch.version, batch.counts)
-            self._tracing.batch(trace, batch.traces, failure)
+            self._tracing.batch(batch, failure)
 
     def partition_committed(self, executor: str, seconds: float) -> None:
         """The transaction of an input partition is committed, on this executor, which took so long."""
         self.metrics.partition_committed(executor, seconds)
         self.metrics.committed(time.time())
-
-    def partition_failed(self, executor: str) -> None:
-        """Of the transaction of an input partition it is not known that it is committed."""
-        self.metrics.partition_failed(executor)
 
     def committed(self, records: Iterable[AnyRecord]) -> None:
         """A transaction of the driver is committed; `records`: its records, alerts among them."""
@@ -119,22 +95,6 @@ class Watch(QueryWatch):
         """The policies were read up to their end, and so many documents of facts are known."""
         self.health.policies_read()
         self.metrics.policies_read(time.time(), facts)
-
-    def policies_unread(self, since: float) -> None:
-        """They could not be read since then (Unix time, s)."""
-        self.health.policies_unread(since)
-
-    def policies_stuck(self, partitions: int) -> None:
-        """So many partitions of theirs are hidden by a transaction for too long."""
-        self.health.stuck = partitions
-
-    def compiled(self, compilation: Compiled) -> None:
-        """There is a new snapshot."""
-        self.metrics.compiled(compilation)
-
-    def broadcast(self) -> None:
-        """A snapshot was sent to the workers."""
-        self.metrics.broadcast()
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from policy import Decision, to_text
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client, described_topics, is_fatal
+from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import Answer, ItemAnswer
 from streaming.settings import RecordMode, Settings
@@ -201,7 +201,7 @@ def open_recorder(settings: Settings) -> Recorder | None:
     if not settings.records_answers:
         return None
     topic = topic_of(settings)
-    if not described_topics(admin_client(settings), [topic], START_SECONDS):
+    if not partition_numbers(admin_client(settings), [topic], START_SECONDS):
         raise CannotStart(
             f"serve.record: topic {topic}, where answers are recorded, does not exist, or may not be described. Run "
             "`lockkeeper topics create`, or set serve.record: none (LOCKKEEPER_SERVE_RECORD=none)"

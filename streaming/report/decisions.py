@@ -158,7 +158,8 @@ class Latencies:
 class Tally:
     """Takes decision records one by one. ``named``: how often each statement in force decided, by the reasons.
 
-    ``claimed``: request topics that may claim a request's time, so that it says nothing about a latency.
+    ``stored``: every statement in force, with its document's version. ``claimed``: request topics that may claim a
+    request's time, so that it says nothing about a latency.
     """
 
     def __init__(
@@ -223,20 +224,6 @@ class Tally:
 def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
     allow, deny, error = (sum(step[number] for step in steps) for number in range(len(OUTCOMES)))
     return SystemTotals(system, allow, deny, error, tuple((a, d, e) for a, d, e in steps))
-
-
-def tally(
-    records: Iterable[ConsumerRecord],
-    span: Span,
-    stored: Mapping[StatementId, StoredVersion],
-    answered: AnswerIndex,
-    claimed: frozenset[str] = frozenset(),
-) -> Tally:
-    """All ``records`` counted. ``stored``: every statement in force, with its document's version."""
-    totals = Tally(span, stored, answered, claimed)
-    for record in records:
-        totals.take(record)
-    return totals
 
 
 class Candidate(msgspec.Struct, frozen=True):

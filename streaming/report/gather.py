@@ -15,7 +15,7 @@ from streaming.kafka.clients import topic_ids
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
-from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
+from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, Tally, find_unused
 from streaming.report.incidents import (
     AlertTotals,
     ChangeTotals,
@@ -24,7 +24,7 @@ from streaming.report.incidents import (
     sum_up_changes,
     sum_up_dead_letters,
 )
-from streaming.report.requests import AnswerIndex, DenialTotals, Replay, analyse_requests
+from streaming.report.requests import AnswerIndex, DenialTotals, Replay, RequestAnalysis
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
@@ -96,18 +96,21 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     written = watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.asking}
     claimed = frozenset(names.answered).union(topic for topic, claims in trust.items() if "time" in claims)
-    decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
+    decided = Tally(span, now_in_force.stored, answered, claimed)
+    for record in _in_json("decision", written, deserializer):
+        decided.take(record)
     replay = Replay(now_in_force.snapshot, wish.replay)
     requests = watched(topics.at(answered.ranges()), "requests", progress)
-    in_json = _in_json("request", requests, deserializer)
-    replayed = analyse_requests(in_json, answered, trust, names.answered, replay)
+    analysis = RequestAnalysis(answered, trust, names.answered, replay)
+    for record in _in_json("request", requests, deserializer):
+        analysis.take(record)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,
         span,
         now,
         decided.totals(),
-        replayed.denied(wish.top),
+        analysis.denied(wish.top),
         unused,
         alerts,
         changes,

@@ -205,7 +205,11 @@ class Replay:
 
 
 class RequestAnalysis:
-    """Takes the requests of the range one by one; those without a decision in the range are passed over."""
+    """Takes the requests of the range one by one; those without a decision in the range are passed over.
+
+    ``trust``: by request topic, what its producers may claim. ``answered``: the topics of requests that were answered
+    elsewhere, each with the trust of its caller.
+    """
 
     def __init__(
         self, answers: AnswerIndex, trust: Mapping[str, frozenset[str]], answered: Collection[str], replay: Replay
@@ -254,19 +258,3 @@ class RequestAnalysis:
         """Who was denied most, and on what."""
         rankings = (self._subjects.top(top), self._resources.top(top))
         return self._combinations.denied(self._denied, *rankings, top)
-
-
-def analyse_requests(
-    records: Iterable[ConsumerRecord],
-    answers: AnswerIndex,
-    trust: Mapping[str, frozenset[str]],
-    answered: Collection[str],
-    replay: Replay,
-) -> RequestAnalysis:
-    """All ``records`` looked at. ``trust``: by request topic, what its producers may claim. ``answered``: the topics of
-    requests that were answered elsewhere, each with the trust of its caller.
-    """
-    analysis = RequestAnalysis(answers, trust, answered, replay)
-    for record in records:
-        analysis.take(record)
-    return analysis

@@ -23,6 +23,7 @@ that were deleted from the beginning of a log (`kafka-delete-records`) make all 
 """
 
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ import msgspec
 from confluent_kafka import Message
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
+from streaming.kafka.authorship import authorship_of
 from streaming.kafka.clients import SECONDS, admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import TopicLog, find_logs
@@ -361,5 +363,7 @@ def document_record(message: Message) -> DocumentRecord:
     assert topic is not None
     assert offset is not None
     value = message.value() or b""
-    since = None if value else said_since(message.headers() or ())
-    return DocumentRecord(topic, message.key() or b"", value, offset, at, since)
+    headers = message.headers() or ()
+    since = None if value else said_since(headers)
+    change = sys.intern(authorship_of(headers).change)  # one for many records
+    return DocumentRecord(topic, message.key() or b"", value, offset, at, since, change)

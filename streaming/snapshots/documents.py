@@ -21,6 +21,7 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes.
 
     `since`: of a deletion whose header `lockkeeper-since` says when the fact ceased to be, that moment (ms).
+    `change`: of a policy, the id of the change that its publisher names; "": none.
     """
 
     topic: str
@@ -29,6 +30,7 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     offset: int
     at: int
     since: int | None = None
+    change: str = ""
 
 
 def said_since(headers: Iterable[Any]) -> int | None:

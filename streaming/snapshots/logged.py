@@ -15,12 +15,12 @@ from streaming.records.change import ChangeRecord, ChangeWidens, DocumentChange,
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, of_topics
+from streaming.snapshots.record_log import APART_MS
 
 log = structlog.get_logger()
 
 SHORTEST_PREFIX, SHORT_ID = 4, 12
 HEAD = re.compile(r"HEAD(?:~(\d{1,9}))?")  # as in git: the newest change, and that so many before it
-APART_MS = 90_000  # parts of one change are published in one transaction of 30 s; brokers' clocks differ
 LISTED = 5
 
 

@@ -12,6 +12,8 @@ from policy import to_text
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord
 from streaming.topics import NOTHING_READ
 
+APART_MS = 90_000  # parts of one change are published in one transaction of 30 s; brokers' clocks differ
+
 
 class NoLongerKnown(Exception):
     """The snapshot at these offsets cannot be rebuilt; the message says which topic lacks what."""
@@ -43,21 +45,30 @@ class RecordLog:
         self.records: list[DocumentRecord] = []
         self._offsets: list[int] = []
         self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
+        self._firsts: list[int] = []  # of each record, which one is the first of its change
 
     def is_of(self, topic_id: bytes | None) -> bool:
         """Whether something is of this topic, as far as it is known of which topic it is."""
         return not topic_id or not self._id or topic_id == self._id.encode()
 
     def append(self, record: DocumentRecord) -> None:
+        at = max(record.at, self._times[-1] if self._times else record.at)
+        self._firsts.append(self._firsts[-1] if self._goes_on(record, at) else len(self.records))
         self.records.append(record)
         self._offsets.append(record.offset)
-        self._times.append(max(record.at, self._times[-1] if self._times else record.at))
+        self._times.append(at)
+
+    def _goes_on(self, record: DocumentRecord, at: int) -> bool:
+        """Whether a record is of the change before it. Between two transactions stands the marker of the first one."""
+        if not self.records or not record.change or record.offset != self._offsets[-1] + 1:
+            return False
+        return record.change == self.records[-1].change and at - self._times[self._firsts[-1]] <= APART_MS
 
     def insert(self, records: Iterable[DocumentRecord]) -> None:
         """Add records that stood before others; those whose offset is there already are left out."""
         there = set(self._offsets)
         merged = [*self.records, *(record for record in records if record.offset not in there)]
-        self.records, self._offsets, self._times = [], [], []
+        self.records, self._offsets, self._times, self._firsts = [], [], [], []
         for record in sorted(merged, key=lambda record: record.offset):
             self.append(record)
 
@@ -77,9 +88,16 @@ class RecordLog:
     def between(self, after: int, upto: int) -> list[DocumentRecord]:
         return self.records[self.count(after) : self.count(upto)]
 
+    def _count_at(self, moment: int) -> int:
+        """How many records there were at a moment (ms). Those of one change are there together, when its last one is:
+        before its transaction has ended nobody reads them.
+        """
+        count = bisect.bisect_right(self._times, moment)
+        return self._firsts[count] if count < len(self._firsts) else count
+
     def offset_at(self, moment: int) -> int:
         """The newest offset at a moment (ms), as far as the records that are there say."""
-        following = bisect.bisect_right(self._times, moment)
+        following = self._count_at(moment)
         return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
 
     def is_complete(self) -> bool:
@@ -128,13 +146,15 @@ class RecordLog:
         return offset
 
     def around(self, moment: int) -> tuple[int, int | None]:
-        """When the newest record at a moment (ms) came, 0 if there is none, and when the next one did."""
-        following = bisect.bisect_right(self._times, moment)
-        after = self._times[following] if following < len(self._times) else None
+        """When the newest record at a moment (ms) came, 0 if there is none, and when all of the next change has."""
+        following = self._count_at(moment)
+        last = bisect.bisect_right(self._firsts, following) - 1  # of that change
+        after = self._times[last] if following < len(self._times) else None
         return self._times[following - 1] if following else 0, after
 
     def forget(self, offset: int) -> None:
         """Let go of the records up to an offset, once they are taken into a document store."""
         count = self.count(offset)
         del self.records[:count], self._offsets[:count], self._times[:count]
+        self._firsts = [max(first - count, 0) for first in self._firsts[count:]]
         self.floor = max(self.floor, offset)

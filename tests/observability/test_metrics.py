@@ -13,7 +13,7 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.alert_kinds import AlertKind
 from streaming.ops.metrics import CountedHistogram
-from streaming.ops.queries import MonitorWatch, observe_progress
+from streaming.ops.queries import MonitorWatch
 from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
@@ -56,7 +56,7 @@ def test_the_job_is_named_with_the_cluster_that_it_has_reached() -> None:
     """One series: of two jobs with these labels one fences the other, and rules count them."""
     watch = Watch(Settings(job_name="x"))
     for cluster_id in ("", "one"):
-        watch.connected(cluster_id)
+        watch.metrics.connected(cluster_id)
         [family] = [family for family in watch.metrics.registry.collect() if family.name == "lockkeeper_job"]
         [sample] = family.samples
         assert (sample.labels["job_name"], sample.labels["cluster_id"]) == ("x", cluster_id)
@@ -125,10 +125,10 @@ def test_only_alerts_are_counted_and_only_kinds_we_know_are_labels(watch: Watch)
 
 
 def test_a_system_without_documents_any_more_shows_none(watch: Watch) -> None:
-    watch.compiled(Compiled(0.2, {"cdap": 3}, {"other": 1}, {"cdap": 7}, 2, 1_500))
+    watch.metrics.compiled(Compiled(0.2, {"cdap": 3}, {"other": 1}, {"cdap": 7}, 2, 1_500))
     assert _value(watch, "documents_in_force", system="cdap") == 3
     assert _value(watch, "policies_changed_timestamp_seconds") == 1.5
-    watch.compiled(Compiled(0.2, {}, {}, {}, 0, 0))
+    watch.metrics.compiled(Compiled(0.2, {}, {}, {}, 0, 0))
     assert _value(watch, "documents_in_force", system="cdap") == _value(watch, "documents_refused", system="other") == 0
     assert _value(watch, "snapshot_compile_seconds_count") == 2
 
@@ -170,12 +170,11 @@ PROGRESS = {
 
 
 def test_the_monitors_state_is_read_from_the_progress_of_its_query(watch: Watch) -> None:
-    state = observe_progress(PROGRESS)
-    assert (state.rows, state.bytes, state.watermark) == (12, 1120, 1_795_255_200.5)
-    assert observe_progress({"eventTime": {}, "stateOperators": []}).watermark is None
-    watch.monitored(PROGRESS)
     names = ("state_rows", "state_bytes", "watermark_seconds")
+    watch.monitored(PROGRESS)
     assert [_value(watch, f"monitor_{name}") for name in names] == [12, 1120, 1_795_255_200.5]
+    watch.monitored({"eventTime": {}, "stateOperators": []})
+    assert [_value(watch, f"monitor_{name}") for name in names] == [0, 0, 0]
 
 
 def test_a_monitor_that_is_switched_off_shows_nothing(watch: Watch) -> None:

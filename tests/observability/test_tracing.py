@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Sequence
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -13,14 +12,17 @@ from opentelemetry.trace import StatusCode
 
 from streaming.ops.metrics import Step
 from streaming.ops.tally import Tally
-from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.telemetry import LINKS, Batch, Tracing, open_tracing
 from streaming.ops.watch import Watch
 from streaming.settings import Settings, SettingsError, TracingSettings
 
 ASKED = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{ASKED}-b7ad6b7169203331-01"
-STEPS: Sequence[tuple[Step, int]] = [("range-fixed", 1_010), ("policies-read", 1_030), ("evaluated", 1_100)]
-BATCH = BatchTrace("job", 4, 1_000, STEPS, "sha256:1", Counter(allow=2, dead_letters=1))
+STEPS: list[tuple[Step, int]] = [("range-fixed", 1_010), ("policies-read", 1_030), ("evaluated", 1_100)]
+
+
+def _batch(*traces: str) -> Batch:
+    return Batch(4, 1_000, STEPS, True, "sha256:1", Counter(allow=2, dead_letters=1), list(traces))
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def tracing(exporter: InMemorySpanExporter) -> Tracing:
     """Tracing to that exporter."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return Tracing(provider)
+    return Tracing(provider, "job")
 
 
 def _spans(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[ReadableSpan]]:
@@ -45,7 +47,7 @@ def _spans(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[ReadableS
 
 
 def test_a_batch_is_a_span_with_its_steps_below_it_end_to_end(tracing: Tracing, exporter: InMemorySpanExporter) -> None:
-    tracing.batch(BATCH, [])
+    tracing.batch(_batch())
     batch, steps = _spans(exporter)
     assert (batch.name, batch.start_time, batch.end_time) == ("job batch", 1_000, 1_100)
     assert [(s.name, s.start_time, s.end_time) for s in steps] == [
@@ -66,7 +68,7 @@ def test_a_batch_is_a_span_with_its_steps_below_it_end_to_end(tracing: Tracing, 
 def test_it_is_linked_to_requests_and_what_is_no_trace_parent_is_left_out(
     tracing: Tracing, exporter: InMemorySpanExporter
 ) -> None:
-    tracing.batch(BATCH, ["", "00-1", TRACEPARENT, "\ufffd" * 64, f"00-{'0' * 32}-{'0' * 16}-01"])
+    tracing.batch(_batch("", "00-1", TRACEPARENT, "\ufffd" * 64, f"00-{'0' * 32}-{'0' * 16}-01"))
     batch, _ = _spans(exporter)
     assert [f"{link.context.trace_id:032x}" for link in batch.links] == [ASKED]
 

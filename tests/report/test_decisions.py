@@ -4,7 +4,7 @@ from policy import Request, parse_request
 from streaming.history.span import Span
 from streaming.records.decision import Place
 from streaming.report import read_decision
-from streaming.report.decisions import Latency, tally
+from streaming.report.decisions import Latency, Tally
 from streaming.report.requests import CHUNK, AnswerIndex, Combinations
 from streaming.report.untrusted import Ranking, Row
 from tests.report.world import (
@@ -157,7 +157,9 @@ def test_latencies_are_from_the_request_to_the_decision() -> None:
     for number in range(100):
         world.ask(query("user:dana", "GetTopicDetails", "orders"), took=number + 1)
     assert world.tally()[0].totals().latency == Latency(100, 50, 95)
-    claimed = tally(world.decisions, SPAN, world.stored, AnswerIndex({}), frozenset({REQUESTS}))
+    claimed = Tally(SPAN, world.stored, AnswerIndex({}), frozenset({REQUESTS}))
+    for each in world.decisions:
+        claimed.take(each)
     assert claimed.totals().latency is None
 
 

@@ -12,10 +12,10 @@ from policy.analysis.usage import statements
 from policy.core.document import identify
 from streaming.history.records import ConsumerRecord
 from streaming.history.span import Span
-from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
+from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused
 from streaming.report.gather import Report
 from streaming.report.incidents import sum_up_alerts, sum_up_changes, sum_up_dead_letters
-from streaming.report.requests import AnswerIndex, Replay, RequestAnalysis, analyse_requests
+from streaming.report.requests import AnswerIndex, Replay, RequestAnalysis
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
@@ -112,13 +112,19 @@ class World:
     def tally(self, span: Span = SPAN) -> tuple[Tally, AnswerIndex]:
         """The decisions, counted."""
         answered = AnswerIndex({REQUESTS: TOPIC_ID})
-        return tally(self.decisions, span, self.stored, answered), answered
+        counted = Tally(span, self.stored, answered)
+        for each in self.decisions:
+            counted.take(each)
+        return counted, answered
 
     def analyse_requests(self, answered: AnswerIndex, replay: int = 1000) -> tuple[RequestAnalysis, Replay]:
         """The requests, looked at."""
         asked = Replay(self.snapshot, replay)
         topics = {one.topic for one in self.requests if b'"answered"' in one.value}
-        return analyse_requests(self.requests, answered, {REQUESTS: DEFAULT_TRUST}, topics, asked), asked
+        looked_at = RequestAnalysis(answered, {REQUESTS: DEFAULT_TRUST}, topics, asked)
+        for each in self.requests:
+            looked_at.take(each)
+        return looked_at, asked
 
     def statements(self, span: Span = SPAN, replay: int = 1000) -> StatementTotals:
         """What is said of the statements."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy import compile_documents, decide
@@ -11,6 +12,7 @@ from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import DocumentRecord, Loader, kept_version
+from streaming.snapshots.record_log import APART_MS
 from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()
@@ -228,6 +230,25 @@ def test_the_offsets_of_a_moment_are_those_of_the_newest_records_by_then() -> No
     )
     found = [log.policies_at(YOUNG + after).offsets[POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
     assert found == [-1, 0, 2, 2, 4, 4]
+
+
+def test_the_documents_of_one_change_come_into_force_together_when_the_last_one_has_come() -> None:
+    """They are published in one transaction, of which nobody reads a part. Other changes come for themselves."""
+    folder = [role("readers", "orders"), role("writers"), role("owners")]
+    times = [(5, "a"), (6, "a"), (8, "a"), (9, "b"), (9 + APART_MS, "b"), (10 + APART_MS, "b"), (11 + APART_MS, "")]
+    records = [put(0, DANA, YOUNG)]
+    for number, (after, change) in enumerate(times, 1):
+        record = put(number + (number > 3), folder[number % 3], YOUNG + after)
+        records.append(msgspec.structs.replace(record, change=change))
+    log = log_of(records, end=10)
+    spans = [log.policies_at(YOUNG + after) for after in (0, 4, 5, 7, 8, 9, 8 + APART_MS, 9 + APART_MS, 10 + APART_MS)]
+    assert [span.offsets[POLICIES]["0"] for span in spans] == [0, 0, 0, 0, 4, 4, 4, 6, 7]
+    assert [(span.since - YOUNG, (span.until or 0) - YOUNG) for span in spans[:4]] == [(0, 8)] * 4
+    last = spans[-1]
+    assert (last.since - YOUNG, (last.until or 0) - YOUNG) == (10 + APART_MS, 11 + APART_MS)
+    log.forget_before(YOUNG + 6)
+    assert log.policies_at(YOUNG + 8).offsets[POLICIES]["0"] == 4
+    assert log.policies_at(YOUNG + 7).offsets[POLICIES]["0"] == 0
 
 
 def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:

@@ -37,7 +37,7 @@ def main(settings: Settings, deadly: list[str]) -> None:
     spans = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
-    watch = Watch(settings, Tracing(provider))
+    watch = Watch(settings, Tracing(provider, settings.job_name))
     with serving(settings.metrics, watch.metrics.registry, watch.health):
         for step in deadly:
             with contextlib.suppress(Broken):

@@ -7,7 +7,15 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.kafka.clients import RETRIED_SECONDS, admin_client, last_stable_offsets, log_ends, log_state
+from streaming.kafka.clients import (
+    RETRIED_SECONDS,
+    admin_client,
+    check_reachable,
+    last_stable_offsets,
+    log_ends,
+    log_state,
+    partitions_of,
+)
 from streaming.kafka.committed import committed_records
 from streaming.settings import Settings
 from tests.brokers import await_transaction_markers
@@ -74,6 +82,25 @@ def test_when_a_leader_has_gone_the_next_one_is_asked_by_each_client(brokers: Th
     try:
         for client in clients:
             wait_until(lambda client=client: is_answered(client), "the next leaders answer", 60)  # type: ignore[misc]
+    finally:
+        brokers.brokers[-1].start()
+    brokers.await_replicated()
+
+
+def test_topics_are_described_at_once_also_where_a_broker_has_gone(brokers: ThreeBrokers) -> None:
+    """librdkafka would go on asking that one. Which of the brokers a client asks is chance."""
+    topic, settings = "described", Settings(bootstrap_servers=brokers.bootstrap_servers)
+    clients = [admin_client(settings) for _ in range(CLIENTS)]
+    _create(brokers, clients[0], NewTopic(topic, COUNT, COUNT))
+    partitions = [(topic, partition) for partition in range(COUNT)]
+    assert [partitions_of(client, [topic]) for client in clients] == [partitions] * CLIENTS
+    brokers.brokers[-1].kill()
+    try:
+        for client in clients:
+            began = time.monotonic()
+            assert partitions_of(client, [topic]) == partitions
+            check_reachable(client)
+            assert time.monotonic() - began < ASKED_SECONDS
     finally:
         brokers.brokers[-1].start()
     brokers.await_replicated()
