@@ -120,19 +120,19 @@ def run(world: World, reads: int, forget_every: int) -> collections.Counter[str]
     counts: collections.Counter[str] = collections.Counter()
     failures: list[str] = []
     turns = iter(range(reads))
-    lock = threading.Lock()
+    turned = threading.Condition()
 
     def read_on(seed: int) -> None:
         chance = random.Random(seed)
         try:
             while not failures:
-                with lock:
+                with turned:
                     turn = next(turns, None)
                 if turn is None:
                     return
                 count = chance.randint(max(world.written - 40, 0), world.written)
                 found = world.read(count)
-                with lock:
+                with turned:
                     if found is None:
                         counts["no longer known"] += 1
                     elif found == world.expected(count):
@@ -141,13 +141,16 @@ def run(world: World, reads: int, forget_every: int) -> collections.Counter[str]
                         failures.append(f"after {count} records: {found}, not {world.expected(count)}")
                     due = (turn + 1) * len(world.records) // reads
                     waiting[0] = max(waiting[0], due)
+                    turned.notify_all()
         except Exception as error:
             failures.append(repr(error))
 
     def write_on() -> None:
         try:
             while world.written < len(world.records) and any(reader.is_alive() for reader in readers) and not failures:
-                if world.written < waiting[0] + READERS:
+                with turned:
+                    is_due = turned.wait_for(lambda: world.written < waiting[0] + READERS, 1)
+                if is_due:
                     world.write(forget_every)
         except Exception as error:
             failures.append(repr(error))
@@ -205,10 +208,10 @@ def test_a_reader_that_is_slow_reads_what_was_there_when_the_writer_lets_go_of_i
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_a_hundred_thousand_reads_beside_a_writer_are_what_a_replay_gives() -> None:
+def test_ten_thousand_reads_beside_a_writer_are_what_a_replay_gives() -> None:
     sys.setswitchinterval(1e-4)  # races are for the short ones
     world = World(history(500, random.Random(2)))
-    counts = run(world, 100_000, forget_every=20)
-    assert (counts.total(), world.written) == (100_000, 500)
+    counts = run(world, 10_000, forget_every=20)
+    assert (counts.total(), world.written) == (10_000, 500)
     print(counts)
-    assert counts["equal"] > 50_000
+    assert counts["equal"] > 5_000
