@@ -1,5 +1,6 @@
 """A snapshot is safe to share between threads, whatever each of them finds unfilled."""
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -118,3 +119,26 @@ def test_threads_agree_on_every_case(path: Any, pool: ThreadPoolExecutor) -> Non
             first, *others = together(pool, ask)
             assert all(other == first for other in others)
             assert ask(0) == first
+
+
+FIRST_REQUESTS = """
+import sys, threading
+from policy import Request, parse_request
+sys.setswitchinterval(1e-6)
+barrier, parsed = threading.Barrier(8), []
+part = {"type": "user", "id": "u"}
+request = {"id": "r", "system": "lenses6", "subject": part, "action": {"name": "a"}, "resource": part}
+def parse():
+    barrier.wait()
+    parsed.extend(parse_request(dict(request)) for _ in range(20))
+threads = [threading.Thread(target=parse) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+assert len(parsed) == 160 and all(isinstance(one, Request) for one in parsed)
+"""
+
+
+def test_the_first_requests_of_a_process_may_come_in_several_threads() -> None:
+    """Of three processes one at least ended with a segmentation fault, in msgspec."""
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", FIRST_REQUESTS], check=True, timeout=60)
