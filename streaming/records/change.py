@@ -77,6 +77,10 @@ class ChangeWidens(msgspec.Struct, frozen=True, kw_only=True):
 
 ChangeRecord = PolicyChange | ChangeWidens
 
+# Pages of the console read them in several threads: see policy/core/request.py.
+for _type in (PolicyChange, ChangeWidens):
+    msgspec.json.Decoder(_type)
+
 
 def change_record(topic: str, change: PolicyChange, most_bytes: int) -> Result:
     """The record, with as many of its documents as fit into `most_bytes`."""

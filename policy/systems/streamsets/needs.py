@@ -15,6 +15,9 @@ from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
 
 Related = tuple[str, ...] | Condition
 
+# Leaves are read at the first request, which may come in several threads: see policy/core/request.py.
+msgspec.json.Decoder(Leaf)
+
 ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
 
 
