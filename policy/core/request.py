@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from policy.core.conversion import prepare_types
 from policy.core.times import to_ms
 from policy.core.unique_names import decode_json
 
@@ -109,10 +110,7 @@ class _Item(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
-# msgspec works out a type when something is first converted to it. Where two threads do so at once, the process ends
-# with a segmentation fault (12 of 15 processes with eight threads, msgspec 0.22): so here, while one thread imports.
-for _type in (_Envelope, _Item):
-    msgspec.json.Decoder(_type)
+prepare_types(_Envelope, _Item)  # the first requests may come in several threads
 
 
 # msgspec takes each sequence that is no list, such as an array or a range, for a mapping, and asks for its keys.

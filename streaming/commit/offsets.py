@@ -35,6 +35,9 @@ class _Form(msgspec.Struct):
     format: int = 1
 
 
+_decode_form = msgspec.json.Decoder(_Form).decode
+
+
 def check_format(written: int, location: str, newest: int = FORMAT) -> None:
     """Raise CannotStart when what stands at `location` was written in a form that this version does not know."""
     if written > newest:
@@ -47,7 +50,7 @@ def check_format(written: int, location: str, newest: int = FORMAT) -> None:
 def form_of(metadata: str | None) -> int:
     """The format of commit metadata; 1 for metadata that lockkeeper did not write."""
     try:
-        return msgspec.json.decode(metadata or "", type=_Form).format
+        return _decode_form(metadata or "").format
     except msgspec.DecodeError:
         return 1
 
@@ -95,6 +98,9 @@ class CommitMetadata(msgspec.Struct, frozen=True):
     owner: str | msgspec.UnsetType = msgspec.UNSET
 
 
+_decode_commit = msgspec.json.Decoder(CommitMetadata).decode
+
+
 class Committed(msgspec.Struct, frozen=True):
     """A committed offset and its commit metadata; None: another program committed it."""
 
@@ -135,7 +141,7 @@ def read_committed(
 
 def _decode_metadata(metadata: str | None) -> CommitMetadata | None:
     try:
-        return msgspec.json.decode(metadata or "", type=CommitMetadata)
+        return _decode_commit(metadata or "")
     except msgspec.DecodeError:
         return None
 

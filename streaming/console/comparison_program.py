@@ -118,6 +118,9 @@ class Compared(msgspec.Struct, frozen=True):
     differences_count: int | None = None  # not worked out
 
 
+msgspec.json.Decoder(Compared)  # results are converted in several threads: see policy/core/conversion.py
+
+
 class NeedsLive(msgspec.Struct, frozen=True):
     """The live documents are to be sent. `since`: the key of those that are there; "": there are none."""
 

@@ -77,7 +77,7 @@ class ChangeWidens(msgspec.Struct, frozen=True, kw_only=True):
 
 ChangeRecord = PolicyChange | ChangeWidens
 
-# Pages of the console read them in several threads: see policy/core/request.py.
+# Pages of the console read them in several threads: see policy/core/conversion.py.
 for _type in (PolicyChange, ChangeWidens):
     msgspec.json.Decoder(_type)
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from policy.core.conversion import prepare_types
 from policy.core.model import Grant
 from policy.core.pattern import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
 
@@ -87,6 +88,9 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     object: Any = "*"
     lone: tuple[Half, ...] = ()
     changes_hands: bool = False
+
+
+prepare_types(Entry)  # a catalogue is read at the first request, which may come in several threads
 
 
 def pattern_of(text: Any) -> Pattern:

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from policy.core.conversion import prepare_types
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
@@ -33,6 +34,7 @@ def load_catalogue(package: str, type_: type[Loaded]) -> Loaded:
     from policy.core.plain_data import Parser
 
     text = resources.files(package).joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    prepare_types(type_)  # the first requests may come in several threads
     return msgspec.convert(yaml.load(text, Parser), type_)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from policy.core.conversion import prepare_types
 from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
 from policy.systems.kit.query import Need, all_of, expression
@@ -15,8 +16,7 @@ from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
 
 Related = tuple[str, ...] | Condition
 
-# Leaves are read at the first request, which may come in several threads: see policy/core/request.py.
-msgspec.json.Decoder(Leaf)
+prepare_types(Leaf)  # the first requests may come in several threads
 
 ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
 
