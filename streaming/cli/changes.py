@@ -194,13 +194,11 @@ def open_documents(settings: "Settings", systems: Collection[str]) -> "DocumentL
     """The documents of some systems of all times that the topics still hold. Raises Failure."""
     import msgspec
 
-    from streaming.kafka.permissions import topic_permissions
     from streaming.snapshots.at_offsets import read_document_log
 
     topics_of(settings, systems)
     narrowed = msgspec.structs.replace(settings, systems=tuple(name for name in settings.systems if name in systems))
-    documents = narrowed.topics.documents
-    connect(narrowed, *documents, permissions=topic_permissions("DescribeConfigs", documents))
+    connect(narrowed, documents=narrowed.topics.documents)
     return read_document_log(narrowed)
 
 

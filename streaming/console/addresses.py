@@ -7,9 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 MOST_TEXT = 2000  # characters of a field
-VERBATIM = frozenset(
-    {"subject", "action", "resource", "request_id"}
-)  # with a blank at an end a name is another one, or refused
+# With a blank at an end a name is another one, or refused.
+VERBATIM = frozenset({"subject", "action", "resource", "request_id"})
 
 
 def fields_of(request: Request, names: Sequence[str]) -> dict[str, str]:

@@ -15,9 +15,7 @@ from streaming.topics import DEFAULT_SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-LOADER = getattr(
-    yaml, "CSafeLoader", yaml.SafeLoader
-)  # of libyaml, eight times as fast: manifests are built many times
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is eight times as fast; manifests are built often
 IN_IMAGE = "/opt/lockkeeper/"  # where the image has the project
 
 

@@ -31,18 +31,21 @@ COMMANDS = {
 SLOW = {"java", "go"}  # they compile
 
 
+@pytest.fixture(params=[pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS])
+def tool(request: pytest.FixtureRequest) -> str:
+    """What runs an example; the test is skipped where it is not there."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"no {request.param} on this machine")
+    return str(request.param)
+
+
 def test_each_example_is_run() -> None:
     assert {command[-1] for command in COMMANDS.values()} == {file.name for file in FOLDER.iterdir()}
 
 
 @pytest.mark.stream
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
-)
 def test_an_example_allows_what_the_policies_allow_and_nothing_else(tool: str, running: Running) -> None:
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool} on this machine")
     url = f"http://127.0.0.1:{running.server.port}"
     assert _printed(tool, url, TOKEN, "user:dana") == (0, "allow\n")
     assert _printed(tool, url, TOKEN, "user:eve") == (1, "deny\n")
@@ -51,13 +54,8 @@ def test_an_example_allows_what_the_policies_allow_and_nothing_else(tool: str, r
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
-)
 def test_an_example_allows_nothing_that_is_not_enforced(tool: str) -> None:
     """As in the client library: an answer in shadow mode says what would be decided, and allows nothing."""
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool} on this machine")
     for enforced, expected in ((True, (0, "allow\n")), (False, (1, "deny\n"))):
         rules = msgspec.structs.replace(RULES, enforced=enforced)
         asked = parse_evaluation(msgspec.json.encode(ALLOWED), "r-1", "", rules)
@@ -67,13 +65,8 @@ def test_an_example_allows_nothing_that_is_not_enforced(tool: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "tool", [pytest.param(tool, marks=[pytest.mark.long] if tool in SLOW else []) for tool in COMMANDS]
-)
 def test_an_example_allows_nothing_that_comes_too_late(tool: str) -> None:
     """The head comes at once, and the allow in its body after three seconds: beyond any of their timeouts."""
-    if shutil.which(tool) is None:
-        pytest.skip(f"no {tool} on this machine")
     with _answering(ALLOW) as url:
         assert _printed(tool, url, TOKEN, "user:dana") == (0, "allow\n")
     with _answering(ALLOW, seconds=3) as url:
