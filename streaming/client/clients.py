@@ -72,7 +72,7 @@ class Client(BaseClient):
 
     def ready(self, timeout: float | None = None) -> bool:
         """Whether Kafka has answered and questions go out at once; waits so long for it. For a service's start."""
-        return self._exchange.await_place(timeout or self._timeout)
+        return self._exchange.await_ready(timeout or self._timeout)
 
     def allowed(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
@@ -209,7 +209,7 @@ class AsyncClient(BaseClient):
 
     async def ready(self, timeout: float | None = None) -> bool:
         """Whether Kafka has answered and questions go out at once: see `Client.ready`."""
-        return await asyncio.to_thread(self._exchange.await_place, timeout or self._timeout)
+        return await asyncio.to_thread(self._exchange.await_ready, timeout or self._timeout)
 
     def allowed(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]

@@ -71,7 +71,7 @@ class TakesRequests(ABC):
     def close(self) -> None:
         """Answer all who wait with an error, wait for records on their way, and leave. May be called again."""
 
-    def await_place(self, seconds: float) -> bool:
+    def await_ready(self, seconds: float) -> bool:
         """Whether requests are decided; waits so long for it."""
         return not self._is_forked() and self._ready.wait(seconds) and not self._closing.is_set()
 

@@ -6,7 +6,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from policy import Snapshot, to_text
-from streaming.console.reading import Cluster, with_again
+from streaming.console.reading import Cluster, no_page_message
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import why_stale
 
@@ -31,7 +31,7 @@ class InForce:
             return read.snapshot
         error = self._follower.unread_error
         why = "the policies are being read" if error is None else self._cluster.explain(error)
-        raise HTTPException(503, with_again(why))
+        raise HTTPException(503, no_page_message(why))
 
     def known(self) -> Snapshot | None:
         """The same; None before the first one."""

@@ -93,7 +93,7 @@ class Cluster:
             check_reachable(self._admin)
             return read()
         except UNREAD as error:
-            raise HTTPException(503, with_again(self.explain(error))) from None
+            raise HTTPException(503, no_page_message(self.explain(error))) from None
 
     def explain(self, error: Exception) -> str:
         """See `explain`."""
@@ -104,10 +104,10 @@ class Cluster:
         try:
             return self.read(get)
         except BackgroundBusy:
-            raise HTTPException(503, with_again("other pages are being worked out")) from None
+            raise HTTPException(503, no_page_message("other pages are being worked out")) from None
 
 
-def with_again(why: str) -> str:
+def no_page_message(why: str) -> str:
     """Why there is no page, and what may help; commands that would help stand alone."""
     return why if "\n" in why else f"{why}; load this page again in a moment"
 
