@@ -217,6 +217,6 @@ def test_how_soon_a_change_is_reported_is_measured_while_many_questions_are_reme
 ) -> None:
     found = measure(broker, tmp_path, questions=10_000, changes=20)
     print(found)
-    assert found.questions == 10_000
+    assert found.questions >= 10_000
     assert found.records > 30
     assert found.median_ms > 0
