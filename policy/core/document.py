@@ -14,7 +14,7 @@ from policy.core.times import ALWAYS, Window, to_ms, window_between
 
 SINCE_EVER = -1  # `effective_at` of a document that does not say
 FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # what a broker takes by default (message.max.bytes)
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).encode
 

@@ -14,8 +14,8 @@ from policy.core.conversion import prepare_types
 from policy.core.times import to_ms
 from policy.core.unique_names import decode_json
 
-MAX_NESTING = 32
-MAX_EVALUATIONS = 1000
+MAX_NESTING = 32  # walks through a value recurse, and Python ends them at a thousand calls
+MAX_EVALUATIONS = 1000  # so that the answer to a batch fits into a record of 4 MiB
 MAX_CLAIMED_GROUPS = 1024  # more than identity providers put into a token; Windows ends at 1,015
 CLAIMS = frozenset({"groups", "roles", "token", "facts", "time"})
 Semantic = Literal["execute_all", "deny_on_first_deny", "permit_on_first_permit"]

@@ -31,7 +31,7 @@ MEMBERS = frozenset({"id", "system", "subject", "action", "resource", "context",
 OF_RESOURCE = frozenset({"type", "id", "properties"})
 # From version 3 on, what is the very same object twice is written as a reference: equal requests would differ.
 MARSHAL = 2
-DECISION_BYTES = 500
+DECISION_BYTES = 500  # of a decision and of each of its reasons, beside their texts: structs, tuples and short strings
 RECENT = 4  # decisions of one answer, by the resource's id
 ID_BYTES = ID.encode()
 

@@ -14,7 +14,7 @@ from policy.systems.kit.system import EVERYONE, Kind, System
 
 ALL: frozenset[str] = frozenset({EVERYONE})
 GROUP = "group:"
-MOST_PREFIXES = 32
+MOST_PREFIXES = 32  # a hostile document had a name of a thousand colons, which ended in a RecursionError
 WILDCARD = "*"
 UNREADABLE = object()  # in place of a document that is no plain data: not JSON or YAML, or too large
 ENVELOPE = frozenset({"system", "kind", "name"})

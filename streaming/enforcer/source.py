@@ -31,7 +31,7 @@ READ_FAST = {
 # Python decides one Arrow batch while Java reads the next one, and holds 2 KB for each of its records: with 50,000 a
 # worker takes 80 MiB more and is no faster; below 5,000 the millisecond that each batch takes counts.
 ARROW_RECORDS = 10_000
-ARROW_BYTES = 16 << 20
+ARROW_BYTES = 16 << 20  # records may have 1 MiB each: Spark's bound by count alone let 2,400 of 900 kB end the JVM
 GROUP = "kafka.group.id"
 FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches

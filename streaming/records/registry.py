@@ -9,7 +9,7 @@ from streaming.records.formats import Formats
 from streaming.records.schemas import Kind
 from streaming.settings import SchemaRegistry
 
-SECONDS = 5.0
+SECONDS = 5.0  # a task that waits for a schema keeps its core
 REFUSED = frozenset({401, 403})
 TRANSIENT = frozenset({408, 429})
 
