@@ -134,7 +134,8 @@ final class CommitCall implements Callable {
     public Object call() {
         PartitionProducer producer = null;
         try {
-            producer = begins ? PartitionProducers.of(settings, set) : PartitionProducers.kept(settings, set.id);
+            producer = begins
+                ? PartitionProducers.of(settings, set, PartitionProducer.NONE) : PartitionProducers.kept(settings, set.id);
             if (producer == null) {
                 return failed(PartitionResult.ABSENT, "the executor has no such transaction");
             }
@@ -163,7 +164,7 @@ final class CommitCall implements Callable {
         if (offsets.isEmpty()) {
             return results;
         }
-        long millis = producer.commit(begins ? producer.begin() : commit.attempt, offsets);
+        long millis = producer.commit(begins ? producer.begin(PartitionProducer.NONE) : commit.attempt, offsets);
         if (millis < 0) {
             return failed(PartitionResult.ABSENT, "another attempt has the transaction");
         }

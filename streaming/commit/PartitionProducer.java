@@ -37,6 +37,7 @@ final class PartitionProducer {
     private final Map committed = new HashMap(); // offsets by partition, of those that it owns
     private final Set sent = new HashSet(); // the partitions of which the open transaction has something
     private long attempt = NONE;
+    private long newestTask = NONE;
     private boolean isGivenUp;
     private long used = System.nanoTime();
 
@@ -62,6 +63,14 @@ final class PartitionProducer {
             }
         }
         return producer;
+    }
+
+    /** Notes which attempt of a task uses it. Of an older one that comes late nothing may end what a newer one has open. */
+    synchronized void claim(long task) {
+        if (task != NONE && task < newestTask) {
+            throw new ProducerFencedException("a newer attempt of the task has " + id);
+        }
+        newestTask = Math.max(newestTask, task);
     }
 
     /** Reads what is committed of those partitions of which it is not known yet, once the id owns them. */
@@ -107,12 +116,13 @@ final class PartitionProducer {
 
     /**
      * Begins a transaction, and aborts one of an earlier attempt. Returns the number of this attempt; NONE: the producer is
-     * given up.
+     * given up. task: see claim.
      */
-    synchronized long begin() {
+    synchronized long begin(long task) {
         if (isGivenUp) {
             return NONE;
         }
+        claim(task);
         if (attempt != NONE) {
             attempt = NONE;
             producer.abortTransaction();

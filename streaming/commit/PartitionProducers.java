@@ -6,6 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 /** The producers of this executor, by instance of the job and transactional id. */
 public final class PartitionProducers {
     private static final ConcurrentHashMap BY_ID = new ConcurrentHashMap();
+    private static final ConcurrentHashMap LOCKS = new ConcurrentHashMap();
     /** A producer has a thread and connections: beyond so many, those are closed that have no transaction for a while. */
     private static final int KEPT = 256;
     private static final long UNUSED_MS = 30000;
@@ -18,12 +19,18 @@ public final class PartitionProducers {
 
     /**
      * The producer of a set of partitions, which knows what is committed of them: one that is there, if as far as it knows
-     * that is what was planned with.
+     * that is what was planned with. task: Spark's id of the attempt that asks; NONE: the driver, between batches. Raises
+     * ProducerFencedException where a newer one has it.
      */
-    static PartitionProducer of(WriterSettings settings, PartitionSet set) throws Exception {
-        PartitionProducer producer = unlessChanged(settings, set);
-        if (producer == null) {
-            producer = open(settings, set.id);
+    static PartitionProducer of(WriterSettings settings, PartitionSet set, long task) throws Exception {
+        PartitionProducer producer;
+        // Of two producers that open an id side by side, each fences or closes the other.
+        synchronized (lock(key(settings, set.id))) {
+            producer = unlessChanged(settings, set, task);
+            if (producer == null) {
+                producer = open(settings, set.id);
+                producer.claim(task);
+            }
         }
         boolean owns = false;
         try {
@@ -37,9 +44,18 @@ public final class PartitionProducers {
         return producer;
     }
 
-    private static PartitionProducer unlessChanged(WriterSettings settings, PartitionSet set) {
+    private static Object lock(String key) {
+        LOCKS.putIfAbsent(key, new Object());
+        return LOCKS.get(key);
+    }
+
+    private static PartitionProducer unlessChanged(WriterSettings settings, PartitionSet set, long task) {
         PartitionProducer kept = kept(settings, set.id);
-        if (kept == null || kept.isAsPlanned(set.ranges) && (kept.isOpen() || kept.idleMs() < settings.keptMs)) {
+        if (kept == null) {
+            return null;
+        }
+        kept.claim(task);
+        if (kept.isAsPlanned(set.ranges) && (kept.isOpen() || kept.idleMs() < settings.keptMs)) {
             return kept;
         }
         discard(settings, set.id, kept);
@@ -48,10 +64,7 @@ public final class PartitionProducers {
 
     private static PartitionProducer open(WriterSettings settings, String id) {
         PartitionProducer opened = new PartitionProducer(settings, id);
-        PartitionProducer other = (PartitionProducer) BY_ID.put(key(settings, id), opened);
-        if (other != null) {
-            other.close();
-        }
+        BY_ID.put(key(settings, id), opened);
         closeIdle();
         return opened;
     }

@@ -36,9 +36,9 @@ final class PartitionTask {
         long attempt = PartitionProducer.NONE;
         try {
             while (attempt == PartitionProducer.NONE) { // again where a task that failed has just given the producer up
-                producer = PartitionProducers.of(settings, set);
+                producer = PartitionProducers.of(settings, set, context.taskAttemptId());
                 millis[0] = since();
-                attempt = producer.begin();
+                attempt = producer.begin(context.taskAttemptId());
             }
             List results = new ArrayList();
             for (Iterator each = set.ranges.iterator(); each.hasNext();) {

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.chaos.run import Run, evaluator, keep_row, new_row
-from tests.deploy.files import read_yaml
+from tests.deploy.files import ROOT, read_yaml
 from tests.deploy.stack import ALLOWED, COMPOSE, RESOURCE, Stack, docker, inspect, why_not
 from tests.waiting import wait_until
 
@@ -55,7 +55,8 @@ def test_a_request_from_this_machine_one_from_a_container_and_one_over_http_are_
     assert "ALLOW" in stack.compose("logs", "consumer").stdout
 
 
-def test_prometheus_scrapes_the_job_and_the_server(stack: Stack) -> None:
+def test_prometheus_scrapes_every_service_that_its_file_names(stack: Stack) -> None:
+    configured = read_yaml(ROOT / "deploy" / "prometheus" / "prometheus.yml")["scrape_configs"]
     address = f"http://localhost:{stack.port('prometheus', 9090)}/api/v1/query?query=up"
 
     def scraped() -> dict[str, str]:
@@ -63,7 +64,7 @@ def test_prometheus_scrapes_the_job_and_the_server(stack: Stack) -> None:
             results = json.load(response)["data"]["result"]
         return {result["metric"]["job"]: result["value"][1] for result in results}
 
-    wait_until(lambda: scraped() == {"lockkeeper": "1", "lockkeeper-serve": "1"}, "both are scraped", 60)
+    wait_until(lambda: scraped() == {each["job_name"]: "1" for each in configured}, "all are scraped", 60)
 
 
 def test_starting_the_stack_again_does_not_undo_a_revocation(stack: Stack) -> None:

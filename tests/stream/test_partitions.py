@@ -4,6 +4,8 @@ import contextlib
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -45,6 +47,7 @@ pytestmark = pytest.mark.stream
 
 RECORDS = 3  # of each input partition
 RIVAL_RECORDS, RIVAL_STEPS = 40, 80
+ATTEMPTS = 5  # pairs of them: either may be the first
 SIDE = (("requests", [], 1, [], [], []), [], [])
 DECIDED = Decided(0, 0, 2**60, False, 0.0)
 
@@ -226,6 +229,21 @@ def test_an_attempt_that_is_made_again_leaves_nothing_of_the_first(place: Place)
     assert _statuses(place.commit(first)) == {ABSENT}
     assert _statuses(place.commit(second)) == {OK}
     assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+def test_of_two_attempts_that_begin_at_once_one_writes(place: Place) -> None:
+    """As where a task of a stage that has failed begins late, beside the one of the next stage."""
+    with ThreadPoolExecutor(2) as threads:
+        for offset in range(1, ATTEMPTS + 1):
+            committed = None if offset == 1 else offset - 1
+            with contextlib.closing(place.another()) as job:  # whose producers are not open yet
+                evaluate = partial(place.evaluate, None, job, committed, place.partitions[:1])
+                both = [attempt.result(60) for attempt in [threads.submit(evaluate) for _ in range(2)]]
+                assert _statuses(both[0].results + both[1].results) <= {OK, FENCED}
+                sent = [evaluated for evaluated in both if _statuses(evaluated.results) == {OK}]
+                statuses = [_statuses(place.commit(evaluated, job, offset, committed)) for evaluated in sent]
+                assert statuses.count({OK}) == 1, statuses
+    assert len(place.written(ATTEMPTS * RECORDS)) == ATTEMPTS * RECORDS
 
 
 def test_who_takes_a_partition_over_fences_the_one_before_at_any_step(place: Place) -> None:
