@@ -182,8 +182,8 @@ class SignedIn:
     def _refusal(self, scope: Scope, request: HTTPConnection, unseen: Unseen) -> Response:
         is_page = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
         if unseen.may_sign_in and is_page:
-            query = scope["query_string"].decode("latin-1")
-            target = f"{scope['path']}{'?' if query else ''}{query}"
+            query, path = (scope[part].decode("latin-1") for part in ("query_string", "raw_path"))
+            target = f"{path}{'?' if query else ''}{query}"
             return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303)
         status = 401 if unseen.may_sign_in else 403
         return self._pages.respond("error.html.j2", status, message=str(unseen), code=status)
