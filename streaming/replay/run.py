@@ -125,7 +125,8 @@ Source = FromTopics | FromFiles
 def from_topics(settings: Settings, admin: AdminClient, span: Span) -> FromTopics:
     """What the request topics hold of a time range. Raises KafkaException and TimeoutError."""
     ranges = Topics(settings, admin).ranges(settings.topics.requests, span)
-    return FromTopics({partition: offsets for partition, offsets in ranges.items() if offsets.end > offsets.first}, span)
+    filled = {partition: offsets for partition, offsets in ranges.items() if offsets.end > offsets.first}
+    return FromTopics(filled, span)
 
 
 def replay(

@@ -22,7 +22,8 @@ NEAREST = "<h3>Nearest</h3>"
 
 @pytest.fixture(autouse=True)
 def _policies(follower: Follower) -> None:
-    follower.read = Read(compile_documents([READERS, GROUP]), time.monotonic(), {TOPIC: {"0": 5}}, -1, {TOPIC: {"0": 5}})
+    offsets = {TOPIC: {"0": 5}}
+    follower.read = Read(compile_documents([READERS, GROUP]), time.monotonic(), offsets, -1, offsets)
 
 
 def _ask(client: TestClient, user: str = "dana", **more: str) -> str:
