@@ -224,6 +224,12 @@ def test_signing_in_leads_back_to_the_very_page(issuer: TestIssuer, access: Path
         assert (begun.path, parse_qs(begun.query)) == ("/sign-in", {"next": [path]})
 
 
+def test_a_form_that_is_sent_without_a_session_says_how_it_is_not_lost(issuer: TestIssuer, access: Path) -> None:
+    client = _client(_app(_by_issuer(issuer, access), "console.example.com"))
+    sent = client.post("/draft", headers={"origin": URL, "sec-fetch-site": "same-origin", **PAGE}, data={"documents": "x"})
+    assert (sent.status_code, "load this page again, which sends the form again" in sent.text) == (401, True)
+
+
 def test_while_the_issuer_is_away_the_page_says_so(access: Path) -> None:
     away = TestIssuer()
     away.url = "http://127.0.0.1:1"
