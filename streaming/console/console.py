@@ -254,7 +254,10 @@ def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     texts = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
     if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    asked = full_request(short_form_of(DraftRequest(*texts)), fields["system"])
+    short = short_form_of(DraftRequest(*texts))
+    if "time" in short:
+        raise CaseFileError("more: the answer is about now; leave time out")
+    asked = full_request(short, fields["system"])
     if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
         raise CaseFileError("more: names another language than the form; choose it there")
     refuse_unknown_members(asked)

@@ -66,6 +66,7 @@ def test_what_is_nearest_is_not_left_out_in_silence(
     [
         (question_address("dana", "orders", more="subject: {groups: [readers]}"), "subject: unknown field groups"),
         (question_address("dana", "orders", more="resource: {propertys: {}}"), "resource: unknown field propertys"),
+        (question_address("dana", "orders", more="time: 2026-01-01T00:00:00Z"), "the answer is about now"),
         ("/access?system=lenses6&subject=user:dana&more=subject:+{groups:+[readers]}", "subject: unknown field groups"),
         ("/access?subject=user:dana&more=subject:+{groups:+[readers]}", "subject: unknown field groups"),
         (
