@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 from policy.analysis import Answer
 from streaming.access_changes.decisions import UNDETERMINED, DecisionReader, Joined
 from streaming.access_changes.following import Decided
-from streaming.history.records import ConsumerRecord
 from streaming.history.ranges import Range
+from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import topic_ids
 from streaming.records.decision import read_decision
 from streaming.settings import Settings

@@ -226,7 +226,8 @@ def test_signing_in_leads_back_to_the_very_page(issuer: TestIssuer, access: Path
 
 def test_a_form_that_is_sent_without_a_session_says_how_it_is_not_lost(issuer: TestIssuer, access: Path) -> None:
     client = _client(_app(_by_issuer(issuer, access), "console.example.com"))
-    sent = client.post("/draft", headers={"origin": URL, "sec-fetch-site": "same-origin", **PAGE}, data={"documents": "x"})
+    headers = {"origin": URL, "sec-fetch-site": "same-origin", **PAGE}
+    sent = client.post("/draft", headers=headers, data={"documents": "x"})
     assert (sent.status_code, "load this page again, which sends the form again" in sent.text) == (401, True)
 
 
