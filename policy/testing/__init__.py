@@ -1,6 +1,14 @@
 """Case files: read, run, reported."""
 
-from policy.testing.casefile import BESIDE_SUBJECT, CaseFileError, document_key, full_request, load_cases
+from policy.testing.casefile import (
+    BESIDE_SUBJECT,
+    CaseFileError,
+    document_key,
+    full_request,
+    load_cases,
+    refuse_ignored,
+    refuse_unknown_members,
+)
 from policy.testing.drafts import (
     NAMED,
     Detail,
@@ -40,6 +48,8 @@ __all__ = [
     "junit_xml",
     "load_cases",
     "names_in",
+    "refuse_ignored",
+    "refuse_unknown_members",
     "run_cases",
     "short_form_of",
 ]

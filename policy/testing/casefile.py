@@ -186,17 +186,31 @@ def _refuse_unknown(fields: Mapping[str, Any], known: Iterable[str], path: str =
 def refuse_ignored(request: Mapping[str, Any]) -> None:
     """Raise CaseFileError for what an answer here would not heed.
 
-    Requests may have unknown members, which are ignored: with ``{id, groups}`` for a subject any deny would hold. The
-    job answers ``error`` behind ``min_policy_offsets``; documents in files have no offsets.
+    The job answers ``error`` behind ``min_policy_offsets``; documents in files have no offsets.
     """
-    items = request.get("evaluations")
-    for value in (request, *(items if isinstance(items, list) else ())):
-        for part, names in PART_NAMES if isinstance(value, Mapping) else ():
-            if isinstance(members := value.get(part), Mapping):
-                _refuse_unknown(members, names, f"{part}: ")
-        context = value.get("context") if isinstance(value, Mapping) else None
+    refuse_unknown_members(request)
+    for value in _questions(request):
+        context = value.get("context")
         if isinstance(context, Mapping) and context.get(OFFSETS, {}) != {}:
             raise CaseFileError(f"context.{OFFSETS}: nothing is compared with offsets here; leave it out")
+
+
+def refuse_unknown_members(request: Mapping[str, Any]) -> None:
+    """Raise CaseFileError for members of a subject, action or resource that requests do not have.
+
+    The job ignores them: with ``{id, groups}`` for a subject any deny would hold.
+    """
+    for value in _questions(request):
+        for part, names in PART_NAMES:
+            if isinstance(members := value.get(part), Mapping):
+                _refuse_unknown(members, names, f"{part}: ")
+
+
+def _questions(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A request, and each evaluation of a batch."""
+    items = request.get("evaluations")
+    yield request
+    yield from (item for item in (items if isinstance(items, list) else ()) if isinstance(item, Mapping))
 
 
 def _item(item: Any, ask: Mapping[str, Any], system: str) -> Any:

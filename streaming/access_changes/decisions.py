@@ -18,7 +18,7 @@ from policy.analysis import Answer, question_of
 from streaming.access_changes.following import Decided
 from streaming.history.ranges import Range, Topics, widen
 from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import Partition
+from streaming.kafka.clients import Partition, existing_topic_ids
 from streaming.records.answered import ANSWER_SKEW_MS, read_answer
 from streaming.records.avro import Undecodable
 from streaming.records.decision import Answer as RecordedAnswer
@@ -48,7 +48,7 @@ class DecisionReader:
     """Reads decisions in ranges of offsets, and the requests that they are about."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._settings, self._topics = settings, Topics(settings, admin)
+        self._settings, self._admin, self._topics = settings, admin, Topics(settings, admin)
         self._deserializer = Deserializer(settings.schema_registry)
 
     def read(self, ranges: Mapping[Partition, Range]) -> Joined:
@@ -56,9 +56,11 @@ class DecisionReader:
         joined = Joined([])
         decisions = list(self._decisions(ranges, joined))
         requests = self._requests([source for source, _ in decisions])
+        # Once they are read: where a topic was deleted and created again, another request may stand at the place.
+        ids = existing_topic_ids(self._admin, self._settings.topics.asking) if requests else {}
         for source, decision in decisions:
             record = requests.get(source)
-            if record is None:
+            if record is None or not decision.id.startswith(f"{ids.get(source.topic, '?')}-"):
                 joined.lost += 1
                 continue
             try:

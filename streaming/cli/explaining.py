@@ -57,7 +57,7 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
-    from policy.analysis import nearest_grants
+    from policy.analysis import nearest_grants, undecided_tree
     from streaming.pdp.reading import lacking
 
     request = evaluation.timed(asked.whole())
@@ -67,7 +67,7 @@ def explain(
     if (behind := lacking(request, offsets)) is None:
         nearest: Sequence[Nearest | None] = nearest_grants(snapshot, request, claims)
     else:
-        nodes, nearest = [_undecided(node, behind) for node in nodes], [None] * len(nodes)
+        nodes, nearest = [undecided_tree(node, behind) for node in nodes], [None] * len(nodes)
     _show(nodes, nearest, as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
@@ -82,15 +82,6 @@ def _trees(snapshot: Any, request: dict[str, Any], claims: frozenset[str], allow
         return draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
-
-
-def _undecided(node: "Node", why: str) -> "Node":
-    """The tree of a request that is an error whatever its parts are."""
-    import msgspec
-
-    asked = node.text.partition(": ")[2]  # an incomplete item has none
-    text = f"error: {asked}" if asked else node.text
-    return msgspec.structs.replace(node, text=text, held=None, notes=(*node.notes, why))
 
 
 def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool) -> None:

@@ -20,7 +20,14 @@ from policy.analysis import (
     unknown_subject,
     what_subject_can,
 )
-from policy.testing import BESIDE_SUBJECT, CaseFileError, DraftRequest, full_request, short_form_of
+from policy.testing import (
+    BESIDE_SUBJECT,
+    CaseFileError,
+    DraftRequest,
+    full_request,
+    refuse_unknown_members,
+    short_form_of,
+)
 from streaming.console.playground import TITLES
 from streaming.console.recent import DocumentStatement, RecentDecisions
 from streaming.console.viewer import Viewer
@@ -55,6 +62,7 @@ def uses(recent: RecentDecisions, viewer: Viewer, subject: str = "", system: str
 def subject_in(fields: Mapping[str, str]) -> dict[str, Any]:
     """The subject of a form in the short form of case files. Raises CaseFileError."""
     short = short_form_of(DraftRequest(fields["subject"], fields["groups"], more=fields["more"]))
+    refuse_unknown_members(short)
     return {name: short[name] for name in ("subject", *BESIDE_SUBJECT) if name in short}
 
 

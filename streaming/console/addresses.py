@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 MOST_TEXT = 2000  # characters of a field
 # With a blank at an end a name is another one, or refused.
-VERBATIM = frozenset({"subject", "action", "resource", "request_id"})
+VERBATIM = frozenset({"subject", "action", "resource", "request_id", "document"})
 
 
 def fields_of(request: Request, names: Sequence[str]) -> dict[str, str]:

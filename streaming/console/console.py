@@ -15,9 +15,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy import OUTCOMES, FactOverlay, MalformedRequest, Snapshot, all_systems, decide, to_text
-from policy.analysis import draw_trees, nearest_grants, unknown_names, who_can
-from policy.testing import NAMED, CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from policy import OUTCOMES, FactOverlay, MalformedRequest, Reason, Snapshot, all_systems, decide, to_text
+from policy.analysis import Nearest, Node, draw_trees, nearest_grants, undecided_tree, unknown_names, who_can
+from policy.testing import (
+    NAMED,
+    CaseFileError,
+    DraftRequest,
+    actions_of,
+    full_request,
+    refuse_unknown_members,
+    short_form_of,
+)
 from streaming.console.access_pages import AccessPages
 from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
@@ -40,6 +48,7 @@ from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
+from streaming.pdp.reading import Read, lacking
 from streaming.settings import Settings
 
 LINKS = (
@@ -168,9 +177,9 @@ class Console:
         past = dict[str, str]()
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
-                asked = _request(fields, viewer_of(request))
-                answer, past = _answer(self._in_force.snapshot(), asked), names_in_parts(asked)
-                who = _who(self._in_force.snapshot(), asked) if request.query_params.get("who") else None
+                asked, read = _request(fields, viewer_of(request)), self._in_force.read()
+                answer, past = _answer(read, asked), names_in_parts(asked)
+                who = _who(read.snapshot, asked) if request.query_params.get("who") and answer.is_decided else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
@@ -245,32 +254,53 @@ def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     texts = (fields["subject"], fields["groups"], fields["action"], fields["resource"], fields["more"])
     if fields["system"] not in all_systems() or not viewer.may_see(fields["system"]):
         raise CaseFileError("system: choose one")
-    asked = full_request(short_form_of(DraftRequest(*texts)), fields["system"])
+    short = short_form_of(DraftRequest(*texts))
+    if "time" in short:
+        raise CaseFileError("more: the answer is about now; leave time out")
+    asked = full_request(short, fields["system"])
     if asked["system"] != fields["system"]:  # which was checked against what the viewer may see
         raise CaseFileError("more: names another language than the form; choose it there")
+    refuse_unknown_members(asked)
     return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}
 
 
-def _answer(snapshot: Snapshot, asked: dict[str, Any]) -> dict[str, Any]:
+class Answer(msgspec.Struct, frozen=True):
+    """What Ask shows. ``is_decided``: the policies are as new as the request wants them.
+
+    ``is_nearest_left_out``: a deny, and there are too many names to look for what is nearest to it.
+    """
+
+    outcome: str
+    reasons: tuple[tuple[Reason, None], ...]
+    trees: tuple[Node, ...]
+    names: tuple[str, ...]
+    nearest: tuple[Nearest | None, ...] = ()
+    is_nearest_left_out: bool = False
+    is_decided: bool = True
+
+
+def _answer(read: Read, asked: dict[str, Any]) -> Answer:
+    snapshot, trees = read.snapshot, draw_trees(read.snapshot, asked)
+    names = tuple(str(name) for name in unknown_names(snapshot, asked))
+    if (behind := lacking(asked, read.all_offsets)) is not None:
+        undecided = tuple(undecided_tree(tree, behind) for tree in trees)
+        return Answer("error", ((Reason("policies-behind", behind), None),), undecided, names, is_decided=False)
     decision = decide(snapshot, asked)
-    return {
-        "outcome": decision.outcome,
-        "reasons": [(reason, None) for reason in decision.reasons],
-        "trees": draw_trees(snapshot, asked),
-        "nearest": nearest_grants(snapshot, asked) if _names_of(snapshot, asked["system"]) <= MOST_NAMES else [],
-        "names": [str(name) for name in unknown_names(snapshot, asked)],
-    }
+    reasons, are_few = tuple((reason, None) for reason in decision.reasons), _are_few(snapshot, asked["system"])
+    nearest = tuple(nearest_grants(snapshot, asked)) if are_few else ()
+    is_left_out = not are_few and any(tree.held is False for tree in trees)
+    return Answer(decision.outcome, reasons, tuple(trees), names, nearest, is_left_out)
 
 
 def _who(snapshot: Snapshot, asked: dict[str, Any]) -> Any:
     """Who else can; `"many"` where there are too many names to go through for a page."""
-    return who_can(snapshot, asked) if _names_of(snapshot, asked["system"]) <= MOST_NAMES else "many"
+    return who_can(snapshot, asked) if _are_few(snapshot, asked["system"]) else "many"
 
 
-def _names_of(snapshot: Snapshot, system: str) -> int:
-    """About so many names a search for principals goes through."""
+def _are_few(snapshot: Snapshot, system: str) -> bool:
+    """Whether a search for principals goes through no more names, about, than a page may."""
     policy_set = snapshot.policy_sets.get(system)
     if policy_set is None:
-        return 0
+        return True
     facts = sum(1 for kind in all_systems()[system].kinds for _ in policy_set.facts.names(kind))
-    return len(policy_set.grants) + len(policy_set.memberships) + facts
+    return len(policy_set.grants) + len(policy_set.memberships) + facts <= MOST_NAMES

@@ -8,6 +8,7 @@ import msgspec
 
 from policy import Positions, Reason, Unreadable, dump_yaml, read_document_text, read_value
 from streaming.records.change import DocumentChange, PolicyChange
+from streaming.records.formats import SHORTENED
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.snapshots.change_log import document_text
 from streaming.snapshots.documents import DocumentRecord
@@ -42,6 +43,15 @@ def text_at(log: DocumentLog, topic: str, key: bytes, offset: int) -> str | None
     """The newest version up to an offset as YAML; None where there is none, or it cannot be read."""
     records = [record for record in log.records(topic) if record.offset <= offset and record.key == key]
     return _yaml(records[-1]) if records else None
+
+
+def key_shown_as(log: DocumentLog, topic: str, system: str, document: str) -> bytes:
+    """The key of the records that are named `SYSTEM/KIND/NAME`, or are shown so where their name is shortened."""
+    key = document.partition("/")[2].encode("utf-8", "replace")
+    if SHORTENED not in document or any(record.key == key for record in log.records(topic)):
+        return key
+    others = {record.key for record in log.records(topic)}
+    return next((other for other in others if document_text(system, other) == document), key)
 
 
 def _yaml(record: DocumentRecord) -> str | None:

@@ -17,7 +17,7 @@ from streaming.console.addresses import fields_of
 from streaming.console.background import Background
 from streaming.console.comparison_program import Compared, Turned
 from streaming.console.comparisons import Comparisons, Draft
-from streaming.console.guard import Tokens, form_of
+from streaming.console.guard import Tokens, form_and_token
 from streaming.console.past_requests import PastRequest
 from streaming.console.playground import MOST_DOCUMENTS, TITLES
 from streaming.console.reading import Cluster
@@ -28,6 +28,7 @@ from streaming.settings import Settings
 from streaming.snapshots.at_offsets import NoLongerKnown
 
 PATH = "/draft"
+AGAIN = "this form was of an earlier session, or of an earlier start of the console: send it again"
 
 CompletedComparison = tuple[Compared, list[PastRequest]]
 
@@ -60,11 +61,15 @@ class DraftPages:
 
     async def _compare(self, request: Request) -> Response:
         viewer = viewer_of(request)
-        fields = await form_of(request, self._tokens, viewer.session)
-        fields = {"system": "", "documents": "", "prune": "", **fields}
+        posted, token = await form_and_token(request)
+        fields = {"system": "", "documents": "", "prune": "", **posted}
         fields["documents"] = fields["documents"].replace("\r\n", "\n")
         if len(fields["documents"]) > MOST_DOCUMENTS:
             raise HTTPException(413, f"documents of more than {MOST_DOCUMENTS >> 10} KiB: lockkeeper replay takes them")
+        try:
+            self._tokens.check(token, viewer.session)
+        except HTTPException as refused:  # of a session that is over: what was typed must not be lost with it
+            return self._page(request, fields, refused.status_code, problem={"message": AGAIN, "line": None})
         return await run_in_threadpool(self._answer, request, fields, viewer)
 
     def _answer(self, request: Request, fields: Mapping[str, str], viewer: Viewer) -> Response:
@@ -81,7 +86,7 @@ class DraftPages:
         except (DraftFailed, NoLongerKnown) as failed:
             return self._page(request, fields, problem={"message": str(failed), "line": None})
         if completed is None:
-            return self._page(request, fields, status=202, is_compared_later=True)
+            return self._page(request, fields, 202, is_compared_later=True)
         compared, requests = completed
         return self._page(
             request, fields, compared=compared, rows=[_row(turned, requests) for turned in compared.turned]
@@ -99,12 +104,14 @@ class DraftPages:
         """Compare nothing more."""
         self._compared.close()
 
-    def _page(self, request: Request, fields: Mapping[str, str], **values: Any) -> Response:
+    def _page(self, request: Request, fields: Mapping[str, str], status: int = 200, **values: Any) -> Response:
         title = TITLES.get(fields["system"], fields["system"])
         shown = {"problem": None, "compared": None, "rows": [], "is_compared_later": False, **values}
         token = self._tokens.of(viewer_of(request).session)
         fields = {"prune": "", **fields}
-        return self._respond(request, "draft.html.j2", PATH, fields=fields, title=title, token=token, **shown)
+        return self._respond(
+            request, "draft.html.j2", PATH, status=status, fields=fields, title=title, token=token, **shown
+        )
 
 
 def _row(turned: Turned, requests: list[PastRequest]) -> dict[str, str]:

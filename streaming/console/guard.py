@@ -132,12 +132,18 @@ async def body_of(request: Request, tokens: Tokens, session: str = "") -> bytes:
 
 async def form_of(request: Request, tokens: Tokens, session: str = "") -> dict[str, str]:
     """The fields of a posted form with the token of its session. Raises HTTPException."""
+    fields, token = await form_and_token(request)
+    tokens.check(token, session)
+    return fields
+
+
+async def form_and_token(request: Request) -> tuple[dict[str, str], str]:
+    """The same, and the token, which is not checked yet."""
     try:
         fields = dict(parse_qsl((await _body(request)).decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:
         raise HTTPException(400, "the form cannot be read") from None
-    tokens.check(fields.pop(TOKEN_FIELD, ""), session)
-    return fields
+    return fields, fields.pop(TOKEN_FIELD, "")
 
 
 async def _body(request: Request) -> bytes:

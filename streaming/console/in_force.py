@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from policy import Snapshot, to_text
 from streaming.console.reading import Cluster, no_page_message
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import why_stale
+from streaming.pdp.reading import Read, why_stale
 
 
 class OutOfDate(msgspec.Struct, frozen=True):
@@ -25,13 +25,17 @@ class InForce:
     def __init__(self, cluster: Cluster, follower: Follower, bound: float) -> None:
         self._cluster, self._follower, self._bound = cluster, follower, bound
 
-    def snapshot(self) -> Snapshot:
-        """The newest that was read. Raises HTTPException before the first one, with why there is none yet."""
+    def read(self) -> Read:
+        """The newest reading. Raises HTTPException before the first one, with why there is none yet."""
         if (read := self._follower.read) is not None:
-            return read.snapshot
+            return read
         error = self._follower.unread_error
         why = "the policies are being read" if error is None else self._cluster.explain(error)
         raise HTTPException(503, no_page_message(why))
+
+    def snapshot(self) -> Snapshot:
+        """The policies of the same."""
+        return self.read().snapshot
 
     def known(self) -> Snapshot | None:
         """The same; None before the first one."""

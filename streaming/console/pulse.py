@@ -98,6 +98,8 @@ class Pulse:
                 look()
                 self._unread.pop(look, None)
             except UNREAD as error:
+                if self._stop.is_set():  # what a call ends with that closing did not wait for, says nothing of Kafka
+                    return
                 if look not in self._unread:
                     self._unread[look] = explain(self._settings, self._admin, error)
                 self.look = msgspec.structs.replace(self.look, unread=self._why(), number=self.look.number + 1)

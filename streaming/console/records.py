@@ -13,7 +13,7 @@ from policy import Compiler, Key, MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
 from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
-from streaming.console.documents import Statement, statement_in, text_at
+from streaming.console.documents import Statement, key_shown_as, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
@@ -111,13 +111,13 @@ class Records:
         return f"{system} {log.newest_records({topic: {'0': log.end(topic) - 1}})} {end}"
 
     def text_of(self, document: str) -> str:
-        """The newest version of `SYSTEM/KIND/NAME` as YAML; "": there is none."""
-        system, _, key = document.partition("/")
+        """The newest version of `SYSTEM/KIND/NAME`, whole or as changes show a long one, as YAML; "": there is none."""
+        system = document.partition("/")[0]
         topic = self._settings.topics.policy_topics().get(system)
         if topic is None:
             return ""
         log = self.documents()
-        return text_at(log, topic, key.encode(), log.end(topic)) or ""
+        return text_at(log, topic, key_shown_as(log, topic, system, document), log.end(topic)) or ""
 
     def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
         """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""

@@ -8,7 +8,7 @@ import msgspec
 
 from policy import MalformedRequest, Snapshot
 from policy.analysis import ResourceAccess, ResourceQuestion, known_names
-from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, short_form_of
+from policy.testing import CaseFileError, DraftRequest, actions_of, full_request, refuse_ignored, short_form_of
 from streaming.console.playground import TITLES
 
 SECONDS = 0.3  # to evaluate names, of all systems together; each name is finished
@@ -72,7 +72,9 @@ def _requests(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> Ite
     for action in _actions(snapshot, system):
         asked = short_form_of(DraftRequest("", "", action, fields["resource"], fields["more"]))
         named = {"id": "console", "subject": {"type": "user", "id": "any"}, "time": now}
-        yield {**full_request(asked, system), **named, "system": system}
+        request = full_request(asked, system)
+        refuse_ignored(request)
+        yield {**request, **named, "system": system}
 
 
 def _actions(snapshot: Snapshot, system: str) -> list[str]:

@@ -27,6 +27,7 @@ SIGN_IN, CALLBACK, SIGN_OUT = "/sign-in", "/sign-in/callback", "/sign-out"
 STATIC = "/static/"
 MOST_PATH = 1000  # characters of where a viewer wanted to go
 MOST_HEADER = 4096
+SENT_AGAIN = "your session is over: sign in in another tab, then load this page again, which sends the form again"
 UNKNOWN = "you may see nothing here: ask the operators to name you in the file of console.access"
 
 
@@ -182,11 +183,12 @@ class SignedIn:
     def _refusal(self, scope: Scope, request: HTTPConnection, unseen: Unseen) -> Response:
         is_page = scope["method"] == "GET" and "text/html" in request.headers.get("accept", "")
         if unseen.may_sign_in and is_page:
-            query = scope["query_string"].decode("latin-1")
-            target = f"{scope['path']}{'?' if query else ''}{query}"
+            query, path = (scope[part].decode("latin-1") for part in ("query_string", "raw_path"))
+            target = f"{path}{'?' if query else ''}{query}"
             return RedirectResponse(f"{SIGN_IN}?{urlencode({'next': target})}", 303)
         status = 401 if unseen.may_sign_in else 403
-        return self._pages.respond("error.html.j2", status, message=str(unseen), code=status)
+        message = SENT_AGAIN if unseen.may_sign_in and scope["method"] == "POST" else str(unseen)
+        return self._pages.respond("error.html.j2", status, message=message, code=status)
 
 
 def sign_in_method(settings: Settings, tokens: Tokens, pages: Pages) -> SignInMethod:

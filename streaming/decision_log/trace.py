@@ -6,11 +6,11 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed
-from streaming.decision_log.search import Decoder, Found
+from streaming.decision_log.search import Decoder, Found, in_json
 from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import last_stable_offsets, log_ends
+from streaming.kafka.clients import existing_topic_ids, last_stable_offsets, log_ends
 from streaming.records.avro import Undecodable
 from streaming.records.dead_letter_headers import read_headers, source_of
 from streaming.records.registry import Deserializer
@@ -57,7 +57,7 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
-    documents, wanted = Deserializer(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
+    documents, wanted = Deserializer(settings.schema_registry), in_json(request_id)
     for record in Topics(settings, admin).since(settings.topics.asking, since):
         value = record.value
         if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
@@ -92,8 +92,9 @@ def _answer_to(
 ) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
     decode = Decoder(settings)
-    source, named = request.source, b'"offset":%d' % request.offset
-    plain_source = msgspec.to_builtins(source)
+    source, topic_id = request.source, existing_topic_ids(admin, [request.topic]).get(request.topic)
+    id_ = f"{topic_id}-{request.partition}-{request.offset}"  # where a topic was re-created, the place says less
+    named = in_json(id_)
     for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
         if record.topic == dead_letters:
             if source_of(read_headers(record.headers)) == source:
@@ -102,7 +103,7 @@ def _answer_to(
         decided = decode.fitting(
             record,
             lambda value: named in value,
-            lambda decision: decision.get("context", {}).get("source") == plain_source,
+            lambda decision: decision.get("id") == id_,
         )
         if decided is not None:
             return decided, None

@@ -93,10 +93,12 @@ class Recorder:
         """What is recorded of a system."""
         return self._settings.serve.record_of(system)
 
-    def wants(self, system: str, outcome: str) -> bool:
-        """Whether an answer is recorded."""
+    def wants(self, system: str, decision: Decision) -> bool:
+        """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
         mode = self.mode_of(system)
-        return mode in ("all", "durable") or (mode == "denials" and outcome != "allow")
+        if mode == "denials":
+            return not all(answer.allowed for answer in decision.evaluations or (decision,))
+        return mode in ("all", "durable")
 
     def send(self, body: Mapping[str, Any], value: bytes, delivered: Delivered | None = None) -> None:
         """Put a record in the queue. `delivered`: called once, in another thread, with whether Kafka has it.

@@ -51,9 +51,9 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def has_document(parts: Iterable[PolicyChange], document: str) -> bool:
-    """Whether a change is of `KIND/NAME`, or of `SYSTEM/KIND/NAME`; long ones are shortened in its records."""
+    """Whether a change is of `KIND/NAME` or `SYSTEM/KIND/NAME`, whole or shortened as its records have long ones."""
     return any(
-        entry.key in (shorten_id(document), shorten_id(f"{part.system}/{document}"))
+        entry.key in (document, shorten_id(document), shorten_id(f"{part.system}/{document}"))
         or document == entry.key.partition("/")[2]
         for part in parts
         for entry in part.documents

@@ -11,6 +11,7 @@ from pyspark.core.broadcast import Broadcast
 from policy import MalformedRequest, Reason, Unanswerable, to_text
 from streaming.enforcer.requests import open_envelope
 from streaming.enforcer.source import Records
+from streaming.history.span import Span
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.formats import JSON_ALONE, Formats
 from streaming.replay.comparison import UNKNOWN, Answered, Comparison, Sides, reason_of
@@ -20,6 +21,8 @@ from streaming.settings import Limits
 NO_REQUEST = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest, Undecodable)
 COLUMN = "totals"
 
+EVER = Span(0, 1 << 62)
+
 encode = msgspec.msgpack.Encoder().encode
 
 
@@ -28,7 +31,8 @@ class Task(msgspec.Struct, frozen=True):
 
     ``id``: of the replay. ``trust``: by topic, what its producers may claim; of files that of "". ``topic_ids``: which
     begin the ids of decisions. ``systems``: in JSON, those whose requests are replayed; none: all. ``now``: the time of
-    a request in a file that says none, ms. ``schemas``: for records in Avro.
+    a request in a file that says none, ms. ``schemas``: for records in Avro. ``span``: of the records' times; a range
+    of offsets has others, too.
     """
 
     id: str
@@ -38,6 +42,7 @@ class Task(msgspec.Struct, frozen=True):
     now: int
     limits: Limits
     schemas: Formats = JSON_ALONE
+    span: Span = EVER
 
 
 class _Named(msgspec.Struct):
@@ -113,7 +118,10 @@ class Part:
 
     def take(self, rows: Iterator[tuple[bytes | None, int, int]]) -> None:
         """Count them. A row: value, the record's time (ms) and its offset."""
+        span = self._task.span
         for value, at, offset in rows:
+            if not span.start <= at < span.end:
+                continue
             if value is None or not value.strip():
                 self._totals.unreadable += self._head != ""
                 continue

@@ -23,7 +23,7 @@ from streaming.kafka.clients import Partition, topic_ids
 from streaming.records.formats import Formats
 from streaming.records.registry import Registry, RegistryRefused
 from streaming.replay.comparison import Sides
-from streaming.replay.evaluating import COLUMN, Replayer, Task
+from streaming.replay.evaluating import COLUMN, EVER, Replayer, Task
 from streaming.replay.result import Totals
 from streaming.runtime.executors import await_executors
 from streaming.runtime.spark import start_session, worker_output_filtered
@@ -67,9 +67,10 @@ OnProgress = Callable[[Progress], None]
 
 
 class FromTopics(msgspec.Struct, frozen=True):
-    """Requests of the request topics in these ranges."""
+    """Requests of the request topics in these ranges, as far as their times are in the span."""
 
     ranges: Mapping[Partition, Range]
+    span: Span
 
     @property
     def records(self) -> int:
@@ -93,6 +94,7 @@ class FromFiles(msgspec.Struct, frozen=True):
 
     paths: tuple[str, ...]
     records: None = None
+    span: Span = EVER
 
     def trust(self, settings: Settings) -> dict[str, frozenset[str]]:
         """Of all files: whoever names them trusts them."""
@@ -123,7 +125,8 @@ Source = FromTopics | FromFiles
 def from_topics(settings: Settings, admin: AdminClient, span: Span) -> FromTopics:
     """What the request topics hold of a time range. Raises KafkaException and TimeoutError."""
     ranges = Topics(settings, admin).ranges(settings.topics.requests, span)
-    return FromTopics({partition: offsets for partition, offsets in ranges.items() if offsets.end > offsets.first})
+    filled = {partition: offsets for partition, offsets in ranges.items() if offsets.end > offsets.first}
+    return FromTopics(filled, span)
 
 
 def replay(
@@ -138,7 +141,7 @@ def replay(
     trust = source.trust(settings)
     ids = topic_ids(admin, trust) if admin is not None and isinstance(source, FromTopics) else {}
     wanted = frozenset(map(msgspec.json.encode, systems))
-    task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits)
+    task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits, span=source.span)
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
     with _session(settings) as spark:

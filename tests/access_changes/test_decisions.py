@@ -1,6 +1,7 @@
 """A decision and its request become questions, each with its answer; what policies did not determine has none."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,11 +10,15 @@ from confluent_kafka.admin import AdminClient
 from policy.analysis import Answer
 from streaming.access_changes.decisions import UNDETERMINED, DecisionReader, Joined
 from streaming.access_changes.following import Decided
+from streaming.history.ranges import Range
 from streaming.history.records import ConsumerRecord
+from streaming.kafka.clients import topic_ids
 from streaming.records.decision import read_decision
 from streaming.settings import Settings
 from streaming.topics import TopicNames
+from tests.brokers import TestBroker
 from tests.cli.documents import request
+from tests.stream.world import World
 
 ANSWERED, TRUSTED = "answered", "trusted"
 SETTINGS = Settings(
@@ -100,3 +105,23 @@ def test_an_answered_request_has_the_trust_of_its_caller() -> None:
     verified = {"by": "s", "outcome": "allow", "verified": True}
     [one], _ = joined(decision(answered=verified), request(answered=answered), ANSWERED)
     assert one.question.trust == {"groups"}
+
+
+@pytest.mark.stream
+def test_a_decision_of_a_request_topic_that_was_re_created_is_of_no_request_of_the_new_one(
+    broker: TestBroker, fresh_name: Callable[[str], str]
+) -> None:
+    """At the place of dana's request stands one of eve: she has not asked what was decided then."""
+    world = World(broker, fresh_name("again"), "unused")
+    topic, decisions = world.names.requests[0], world.names.decisions
+    for user in ("user:dana", "user:eve"):
+        world.producer.produce(topic, json.dumps(request(user)).encode(), partition=0)
+        made = decision(id=f"{topic_ids(world.admin, [topic])[topic]}-0-0")
+        made["context"]["source"] = {"topic": topic, "partition": 0, "offset": 0}
+        world.producer.produce(decisions, json.dumps(made).encode(), partition=0)
+        assert world.producer.flush(30) == 0
+        if user == "user:dana":
+            world.recreate(topic)
+    found = DecisionReader(world.settings, world.admin).read({(decisions, 0): Range(0, 2)})
+    assert [one.question.request.subject.id for one in found.decided] == ["user:eve"]
+    assert found.lost == 1

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from policy import DocumentStore, FactOverlay, Key, Snapshot, decide, to_text
 from policy.store.compiler import Compiler
 from policy.store.overlay import change_of
-from streaming.kafka.clients import last_stable_offsets, partitions_of
+from streaming.kafka.clients import last_stable_offsets, partitions_of, topic_ids
 from streaming.kafka.committed import records_between
 from tests.brokers import TestBroker
 from tests.stream.world import World
@@ -253,11 +253,13 @@ class Traffic:
         assert self._producer.flush(60) == 0
         changes, snapshot = self.changes, self.snapshot()
         policies = {topic: {"0": offset} for topic, offset in self._offsets.items() if topic != self._names.facts}
+        topic_id = topic_ids(self.world.admin, self._names.requests[:1])[self._names.requests[0]]
         for one in made:
             place = places[one["id"]]
             at = place.timestamp()[1]
             decision = decide(snapshot, {**one, "time": at})
-            record = {"id": one["id"], "request_id": one["id"], "system": one["system"], "time": to_text(at)}
+            id_ = f"{topic_id}-{place.partition()}-{place.offset()}"
+            record = {"id": id_, "request_id": one["id"], "system": one["system"], "time": to_text(at)}
             record |= decision.to_record()
             record["context"] |= {
                 "policy_version": snapshot.version,

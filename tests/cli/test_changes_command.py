@@ -184,6 +184,8 @@ def test_names_that_are_too_long_to_be_shown_are_rolled_back_whole(session: Sess
     listed = session("log", "--document", f"Role/{long}", "--json").records
     assert len(listed) == 4
     assert {document["key"] for one in listed for document in one["parts"][0]["documents"]} >= {shown}
+    as_shown = session("log", "--document", shown, "--json").records
+    assert [one["name"] for one in listed if one not in as_shown] == [], "as `policy show` names it"
 
 
 def test_the_id_that_a_publisher_chose_does_not_stand_for_another_change(session: Session) -> None:

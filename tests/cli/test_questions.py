@@ -136,7 +136,9 @@ def _decisions_are_found(ask: Callable[..., Any]) -> None:
     limited = ask("decisions", "--limit", "1")
     assert limited.lines[0].split()[1:5] == ["DENY", "batch", "of", "2"]
     assert "older decisions that fit: 3;" in limited.err
-    assert "no decision fits from" in ask("decisions", "--subject", "user:x").err
+    for nobody in ("user:x", "user:\udcff"):  # the second is what Python makes of an argument that is no UTF-8
+        assert "no decision fits from" in ask("decisions", "--subject", nobody).err
+    assert "no decision" in ask("explain", "--decision", "\udcff").err
     assert ask("decisions", "--until", "2026-01-01T00:00:00Z", "--since", "2025-12-31T00:00:00Z").lines == []
     assert ask("decisions", "--outcome", "denied").code == 2
     assert ask("decisions", "--since", "yesterday").code == 2

@@ -4,8 +4,16 @@ import json
 from typing import Any
 
 from streaming.console import documents
-from streaming.console.documents import MOST_DIFF_LINES, MOST_DOCUMENTS, MOST_LINES, DocumentDiff, diffs_of
+from streaming.console.documents import (
+    MOST_DIFF_LINES,
+    MOST_DOCUMENTS,
+    MOST_LINES,
+    DocumentDiff,
+    diffs_of,
+    key_shown_as,
+)
 from streaming.records.change import DocumentChange, PolicyChange, PolicyState
+from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.snapshots.documents import DocumentRecord
@@ -78,3 +86,16 @@ def test_comparing_is_bounded_whatever_the_lines_are() -> None:
     found = _diff(_log(_role(*same), _role(*reversed(same))), 0, 1)
     assert documents.MOST_LINES <= 2000
     assert found.lines
+
+
+def test_a_document_is_had_by_its_name_and_by_what_changes_show_of_it() -> None:
+    """Also where another document has for its name what is shown of a long one."""
+    long, log = "n" * 3000, DocumentLog(SETTINGS.topics, 1 << 20, 0)
+    shown = shorten_id(f"{SYSTEM}/Role/{long}")
+    for offset, name in enumerate((long, "r")):
+        log.add(DocumentRecord(TOPIC, f"Role/{name}".encode(), b"{}", offset, offset))
+    keys = [key_shown_as(log, TOPIC, SYSTEM, text) for text in (f"{SYSTEM}/Role/{long}", shown, f"{SYSTEM}/Role/r")]
+    assert keys == [f"Role/{long}".encode(), f"Role/{long}".encode(), b"Role/r"]
+    alike = shown.removeprefix(f"{SYSTEM}/").encode()
+    log.add(DocumentRecord(TOPIC, alike, b"{}", 2, 2))
+    assert key_shown_as(log, TOPIC, SYSTEM, shown) == alike

@@ -65,7 +65,12 @@ def test_a_draft_of_another_page_is_refused(app: ASGIApp) -> None:
     ):
         assert client.post("/draft", data=fields, headers=headers).status_code == 403, headers
     for wrong in ("", "0" * 64, "ä"):
-        assert client.post("/draft", data={**fields, "token": wrong}, headers=same).status_code == 403
+        refused = client.post("/draft", data={**fields, "token": wrong}, headers=same)
+        assert refused.status_code == 403
+        # What was typed in an earlier session is not lost, and the next press of the button is of this one.
+        assert DRAFT.splitlines()[-1] in html.unescape(refused.text.split("<textarea")[1].split("</textarea>")[0])
+        assert f'value="{token}"' in refused.text
+        assert 'id="gave"' not in refused.text
 
 
 def test_every_route_that_takes_a_post_is_tested(app: Any) -> None:

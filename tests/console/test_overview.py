@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import structlog
 from confluent_kafka.admin import AdminClient
 
 from streaming.console import pulse
@@ -61,10 +62,25 @@ def test_a_job_whose_offsets_cannot_be_read_ends_no_look_for_good_and_the_other_
     stop = threading.Event()
 
     def refused() -> None:
-        stop.set()
+        if pulse.look.unread:
+            stop.set()
         raise CannotStart("committed offset of authz.requests.v1-0: not authorized")
 
     pulse = Pulse(Settings(), AdminClient({}), stop)
     pulse._repeat(refused, 0.0)
     assert pulse.look.unread
     assert pulse._why() == pulse.look.unread
+
+
+def test_what_a_look_ends_with_after_the_console_was_closed_is_not_logged() -> None:
+    """A call that closing did not wait for fails later: nobody looks any more, and Kafka may be there."""
+    stop = threading.Event()
+
+    def cut_off() -> None:
+        stop.set()
+        raise TimeoutError
+
+    pulse = Pulse(Settings(), AdminClient({}), stop)
+    with structlog.testing.capture_logs() as logged:
+        pulse._repeat(cut_off, 0.0)
+    assert (logged, pulse.look.unread) == ([], "")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -215,6 +215,20 @@ def test_signing_in_leads_to_no_other_site(issuer: TestIssuer, access: Path, pat
     with TestClient(issuer.app, issuer.url, follow_redirects=False) as browser:
         back = browser.get(begun).headers["location"].removeprefix(URL)
     assert client.get(back).headers["location"] == "/"
+
+
+def test_signing_in_leads_back_to_the_very_page(issuer: TestIssuer, access: Path) -> None:
+    client = _client(_app(_by_issuer(issuer, access), "console.example.com"))
+    for path in ("/alerts/a%3Fb%23c%25", "/changes/%C3%BC%2F?compare=1&x=%26"):
+        begun = urlsplit(client.get(path, headers=PAGE).headers["location"])
+        assert (begun.path, parse_qs(begun.query)) == ("/sign-in", {"next": [path]})
+
+
+def test_a_form_that_is_sent_without_a_session_says_how_it_is_not_lost(issuer: TestIssuer, access: Path) -> None:
+    client = _client(_app(_by_issuer(issuer, access), "console.example.com"))
+    headers = {"origin": URL, "sec-fetch-site": "same-origin", **PAGE}
+    sent = client.post("/draft", headers=headers, data={"documents": "x"})
+    assert (sent.status_code, "load this page again, which sends the form again" in sent.text) == (401, True)
 
 
 def test_while_the_issuer_is_away_the_page_says_so(access: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy import CLAIMS, NO_LONGER_KNOWN, Decision, DocumentStore, Snapshot, compile_documents, layer_of
+from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
@@ -94,6 +95,16 @@ def test_what_differs_is_grouped_and_shown_by_example() -> None:
         ("user:dana",),
         ("user:dana",),
     )
+
+
+def test_what_stands_between_the_offsets_of_a_range_of_time_and_is_of_another_time_does_not_count() -> None:
+    """Kafka's index leads to a range that is wider: records may be dated out of order."""
+    totals, span = Totals(), Span(NOW - 1, NOW + 1)
+    task = Task("replay", {"": CLAIMS}, {}, frozenset(), NOW, Limits(), span=span)
+    times = (NOW - 2, NOW - 1, NOW, NOW + 1, NOW + 900_000)
+    rows = [(json.dumps(request()).encode(), at, n) for n, at in enumerate(times)]
+    Part(Comparison(SIDES, CLAIMS), task, "t-0-", totals).take(iter([*rows, (b"none", NOW + 1, 5)]))
+    assert (totals.records, totals.answers, totals.unreadable) == (2, 2, 0)
 
 
 def test_a_batch_counts_each_of_its_answers() -> None:

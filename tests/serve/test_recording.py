@@ -85,13 +85,16 @@ def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
     with serving(_settings(world, record="denials")) as served:
         assert served.ask(PATH, ASKED)[1]["decision"] is True
         assert served.ask(PATH, OTHER)[1]["decision"] is False
-    assert [record["answered"]["outcome"] for record in _recorded(world)] == ["deny"]
+        items = {"evaluations": [OTHER, ASKED], "options": {"evaluations_semantic": "permit_on_first_permit"}}
+        assert served.ask("/access/v1/evaluations", items)[0] == 200
+        assert served.ask("/access/v1/evaluations", {"evaluations": [ASKED, ASKED]})[0] == 200
+    assert sorted(record["answered"]["outcome"] for record in _recorded(world)) == ["allow", "deny"]
     with serving(_settings(world, record={SYSTEM: "none"})) as served:
         served.ask(PATH, OTHER)
-    assert len(_recorded(world)) == 1
+    assert len(_recorded(world)) == 2
     with serving(_settings(world, record="durable")) as served:
         served.ask(PATH, ASKED)
-        assert len(_recorded(world)) == 2  # before the answer is given
+        assert len(_recorded(world)) == 3  # before the answer is given
 
 
 def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -> None:
