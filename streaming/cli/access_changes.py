@@ -33,7 +33,7 @@ def access_changes(kafka: KafkaOptions) -> None:
       LOCKKEEPER_METRICS_PORT=9466 lockkeeper access-changes --bootstrap kafka:9092
     """
     from streaming.access_changes.running import run
-    from streaming.ops.telemetry import configure_logs
+    from streaming.ops.logs import configure_logs
 
     settings = kafka.settings()
     check_access(settings)

@@ -88,7 +88,7 @@ def show_console(settings: "Settings", browser: bool, port: int | None = None) -
     """Serve the console of a cluster until SIGTERM or Ctrl-C. `port`: None for that of the settings."""
     from streaming.console.live import console as opened
     from streaming.console.server import serve
-    from streaming.ops.telemetry import log_warnings_alone
+    from streaming.ops.logs import log_warnings_alone
     from streaming.serve.server import bind
 
     log_warnings_alone(sys.stderr)

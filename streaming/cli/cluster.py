@@ -1,5 +1,6 @@
 """Reaching the cluster: that it answers, has the topics, and grants what a command needs, before it waits for more."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ def connect(
     `described`: topics of which no record is read, but how many there are. `permissions`: what is needed beside that.
     Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer.
     """
+    import structlog
     from confluent_kafka import KafkaException
 
     from streaming.kafka.clients import admin_client, check_reachable, partition_numbers
@@ -40,7 +42,10 @@ def connect(
         missing_permissions,
         topic_permissions,
     )
+    from streaming.ops.logs import log_warnings_alone
 
+    if not structlog.is_configured():  # of a job it is; results on standard output are not mixed with what is logged
+        log_warnings_alone(sys.stderr)
     read = (*read, *documents)
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     topics = {"Read": read, "DescribeConfigs": documents, "Write": written, "Describe": described}

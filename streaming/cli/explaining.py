@@ -100,10 +100,8 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     from policy import MalformedRequest
     from policy.analysis import draw_trees, nearest_grants
     from streaming.decision_log.replay import Replays, find_by_id
-    from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.at_offsets import NoLongerKnown
 
-    log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     names = settings.topics
     admin = connect(settings, names.decisions, *names.asking, documents=names.documents)

@@ -106,7 +106,7 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
 
 def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
     """A client, where topics are read. Raises Failure."""
-    from streaming.ops.telemetry import log_warnings_alone
+    from streaming.ops.logs import log_warnings_alone
 
     log_warnings_alone(sys.stderr)
     names = settings.topics

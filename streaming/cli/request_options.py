@@ -216,10 +216,8 @@ LIVE_SECONDS = 300.0  # to read the policies and facts to their end
 
 def live_snapshot(kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
     """Policies and facts as the job would see them if it started now, with the history topic. With their offsets."""
-    from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
-    log_warnings_alone(sys.stderr)
     settings = kafka.settings()
     connect(settings, *settings.topics.documents)
     with contextlib.closing(Follower(settings, {})) as followed:

@@ -1,7 +1,6 @@
 """`lockkeeper verify` and `lockkeeper report`: whether the job keeps its promises; what it decided in a time range."""
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,11 +80,9 @@ def verify(
 
 
 def _reach(settings: "Settings", send: bool) -> None:
-    from streaming.ops.telemetry import log_warnings_alone
     from streaming.topics import dead_letters_of
     from streaming.verify.cluster import SYSTEM
 
-    log_warnings_alone(sys.stderr)
     names = settings.topics
     read = (names.decisions, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
@@ -222,11 +219,9 @@ def _check_folder(out: Path) -> None:
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
     require_extra("report")
-    from streaming.ops.telemetry import log_warnings_alone
     from streaming.report.gather import Wish, gather
     from streaming.topics import dead_letters_of
 
-    log_warnings_alone(sys.stderr)
     names = settings.topics
     inputs = names.inputs
     admin = connect(

@@ -44,7 +44,7 @@ def run(kafka: KafkaOptions, master: Master = None) -> None:
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
       lockkeeper run --config lockkeeper.yaml --master spark://spark-master:7077
     """
-    from streaming.ops.telemetry import configure_logs
+    from streaming.ops.logs import configure_logs
     from streaming.ops.watch import observing
 
     settings = kafka.settings(master)
@@ -75,7 +75,7 @@ def monitor(kafka: KafkaOptions) -> None:
       lockkeeper monitor --config lockkeeper.yaml
       LOCKKEEPER_MONITOR_MODE=separate LOCKKEEPER_METRICS_PORT=9465 lockkeeper monitor
     """
-    from streaming.ops.telemetry import configure_logs
+    from streaming.ops.logs import configure_logs
     from streaming.ops.watch import observing_monitor
     from streaming.settings import check_separate_monitor
 

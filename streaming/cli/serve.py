@@ -86,7 +86,7 @@ def _serve(
     worker: int = 0,
     readiness: "Readiness | None" = None,
 ) -> None:
-    from streaming.ops.telemetry import configure_logs
+    from streaming.ops.logs import configure_logs
     from streaming.serve.server import Server
     from streaming.serve.workers import WorkerHealth
 

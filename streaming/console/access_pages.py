@@ -53,9 +53,9 @@ class AccessPages:
         if fields["resource"]:
             answers = resource_answers(self._policies(), seen, fields)
         elif fields["subject"]:
-            used = self._cluster.read(lambda: uses(self._recent, viewer, fields["subject"]))
             try:
                 short, policies, is_chosen = subject_in(fields), self._policies(), bool(fields["system"])
+                used = self._cluster.read(lambda: uses(self._recent, viewer, fields["subject"]))
                 of_systems = (access_in(policies, name, short, used, is_chosen) for name in seen)
                 permissions = [in_system for in_system in of_systems if in_system]
             except (CaseFileError, MalformedRequest) as error:

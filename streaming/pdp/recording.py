@@ -97,7 +97,7 @@ class Recorder:
         """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
         mode = self.mode_of(system)
         if mode == "denials":
-            return not all(answer.allowed for answer in decision.evaluations or (decision,))
+            return not all(answer.allowed for answer in (decision, *decision.evaluations))
         return mode in ("all", "durable")
 
     def send(self, body: Mapping[str, Any], value: bytes, delivered: Delivered | None = None) -> None:

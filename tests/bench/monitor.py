@@ -28,7 +28,7 @@ from streaming.kafka.clients import admin_client
 from streaming.kafka.committed import committed_records
 from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
-from streaming.ops.telemetry import log_warnings_alone
+from streaming.ops.logs import log_warnings_alone
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings

@@ -65,6 +65,11 @@ class Session:
         await_visible(self.settings, write(policy_producer(self.settings, {"lenses6"}), records))
         self.write_changes()
 
+    def write_stray_record(self) -> None:
+        """Put on the changes topic what is no change."""
+        self._producer.produce(self.settings.topics.changes, b"{")
+        assert self._producer.flush(30) == 0
+
     def keys(self) -> list[str]:
         """The keys of what stands."""
         return [record["key"] for record in self("get", "--json").records]
@@ -133,7 +138,10 @@ def test_a_change_is_listed_shown_and_taken_back(session: Session) -> None:
     assert undone.lines[0] == "restored  lenses6/Role/order-readers"
     third = session.change_of(undone)
     assert session.version() == version
-    [newest, *_] = session("log", "--json").records
+    session.write_stray_record()
+    logged = session("log", "--json")
+    assert "a record of the changes topic cannot be read" in logged.err, "and not among the results"
+    newest = logged.records[0]
     assert (newest["id"], newest["parts"][0]["reason"]) == (third, f"rollback of {second}")
     assert session.change_of(session("rollback", third)), "a rollback is a change, and can be undone"
     assert session.version() != version

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
+from streaming.ops.logs import configure_logs
 from streaming.ops.queries import summary
 from streaming.ops.tally import Tally
-from streaming.ops.telemetry import configure_logs
 from streaming.ops.watch import Watch, observing
 from streaming.settings import LogSettings, Settings
 

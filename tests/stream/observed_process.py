@@ -20,7 +20,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from streaming.application import run
 from streaming.ops.health import serving
-from streaming.ops.telemetry import Tracing, configure_logs
+from streaming.ops.logs import configure_logs
+from streaming.ops.telemetry import Tracing
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
 
