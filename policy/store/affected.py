@@ -127,8 +127,8 @@ def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]
 
 def _principals_of(system: System, text: str, bare: bool) -> Iterator[str]:
     """The principals that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
-    for name in _names_in(text):
-        yield from _written(system, plain(name), bare)
+    for name in {spelled for name in _names_in(text) for spelled in (name, plain(name))}:
+        yield from _written(system, name, bare)
 
 
 def _names_in(text: str) -> set[str]:
