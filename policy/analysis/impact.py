@@ -120,7 +120,7 @@ def who_among(
         subjects = engine_subjects(engine, snapshot.policy_sets[system].facts)
         candidates = [who for who in subjects if who.name in wanted]
     else:
-        candidates = [who for name in wanted for who in spellings(name, trust)]
+        candidates = [who for name in wanted for who in spellings(name, system, trust)]
     for who in candidates:
         if who not in seen and "allow" in _outcomes(snapshot, base, who, trust):
             seen.add(who)
@@ -132,11 +132,11 @@ def engine_subjects(engine: Engine, facts: Facts) -> Iterator[Who]:
     return (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(facts))
 
 
-def spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
+def spellings(name: str, system: str, trust: frozenset[str]) -> Iterator[Who]:
     """A name of the documents as a subject, with and without its kind, and as a claim."""
-    bare = name.partition(":")[2]
+    bare, claimed = name.partition(":")[2], all_systems()[system].claimed_name(name)
     yield from (Who(text) for text in (name, bare) if text)
-    yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+    yield from (Who(claimed or name, claim) for claim in CLAIMED if claim in trust)
 
 
 def _allows_unknown(snapshot: Snapshot, request: Mapping[str, Any], type_: str, trust: frozenset[str]) -> bool:
@@ -158,7 +158,7 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[Who], trust: 
         yield from (*engine_subjects(engine, policy_set.facts), *also)
         return
     for name in {*document_names(policy_set, system), *(who.name for who in also)}:
-        yield from spellings(name, trust)
+        yield from spellings(name, system, trust)
 
 
 def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:

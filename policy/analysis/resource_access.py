@@ -67,7 +67,7 @@ class ResourceQuestion:
     """
 
     def __init__(self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]]) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._system = snapshot, system
         self._policy_set = snapshot.policy_sets[system]
         self._engine = engine_of(all_systems()[system])
         self._reads_facts = bool(self._policy_set.facts.kinds())
@@ -128,7 +128,7 @@ class ResourceQuestion:
 
     def _spellings(self, name: str) -> Iterable[Who]:
         """A name as subjects of requests are called, and as a claim."""
-        return spellings(name, CLAIMS) if self._engine is None else self._subjects.get(name, ())
+        return spellings(name, self._system, CLAIMS) if self._engine is None else self._subjects.get(name, ())
 
     def answers(self) -> Iterator[tuple[ResourceAccess, ...]]:
         """What holds of any principal, then what each name has beside that. Each step evaluates one name."""

@@ -14,8 +14,8 @@ def is_simple(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def fault(text: str) -> str:
-    """Why a text may be taken for another name; "" when it may not."""
+def fault(text: str, blanks: bool = False) -> str:
+    """Why a text may be taken for another name; "" when it may not. ``blanks``: it may have some at its ends."""
     if is_simple(text):
         return ""
     if any(unicodedata.category(character) in NO_NAMES for character in text):
@@ -23,7 +23,7 @@ def fault(text: str) -> str:
     if not unicodedata.is_normalized("NFC", text):
         return "is not in Unicode form NFC"
     head, _, rest = text.partition(":")
-    if any(part != part.strip() for part in (text, head, rest)):
+    if not blanks and any(part != part.strip() for part in (text, head, rest)):
         return "has a blank at an end"
     return ""
 

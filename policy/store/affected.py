@@ -127,8 +127,9 @@ def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]
 
 def _principals_of(system: System, text: str, bare: bool) -> Iterator[str]:
     """The principals that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
-    for name in _names_in(text):
-        yield from _written(system, plain(name), bare)
+    names = _names_in(text)
+    for name in names | set(map(plain, names)):  # as it is written too: blanks may belong to it (VV-Q11)
+        yield from _written(system, name, bare)
 
 
 def _names_in(text: str) -> set[str]:

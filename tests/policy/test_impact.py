@@ -1,11 +1,14 @@
 """Who can, and what can: the answers that the properties cannot pin down."""
 
+import itertools
 from typing import Any
 
 import pytest
 
 import policy
 from policy.analysis.impact import Reach, Who, what_can, what_subject_can, who_can
+from policy.analysis.nearest_grants import nearest_grants
+from policy.analysis.resource_access import ResourceQuestion
 from policy.analysis.review import review
 from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
@@ -87,6 +90,29 @@ def test_who_can_asks_for_subjects_with_the_properties_that_the_request_gives() 
     assert Who("nobody", "groups") not in allowed
     request["subject"]["properties"]["organization"] = "other"
     assert who_can(snapshot, request).allowed == ()
+
+
+def test_who_claims_a_role_of_an_organization_is_listed_by_the_roles_own_name() -> None:
+    """A claim is of the role, and the subject's organization says whose: SS-ADMIN-FULL, SS-ENG-DEFAULT."""
+    documents, request = _streamsets()
+    administrator = Who("Organization Administrator", "roles")
+    assert administrator in who_can(policy.compile_documents(documents), request).allowed
+    request["subject"]["properties"]["organization"] = "other"
+    assert who_can(policy.compile_documents(documents), request).allowed == ()
+    del documents[1], request["subject"]["properties"]["organization"]
+    snapshot = policy.compile_documents(documents)
+    assert administrator in who_can(snapshot, request).allowed
+    rows = itertools.chain.from_iterable(ResourceQuestion(snapshot, "streamsets", [request]).answers())
+    assert administrator in {row.who for row in rows}
+    [nearest] = nearest_grants(snapshot, {**request, "subject": {"type": "user", "id": "eve"}})
+    assert nearest is not None
+    assert administrator in nearest.principals
+    engine = {"type": "engine", "owner": "rita"}
+    documents.append({"system": "streamsets", "kind": "Object", "name": "engine:e", "spec": engine})
+    asked = {**request, "action": {"name": "engine.view"}, "resource": {"type": "engine", "id": "engine:e"}}
+    allowed = who_can(policy.compile_documents(documents), asked).allowed
+    assert {administrator, Who("Auth Token Administrator", "roles")} <= set(allowed)
+    assert who_can(policy.compile_documents(documents), asked, trust=frozenset()).allowed == (Who("rita"),)
 
 
 def test_an_unknown_system_has_nobody_and_a_batch_is_refused() -> None:

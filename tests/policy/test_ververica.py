@@ -118,3 +118,46 @@ def test_ververica_has_no_facts_of_the_facts_topic_and_never_looks_back() -> Non
     """All its kinds are policies (VV-Q10)."""
     assert DocumentStore(facts_only=True).put(access()) is not None
     assert SYSTEM.retention_floor(compile_documents([]).policy_sets["ververica"].facts) is None
+
+
+def claiming(groups: Any, by: str) -> dict[str, Any]:
+    """A request of dana's whose groups are claimed: ``list`` or ``text`` in a token, or ``claim`` beside it."""
+    written = ",".join(groups) if by == "text" else groups
+    properties = {"groups": groups} if by == "claim" else {"token": {"email": "dana", "groups": written}}
+    return {
+        "id": "r",
+        "system": "ververica",
+        "subject": {"type": "user", "id": "dana", "properties": properties},
+        "action": {"name": "read"},
+        "resource": {"type": "Job", "id": "j", "properties": {"workspaceId": "w", "namespaceId": "n"}},
+    }
+
+
+TOKENS = {"system": "ververica", "kind": "Authentication", "name": "t", "spec": {"oidc": {"enabled": True}}}
+TOKENS["spec"]["oidc"]["groupsClaim"] = "groups"
+
+
+@pytest.mark.parametrize("by", ["claim", "list", "text"])
+@pytest.mark.parametrize("group", ["e\u0301", "ops\u200b", "ops\n", "\tops", "o\x00ps"])
+def test_a_group_that_may_be_taken_for_another_is_an_error_wherever_it_is_claimed(group: str, by: str) -> None:
+    snapshot = compile_documents([TOKENS, access({"userId": "group:staff", "workspaceId": "w", "role": "ADMIN"})])
+    assert decide(snapshot, claiming(["staff"], by)).outcome == "allow"
+    answer = decide(snapshot, claiming(["staff", group], by))
+    assert (answer.outcome, [reason.code for reason in answer.reasons]) == ("error", ["malformed-name"])
+
+
+@pytest.mark.parametrize("by", ["claim", "list", "text"])
+@pytest.mark.parametrize("group", ["ops ", " ops", "ops\xa0"])
+def test_blanks_at_the_ends_of_a_group_are_significant_also_in_a_refused_document(group: str, by: str) -> None:
+    """VV-Q11; a user's id has none."""
+    entry = {"userId": f"group:{group}", "workspaceId": "w", "role": "ADMIN"}
+    good, refused = (compile_documents([TOKENS, access({**entry, **more})]) for more in ({}, {"role": "OWNER"}))
+    asked = [claiming([name], by) for name in (group, "ops")]
+    assert [decide(good, request).outcome for request in asked] == ["allow", "deny"]
+    assert [decide(refused, request).outcome for request in asked] == ["error", "error"]
+
+
+@pytest.mark.parametrize("user", ["dana ", " dana", "dana\n", "group:ops\n", "group:\u200bops"])
+def test_a_document_with_a_name_that_may_be_taken_for_another_is_refused(user: str) -> None:
+    rejected = compile_documents([access({"userId": user, "workspaceId": "w", "role": "ADMIN"})]).rejected
+    assert [document.key for document in rejected] == ["ververica/InitialAccess/a"]

@@ -29,9 +29,7 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blan
         return Claimed() if value is None or value == [] else Claimed(untrusted=(claim,))
     path = f"subject.properties.{claim}"
     names = names_in(request.subject.properties, claim, path, rule, request.max_claimed_groups)
-    for name in () if is_simple("".join(names)) else names:
-        if wrong := fault("".join(name.split()) if blanks else name):
-            raise Unanswerable("malformed-name", f"{path}: {name!r} {wrong}", rule)
+    check_names(names, path, rule, blanks)
     return Claimed(names, used=(claim,)) if names else Claimed()
 
 
@@ -47,6 +45,13 @@ def names_in(properties: Mapping[str, object], field: str, place: str, rule: str
         raise Unanswerable("malformed-claim", f"{place} must be a list of texts", rule)
     check_count(len(names), most, place, rule)
     return tuple(sorted(set(names)))
+
+
+def check_names(names: tuple[str, ...], place: str, rule: str, blanks: bool = False) -> None:
+    """Raise Unanswerable where a name may be taken for another one. ``blanks``: names may have some at their ends."""
+    for name in () if is_simple("".join(names)) else names:
+        if wrong := fault(name, blanks):
+            raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
 
 
 def check_count(count: int, most: int, place: str, rule: str) -> None:

@@ -127,6 +127,10 @@ class System(Protocol):
         """
         return ()
 
+    def claimed_name(self, principal: str) -> str:
+        """What a request claims in order to be this principal: its name behind the prefix."""
+        return principal.partition(":")[2]
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 

@@ -78,7 +78,7 @@ class Validator:
 
     def _check(self, text: str, field: str, blanks: bool = False) -> None:
         """Refuse a name that may be taken for another one."""
-        if wrong := fault("".join(text.split()) if blanks else text):
+        if wrong := fault(text, blanks):
             self.error(f"{text!r} {wrong}", field)
 
     def flag(self, field: str) -> bool | None:

@@ -86,7 +86,7 @@ class Access:
 
         ``until``: the start of the active job for which the object is frozen, ms.
         """
-        body = self.governed(name, until)
+        body = self.governed(name)
         if isinstance(body, Condition):
             return body
         organization, record = body
@@ -121,11 +121,13 @@ class Access:
         if name.startswith("engine:"):
             yield self.auth_token_administrator(organization, "SS-ENG-DEFAULT")
 
-    def governed(self, name: str, until: int | None = None) -> tuple[str, Organization] | Condition:
-        """The object's organization and its record, if the user belongs to it; else why not."""
-        thing = self.thing(name)
-        # What is younger than the run has an organization all the same: its switch and its administrators count.
-        counted = counted_versions(thing, None, until) or counted_versions(thing, None)
+    def governed(self, name: str) -> tuple[str, Organization] | Condition:
+        """The object's organization and its record, if the user belongs to it; else why not.
+
+        It is the one of now, whatever permissions are those of a login or of the start of a run: like the switch, it
+        counts at once (SS-Q11).
+        """
+        counted = counted_versions(self.thing(name), None)
         if counted is None:
             return unknown(name)
         organization = self.organization_of(counted.versions[-1])

@@ -26,13 +26,19 @@ from policy.systems.streamsets.records import (
     organization_name,
 )
 
+ROLE = "role:"  # the prefix of principals
 EVERY = ("every", "")  # the key under which all organizations are found
 TaskRoles = dict[str, tuple[tuple[str, ...], ...]]
 
 
 def principal_of_role(organization: str, role: str) -> str:
     """The principal of a role. Ids of organizations have no ``/``, so that no role of one is a role of another."""
-    return f"role:{organization}/{role}"
+    return f"{ROLE}{organization}/{role}"
+
+
+def name_of_role(principal: str) -> str:
+    """The role of a principal that is one of a role; "" of any other."""
+    return principal.partition("/")[2] if principal.startswith(ROLE) else ""
 
 
 def organizations(facts: Facts) -> frozenset[str]:

@@ -29,6 +29,7 @@ from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
 from policy.systems.streamsets.organizations import (
     leaves_enforcement,
+    name_of_role,
     read_organization,
     tasks_opened,
     unenforced_without_name,
@@ -49,6 +50,10 @@ class StreamSets(NamesKinds):
     subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
+
+    def claimed_name(self, principal: str) -> str:
+        """Of a role its own name: the subject's organization is another claim."""
+        return name_of_role(principal) or super().claimed_name(principal)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""

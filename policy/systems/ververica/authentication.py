@@ -9,7 +9,7 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
-from policy.systems.kit.claims import check_count, claimed, names_in
+from policy.systems.kit.claims import check_count, check_names, claimed, names_in
 from policy.systems.kit.fact_changes import FactChange
 from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.catalogue import catalogue
@@ -174,11 +174,14 @@ def _groups_claims(facts: Facts, protocol: str, without: Set[str] = frozenset())
 
 def _groups_in(claims: Mapping[str, Any], path: str, name: str, most: int) -> tuple[str, ...]:
     """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
-    written = claims.get(name)
+    written, place = claims.get(name), f"{path}.{name}"
     if isinstance(written, str):
-        check_count(written.count(",") + 1, most, f"{path}.{name}", "VV-GROUP-SOURCE")
-        return tuple(sorted(set(written.split(","))))
-    return names_in(claims, name, f"{path}.{name}", "VV-GROUP-SOURCE", most)
+        check_count(written.count(",") + 1, most, place, "VV-GROUP-SOURCE")
+        groups = tuple(sorted(set(written.split(","))))
+    else:
+        groups = names_in(claims, name, place, "VV-GROUP-SOURCE", most)
+    check_names(groups, place, "VV-GROUP-SOURCE", blanks=True)
+    return groups
 
 
 def _missing(claims: Mapping[str, Any], path: str, name: str) -> tuple[Reason, ...]:

@@ -119,7 +119,8 @@ def _read_assignments(document: Document) -> CompiledDocument:
 
 def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the validator."""
-    user = entry.text("userId", blanks=True)  # a group may have such a name (VV-Q11)
+    is_group = str(entry.raw("userId")).startswith(GROUP)
+    user = entry.text("userId", blanks=is_group)  # a group may have such a name (VV-Q11)
     if user == GROUP:
         entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
     workspace, role = entry.text("workspaceId"), entry.one_of("role", catalogue()["roles"])
