@@ -19,6 +19,7 @@ import structlog
 import yaml
 
 from streaming.broker import EmbeddedBroker
+from streaming.commit.evaluation import POOL
 from streaming.commit.transaction import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.ops.watch import Watch
@@ -321,6 +322,30 @@ def test_a_signal_during_the_start_ends_it_in_order(
         wait_until(lambda: started in job.log(), f"it has logged {started!r}", START_SECONDS)
         assert job.end(number) == 0, job.log()
         assert not [line for line in job.log().splitlines() if "Traceback" in line or "rror" in line], job.log()
+        assert "stopped" in job.log().splitlines()[-1]
+    finally:
+        job.kill()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slow", ["", "import socket; socket.gethostname = "], ids=["daemon", "worker"])
+def test_a_signal_while_workers_take_long_to_start_ends_it_in_order(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """The process that they are forked from, or each of them, with the description of itself."""
+    code, began = tmp_path / "code", tmp_path / "began"
+    code.mkdir()
+    wait = f"lambda: (pathlib.Path({str(began)!r}).touch(), time.sleep({START_SECONDS}))"
+    wait = f"{slow}{wait}" if slow else f"({wait})()"
+    (code / "sitecustomize.py").write_text(f"import os, pathlib, time\nif {POOL!r} in os.environ:\n    {wait}\n")
+    monkeypatch.setenv("PYTHONPATH", str(code))
+    world = World(broker, fresh_name("slow"), str(tmp_path / "checkpoint"))
+    world.publish(role("readers", "*"))
+    job = Run(world.settings, tmp_path)
+    try:
+        wait_until(began.exists, "the workers begin to start", START_SECONDS)
+        assert job.end() == 0, job.log()
+        assert not [line for line in job.log().splitlines() if "Traceback" in line or "rror" in line.lower()], job.log()
         assert "stopped" in job.log().splitlines()[-1]
     finally:
         job.kill()
