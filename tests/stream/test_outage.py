@@ -328,16 +328,17 @@ def test_a_signal_during_the_start_ends_it_in_order(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("slow", ["", "import socket; socket.gethostname = "], ids=["daemon", "worker"])
 def test_a_signal_while_workers_take_long_to_start_ends_it_in_order(
-    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that they are forked from, or each of them, with the description of itself."""
+    """Each with the description of itself, for which it asks its host's name."""
     code, began = tmp_path / "code", tmp_path / "began"
     code.mkdir()
-    wait = f"lambda: (pathlib.Path({str(began)!r}).touch(), time.sleep({START_SECONDS}))"
-    wait = f"{slow}{wait}" if slow else f"({wait})()"
-    (code / "sitecustomize.py").write_text(f"import os, pathlib, time\nif {POOL!r} in os.environ:\n    {wait}\n")
+    (code / "sitecustomize.py").write_text(
+        "import os, pathlib, socket, time\n"
+        f"if {POOL!r} in os.environ:\n"
+        f"    socket.gethostname = lambda: (pathlib.Path({str(began)!r}).touch(), time.sleep({START_SECONDS}))\n"
+    )
     monkeypatch.setenv("PYTHONPATH", str(code))
     world = World(broker, fresh_name("slow"), str(tmp_path / "checkpoint"))
     world.publish(role("readers", "*"))
