@@ -45,8 +45,9 @@ public final class PartitionProducers {
     }
 
     private static Object lock(String key) {
-        LOCKS.putIfAbsent(key, new Object());
-        return LOCKS.get(key);
+        Object created = new Object();
+        Object other = LOCKS.putIfAbsent(key, created);
+        return other == null ? created : other;
     }
 
     private static PartitionProducer unlessChanged(WriterSettings settings, PartitionSet set, long task) {
@@ -94,11 +95,14 @@ public final class PartitionProducers {
 
     /** Closes those of an instance of the job in this JVM, and aborts what they have open. */
     public static void close(String instance) {
-        for (Iterator all = BY_ID.keySet().iterator(); all.hasNext();) {
+        for (Iterator all = LOCKS.keySet().iterator(); all.hasNext();) {
             String key = (String) all.next();
-            PartitionProducer producer = key.startsWith(instance + "\n") ? (PartitionProducer) BY_ID.remove(key) : null;
-            if (producer != null) {
-                producer.closeInOrder();
+            if (key.startsWith(instance + "\n")) {
+                all.remove();
+                PartitionProducer producer = (PartitionProducer) BY_ID.remove(key);
+                if (producer != null) {
+                    producer.closeInOrder();
+                }
             }
         }
         Executors.close(instance);

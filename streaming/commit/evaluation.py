@@ -22,7 +22,7 @@ from streaming.ops.tally import Tally
 from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_workers
 
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
-CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 3.0
 _SERIALIZER: Any = CloudPickleSerializer()
 
 Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -112,9 +112,9 @@ class Evaluation:
             yield bytes(row[SIDE])
 
     def close(self) -> None:
-        """Wait for the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
+        """End the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
         if self._workers_start is not None:
-            self._workers_start.join(CLOSE_SECONDS)
+            self._workers_start.end(CLOSE_SECONDS)
 
 
 # As a text it would be parsed, in Java, with every batch.

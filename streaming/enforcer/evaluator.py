@@ -61,8 +61,8 @@ log = structlog.get_logger()
 
 COLUMN_BYTES = 16 << 10  # of a decision that travels with others in one column
 HEADERS_KEPT = 1000  # that are alike
-EXPECTED = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest)
-"""What an invalid request raises."""
+EXPECTED = (msgspec.MsgspecError, ValueError, RecursionError, Undecodable, Unanswerable, MalformedRequest)
+"""What an invalid request or audit event raises."""
 
 CLOCK_EVERY = 256  # records, for the budget
 CARRIED = ("traceparent", "tracestate")

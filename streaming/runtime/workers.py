@@ -80,6 +80,13 @@ class WorkersStart:
         """Wait for it, so long at most."""
         self._thread.join(seconds)
 
+    def end(self, seconds: float) -> None:
+        """Wait for it, so long at most; then have Spark kill its tasks, and wait as long for that."""
+        self.join(seconds)
+        if self._thread.is_alive():
+            self._spark.sparkContext.cancelJobGroup(JOB_GROUP)
+            self.join(seconds)
+
     def check(self) -> None:
         """Raises what it has failed by, WorkersFailed where that was a task.
 

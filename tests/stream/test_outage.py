@@ -19,6 +19,7 @@ import structlog
 import yaml
 
 from streaming.broker import EmbeddedBroker
+from streaming.commit.evaluation import POOL
 from streaming.commit.transaction import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.ops.watch import Watch
@@ -321,6 +322,31 @@ def test_a_signal_during_the_start_ends_it_in_order(
         wait_until(lambda: started in job.log(), f"it has logged {started!r}", START_SECONDS)
         assert job.end(number) == 0, job.log()
         assert not [line for line in job.log().splitlines() if "Traceback" in line or "rror" in line], job.log()
+        assert "stopped" in job.log().splitlines()[-1]
+    finally:
+        job.kill()
+
+
+@pytest.mark.long
+def test_a_signal_while_workers_take_long_to_start_ends_it_in_order(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each with the description of itself, for which it asks its host's name."""
+    code, began = tmp_path / "code", tmp_path / "began"
+    code.mkdir()
+    (code / "sitecustomize.py").write_text(
+        "import os, pathlib, socket, time\n"
+        f"if {POOL!r} in os.environ:\n"
+        f"    socket.gethostname = lambda: (pathlib.Path({str(began)!r}).touch(), time.sleep({START_SECONDS}))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(code))
+    world = World(broker, fresh_name("slow"), str(tmp_path / "checkpoint"))
+    world.publish(role("readers", "*"))
+    job = Run(world.settings, tmp_path)
+    try:
+        wait_until(began.exists, "the workers begin to start", START_SECONDS)
+        assert job.end() == 0, job.log()
+        assert not [line for line in job.log().splitlines() if "Traceback" in line or "rror" in line.lower()], job.log()
         assert "stopped" in job.log().splitlines()[-1]
     finally:
         job.kill()
