@@ -60,6 +60,7 @@ def verify(
     requests, and changes of policies of its own, which it deletes at the end. What can no longer be checked, because
     compaction or retention may have removed it, is counted as unknown: neither passed nor failed.
     """
+    require_extra("job")
     from streaming.verify.cluster import verify as check
 
     settings = kafka.settings()
