@@ -115,6 +115,22 @@ def test_who_claims_a_role_of_an_organization_is_listed_by_the_roles_own_name() 
     assert who_can(policy.compile_documents(documents), asked, trust=frozenset()).allowed == (Who("rita"),)
 
 
+def test_nothing_is_held_in_an_organization_that_is_not_the_subjects() -> None:
+    """Neither shares nor what everyone has there, as its enforcement is off (SS-Q16)."""
+    documents, request = _streamsets()
+    documents.append({"system": "streamsets", "kind": "Organization", "name": "open", "spec": {}})
+    snapshot = policy.compile_documents(documents)
+    held: dict[str, set[str]] = {}
+    for organization in ("acme", "other", "open", ""):
+        request["subject"]["properties"] = {"organization": organization} if organization else {}
+        held[organization] = {permission.grant.statement_id.document for permission in what_can(snapshot, request)}
+    job, switch = "streamsets/Object/job:j", "streamsets/Organization/open"
+    assert held == {"acme": {job}, "other": set(), "open": {switch}, "": {job, switch}}
+    refused = {"system": "streamsets", "kind": "Organization", "name": "bad", "spec": {"enforcement": "off"}}
+    request["subject"]["properties"] = {"organization": "acme"}
+    assert what_can(policy.compile_documents([*documents, refused]), request) != ()
+
+
 def test_an_unknown_system_has_nobody_and_a_batch_is_refused() -> None:
     """Neither is an empty success by accident."""
     snapshot = policy.compile_documents([])

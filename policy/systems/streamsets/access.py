@@ -4,7 +4,17 @@ import functools
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
-from policy.core.model import NO_LONGER_KNOWN, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason
+from policy.core.model import (
+    NO_LONGER_KNOWN,
+    All,
+    AnyOf,
+    Condition,
+    Expression,
+    Grant,
+    PermissionCheck,
+    Reason,
+    Unanswerable,
+)
 from policy.core.pattern import EVERYTHING, part_text
 from policy.core.times import to_text
 from policy.systems.kit.query import all_of
@@ -71,8 +81,11 @@ class Access:
         return () if counted is None else counted.versions
 
     def counts(self, grant: Grant) -> bool:
-        """Whether a grant is on a version that counts for the user; those on organizations always do."""
-        named = version_of(tuple(map(part_text, grant.object.parts)))
+        """Whether a grant is on a version that counts for the user; nothing does of an organization that is not his."""
+        parts = tuple(map(part_text, grant.object.parts))
+        named = version_of(parts)
+        if self._is_elsewhere(parts[-1] if named is None else named[0], is_object=named is not None):
+            return False
         if named is None:
             return True
         name, index = named
@@ -80,6 +93,14 @@ class Access:
         if counted is None or index not in counted.indexes or _not_valid(name, counted, index, "") is not None:
             return False
         return grant.permission == EVERYTHING or not _for_owner_alone(counted, index)
+
+    def _is_elsewhere(self, name: str, is_object: bool) -> bool:
+        """Whether the user does not belong to an organization, or to an object's; False where that is not known."""
+        try:
+            body = self.governed(name) if is_object else self.member(name)
+        except Unanswerable:
+            return False
+        return isinstance(body, Condition) and body.held is False
 
     def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Expression:
         """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
