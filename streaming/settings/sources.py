@@ -88,7 +88,8 @@ def _check_variables(environment: Iterable[str], accepted: Iterable[str]) -> Non
     )
     if unknown:
         hints = (f"{name}: there is no such setting{_variable_meant(name.upper(), names)}" for name in unknown)
-        raise SettingsError(f"the environment: {'. '.join(hints)}. Correct the name, or unset the variable")
+        named = " ".join(hint if hint.endswith("?") else f"{hint}." for hint in hints)
+        raise SettingsError(f"the environment: {named} Correct the name, or unset the variable")
 
 
 def _variable_meant(name: str, names: Iterable[str]) -> str:
