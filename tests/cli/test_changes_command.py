@@ -66,8 +66,8 @@ class Session:
         self.write_changes()
 
     def write_stray_record(self) -> None:
-        """Put on the changes topic what is no change."""
-        self._producer.produce(self.settings.topics.changes, b"{")
+        """Put on the changes topic what names an Avro schema that nobody knows."""
+        self._producer.produce(self.settings.topics.changes, b"\0\0\0\0\1x")
         assert self._producer.flush(30) == 0
 
     def keys(self) -> list[str]:
