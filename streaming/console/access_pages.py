@@ -54,8 +54,9 @@ class AccessPages:
             answers = resource_answers(self._policies(), seen, fields)
         elif fields["subject"]:
             try:
-                short, policies, is_chosen = subject_in(fields), self._policies(), bool(fields["system"])
+                short = subject_in(fields)
                 used = self._cluster.read(lambda: uses(self._recent, viewer, fields["subject"]))
+                policies, is_chosen = self._policies(), bool(fields["system"])
                 of_systems = (access_in(policies, name, short, used, is_chosen) for name in seen)
                 permissions = [in_system for in_system in of_systems if in_system]
             except (CaseFileError, MalformedRequest) as error:
