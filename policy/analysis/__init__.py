@@ -2,7 +2,7 @@
 
 from policy.analysis.affected import Affected, FactDocuments, affected_by, affects_everyone
 from policy.analysis.concerned import Concerned, effects
-from policy.analysis.decision_tree import Node, draw_trees, undecided_tree
+from policy.analysis.decision_tree import Node, draw_trees, error_tree
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, refused, said
 from policy.analysis.escalation import Analysis, Escalation, analyse, open_to_everyone
@@ -67,6 +67,7 @@ __all__ = [
     "document_contents",
     "draw_trees",
     "effects",
+    "error_tree",
     "grant_text",
     "known_names",
     "lint",
@@ -81,7 +82,6 @@ __all__ = [
     "review",
     "said",
     "statements",
-    "undecided_tree",
     "unknown_names",
     "unknown_subject",
     "unknown_terms",

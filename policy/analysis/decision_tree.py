@@ -48,7 +48,7 @@ def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozense
     return Node(title, holds, "", tuple(notes), (_node(trace.result, trace),))
 
 
-def undecided_tree(node: Node, why: str) -> Node:
+def error_tree(node: Node, why: str) -> Node:
     """The tree of a request that is an error whatever its parts are."""
     asked = node.text.partition(": ")[2]  # an incomplete item has none
     text = f"error: {asked}" if asked else node.text

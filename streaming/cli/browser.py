@@ -88,10 +88,10 @@ def show_console(settings: "Settings", browser: bool, port: int | None = None) -
     """Serve the console of a cluster until SIGTERM or Ctrl-C. `port`: None for that of the settings."""
     from streaming.console.live import console as opened
     from streaming.console.server import serve
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.logs import log_warnings_only
     from streaming.serve.server import bind
 
-    log_warnings_alone(sys.stderr)
+    log_warnings_only(sys.stderr)
     chosen = settings.console
     with (
         contextlib.closing(bind(chosen.address, chosen.port if port is None else port)) as bound,

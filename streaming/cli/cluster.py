@@ -42,10 +42,10 @@ def connect(
         missing_permissions,
         topic_permissions,
     )
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.logs import log_warnings_only
 
     if not structlog.is_configured():  # of a job it is; results on standard output are not mixed with what is logged
-        log_warnings_alone(sys.stderr)
+        log_warnings_only(sys.stderr)
     read = (*read, *documents)
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     topics = {"Read": read, "DescribeConfigs": documents, "Write": written, "Describe": described}

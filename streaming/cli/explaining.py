@@ -57,7 +57,7 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
-    from policy.analysis import nearest_grants, undecided_tree
+    from policy.analysis import error_tree, nearest_grants
     from streaming.pdp.reading import lacking
 
     request = evaluation.timed(asked.whole())
@@ -67,7 +67,7 @@ def explain(
     if (behind := lacking(request, offsets)) is None:
         nearest: Sequence[Nearest | None] = nearest_grants(snapshot, request, claims)
     else:
-        nodes, nearest = [undecided_tree(node, behind) for node in nodes], [None] * len(nodes)
+        nodes, nearest = [error_tree(node, behind) for node in nodes], [None] * len(nodes)
     _show(nodes, nearest, as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)

@@ -106,9 +106,9 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
 
 def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
     """A client, where topics are read. Raises Failure."""
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.logs import log_warnings_only
 
-    log_warnings_alone(sys.stderr)
+    log_warnings_only(sys.stderr)
     names = settings.topics
     documents = names.documents if against == LIVE else ()
     requests = names.requests if reads_topics else ()

@@ -135,7 +135,7 @@ class LocalExchange(TakesRequests):
         decision = self._typed(body, answer, answer_context)
         recorder, system = self._recorder, str(body.get("system", ""))
         malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
-        if recorder is None or malformed or not recorder.wants(system, answer):
+        if recorder is None or malformed or not recorder.is_recorded(system, answer):
             settle(pending, decision)
             return
         value = answered_record(body, answer, answer_context, recorder.by)

@@ -114,7 +114,7 @@ class Evaluation:
     def close(self) -> None:
         """End the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
         if self._workers_start is not None:
-            self._workers_start.end(CLOSE_SECONDS)
+            self._workers_start.stop(CLOSE_SECONDS)
 
 
 # As a text it would be parsed, in Java, with every batch.

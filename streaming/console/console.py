@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from policy import OUTCOMES, FactOverlay, MalformedRequest, Reason, Snapshot, all_systems, decide, to_text
-from policy.analysis import Nearest, Node, draw_trees, nearest_grants, undecided_tree, unknown_names, who_can
+from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants, unknown_names, who_can
 from policy.testing import (
     NAMED,
     CaseFileError,
@@ -264,7 +264,7 @@ def _request(fields: Mapping[str, str], viewer: Viewer) -> dict[str, Any]:
     return {**asked, "id": "console", "time": time.time_ns() // 1_000_000}
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AskAnswer(msgspec.Struct, frozen=True):
     """What Ask shows. ``is_decided``: the policies are as new as the request wants them.
 
     ``is_nearest_left_out``: a deny, and there are too many names to look for what is nearest to it.
@@ -279,17 +279,17 @@ class Answer(msgspec.Struct, frozen=True):
     is_decided: bool = True
 
 
-def _answer(read: Read, asked: dict[str, Any]) -> Answer:
+def _answer(read: Read, asked: dict[str, Any]) -> AskAnswer:
     snapshot, trees = read.snapshot, draw_trees(read.snapshot, asked)
     names = tuple(str(name) for name in unknown_names(snapshot, asked))
     if (behind := lacking(asked, read.all_offsets)) is not None:
-        undecided = tuple(undecided_tree(tree, behind) for tree in trees)
-        return Answer("error", ((Reason("policies-behind", behind), None),), undecided, names, is_decided=False)
+        undecided = tuple(error_tree(tree, behind) for tree in trees)
+        return AskAnswer("error", ((Reason("policies-behind", behind), None),), undecided, names, is_decided=False)
     decision = decide(snapshot, asked)
     reasons, are_few = tuple((reason, None) for reason in decision.reasons), _are_few(snapshot, asked["system"])
     nearest = tuple(nearest_grants(snapshot, asked)) if are_few else ()
     is_left_out = not are_few and any(tree.held is False for tree in trees)
-    return Answer(decision.outcome, reasons, tuple(trees), names, nearest, is_left_out)
+    return AskAnswer(decision.outcome, reasons, tuple(trees), names, nearest, is_left_out)
 
 
 def _who(snapshot: Snapshot, asked: dict[str, Any]) -> Any:

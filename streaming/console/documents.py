@@ -45,13 +45,13 @@ def text_at(log: DocumentLog, topic: str, key: bytes, offset: int) -> str | None
     return _yaml(records[-1]) if records else None
 
 
-def key_shown_as(log: DocumentLog, topic: str, system: str, document: str) -> bytes:
+def key_of_shown_document(log: DocumentLog, topic: str, system: str, document: str) -> bytes:
     """The key of the records that are named `SYSTEM/KIND/NAME`, or are shown so where their name is shortened."""
     key = document.partition("/")[2].encode("utf-8", "replace")
-    if SHORTENED not in document or any(record.key == key for record in log.records(topic)):
+    if SHORTENED not in document:
         return key
-    others = {record.key for record in log.records(topic)}
-    return next((other for other in others if document_text(system, other) == document), key)
+    keys = {record.key for record in log.records(topic)}
+    return key if key in keys else next((other for other in keys if document_text(system, other) == document), key)
 
 
 def _yaml(record: DocumentRecord) -> str | None:

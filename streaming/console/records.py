@@ -13,7 +13,7 @@ from policy import Compiler, Key, MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees, nearest_grants
 from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
-from streaming.console.documents import Statement, key_shown_as, statement_in, text_at
+from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, Wanted, newest
@@ -117,7 +117,7 @@ class Records:
         if topic is None:
             return ""
         log = self.documents()
-        return text_at(log, topic, key_shown_as(log, topic, system, document), log.end(topic)) or ""
+        return text_at(log, topic, key_of_shown_document(log, topic, system, document), log.end(topic)) or ""
 
     def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
         """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""

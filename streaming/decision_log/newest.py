@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.decision_log.search import Decoder, Found, Query, in_json
+from streaming.decision_log.search import Decoder, Found, Query, json_text
 from streaming.history.records import record_of
 from streaming.kafka.clients import (
     Partition,
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True):
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON."""
         texts = (self.system, self.document, self.request_id)
-        return self.query.may_fit(value) and all(in_json(text) in value for text in texts if text)
+        return self.query.may_fit(value) and all(json_text(text) in value for text in texts if text)
 
 
 def _names(decision: Mapping[str, Any], document: str) -> bool:

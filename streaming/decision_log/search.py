@@ -48,7 +48,7 @@ class Query(msgspec.Struct, frozen=True):
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
         texts = (self.subject, self.action, self.resource, self.outcome)
-        return all(in_json(text) in value for text in texts if text and WILDCARD not in text)
+        return all(json_text(text) in value for text in texts if text and WILDCARD not in text)
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def find_decision(
     settings: Settings, admin: AdminClient, fits: Callable[[dict[str, Any]], bool], text: str, since: int = 0
 ) -> Found | None:
     """The first decision from a moment (ms) on that fits, among those whose record holds a text. Raises as `search`."""
-    decode, wanted = Decoder(settings), in_json(text)
+    decode, wanted = Decoder(settings), json_text(text)
     for record in Topics(settings, admin).since([settings.topics.decisions], since):
         if (entry := decode.fitting(record, lambda value: wanted in value, fits)) is not None:
             return entry
@@ -125,7 +125,7 @@ class Decoder:
         return Found(record, decision) if decision is not None and fits(decision) else None
 
 
-def in_json(text: str) -> bytes:
+def json_text(text: str) -> bytes:
     """A text as records in JSON have it. Half of a surrogate pair, as an argument that is no UTF-8, is in none."""
     try:
         return msgspec.json.encode(text)[1:-1]

@@ -6,7 +6,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed
-from streaming.decision_log.search import Decoder, Found, in_json
+from streaming.decision_log.search import Decoder, Found, json_text
 from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
@@ -57,7 +57,7 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
-    documents, wanted = Deserializer(settings.schema_registry), in_json(request_id)
+    documents, wanted = Deserializer(settings.schema_registry), json_text(request_id)
     for record in Topics(settings, admin).since(settings.topics.asking, since):
         value = record.value
         if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
@@ -94,7 +94,7 @@ def _answer_to(
     decode = Decoder(settings)
     source, topic_id = request.source, existing_topic_ids(admin, [request.topic]).get(request.topic)
     id_ = f"{topic_id}-{request.partition}-{request.offset}"  # where a topic was re-created, the place says less
-    named = in_json(id_)
+    named = json_text(id_)
     for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
         if record.topic == dead_letters:
             if source_of(read_headers(record.headers)) == source:

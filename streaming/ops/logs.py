@@ -42,7 +42,7 @@ class _Forwarded(logging.Handler):
         structlog.get_logger().log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
-def log_warnings_alone(stream: TextIO) -> None:
+def log_warnings_only(stream: TextIO) -> None:
     """For commands that are not the job but run parts of it: their results are not mixed with its events."""
     structlog.configure(
         processors=[

@@ -93,7 +93,7 @@ class Recorder:
         """What is recorded of a system."""
         return self._settings.serve.record_of(system)
 
-    def wants(self, system: str, decision: Decision) -> bool:
+    def is_recorded(self, system: str, decision: Decision) -> bool:
         """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
         mode = self.mode_of(system)
         if mode == "denials":

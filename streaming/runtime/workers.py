@@ -80,7 +80,7 @@ class WorkersStart:
         """Wait for it, so long at most."""
         self._thread.join(seconds)
 
-    def end(self, seconds: float) -> None:
+    def stop(self, seconds: float) -> None:
         """Wait for it, so long at most; then have Spark kill its tasks, and wait as long for that."""
         self.join(seconds)
         if self._thread.is_alive():

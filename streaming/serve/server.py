@@ -249,7 +249,7 @@ class Application:
     ) -> None:
         """Record an answer before it is given. Raises NotRecorded."""
         system = request.body["system"]
-        if not recorder.wants(system, decision):
+        if not recorder.is_recorded(system, decision):
             return
         value = answered_record(request.body, decision, answer_context, recorder.by)
         if recorder.mode_of(system) == "durable":

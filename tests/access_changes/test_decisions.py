@@ -116,12 +116,12 @@ def test_a_decision_of_a_request_topic_that_was_re_created_is_of_no_request_of_t
     topic, decisions = world.names.requests[0], world.names.decisions
     for user in ("user:dana", "user:eve"):
         world.producer.produce(topic, json.dumps(request(user)).encode(), partition=0)
-        made = decision(id=f"{topic_ids(world.admin, [topic])[topic]}-0-0")
-        made["context"]["source"] = {"topic": topic, "partition": 0, "offset": 0}
-        world.producer.produce(decisions, json.dumps(made).encode(), partition=0)
+        record = decision(id=f"{topic_ids(world.admin, [topic])[topic]}-0-0")
+        record["context"]["source"] = {"topic": topic, "partition": 0, "offset": 0}
+        world.producer.produce(decisions, json.dumps(record).encode(), partition=0)
         assert world.producer.flush(30) == 0
         if user == "user:dana":
             world.recreate(topic)
-    found = DecisionReader(world.settings, world.admin).read({(decisions, 0): Range(0, 2)})
-    assert [one.question.request.subject.id for one in found.decided] == ["user:eve"]
-    assert found.lost == 1
+    counts = DecisionReader(world.settings, world.admin).read({(decisions, 0): Range(0, 2)})
+    assert [decided.question.request.subject.id for decided in counts.decided] == ["user:eve"]
+    assert counts.lost == 1

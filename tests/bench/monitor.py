@@ -28,7 +28,7 @@ from streaming.kafka.clients import admin_client
 from streaming.kafka.committed import committed_records
 from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
-from streaming.ops.logs import log_warnings_alone
+from streaming.ops.logs import log_warnings_only
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -49,7 +49,7 @@ def main(
     keys: Annotated[int, typer.Option(help="Subjects that the state is to remember.")] = 1_000_000,
 ) -> None:
     """Measure the monitor on a broker of its own."""
-    log_warnings_alone(sys.stderr)
+    log_warnings_only(sys.stderr)
     _print({"machine": machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, checkpoint=f"{folder}/day", master="local[2]")

@@ -65,7 +65,7 @@ class Session:
         await_visible(self.settings, write(policy_producer(self.settings, {"lenses6"}), records))
         self.write_changes()
 
-    def write_stray_record(self) -> None:
+    def produce_unreadable_record(self) -> None:
         """Put on the changes topic what names an Avro schema that nobody knows."""
         self._producer.produce(self.settings.topics.changes, b"\0\0\0\0\1x")
         assert self._producer.flush(30) == 0
@@ -138,7 +138,7 @@ def test_a_change_is_listed_shown_and_taken_back(session: Session) -> None:
     assert undone.lines[0] == "restored  lenses6/Role/order-readers"
     third = session.change_of(undone)
     assert session.version() == version
-    session.write_stray_record()
+    session.produce_unreadable_record()
     logged = session("log", "--json")
     assert "a record of the changes topic cannot be read" in logged.err, "and not among the results"
     newest = logged.records[0]
@@ -193,7 +193,7 @@ def test_names_that_are_too_long_to_be_shown_are_rolled_back_whole(session: Sess
     assert len(listed) == 4
     assert {document["key"] for one in listed for document in one["parts"][0]["documents"]} >= {shown}
     as_shown = session("log", "--document", shown, "--json").records
-    assert [one["name"] for one in listed if one not in as_shown] == [], "as `policy show` names it"
+    assert [change["name"] for change in listed if change not in as_shown] == [], "as `policy show` names it"
 
 
 def test_the_id_that_a_publisher_chose_does_not_stand_for_another_change(session: Session) -> None:

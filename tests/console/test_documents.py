@@ -10,7 +10,7 @@ from streaming.console.documents import (
     MOST_LINES,
     DocumentDiff,
     diffs_of,
-    key_shown_as,
+    key_of_shown_document,
 )
 from streaming.records.change import DocumentChange, PolicyChange, PolicyState
 from streaming.records.formats import shorten_id
@@ -94,8 +94,10 @@ def test_a_document_is_had_by_its_name_and_by_what_changes_show_of_it() -> None:
     shown = shorten_id(f"{SYSTEM}/Role/{long}")
     for offset, name in enumerate((long, "r")):
         log.add(DocumentRecord(TOPIC, f"Role/{name}".encode(), b"{}", offset, offset))
-    keys = [key_shown_as(log, TOPIC, SYSTEM, text) for text in (f"{SYSTEM}/Role/{long}", shown, f"{SYSTEM}/Role/r")]
+    keys = [
+        key_of_shown_document(log, TOPIC, SYSTEM, text) for text in (f"{SYSTEM}/Role/{long}", shown, f"{SYSTEM}/Role/r")
+    ]
     assert keys == [f"Role/{long}".encode(), f"Role/{long}".encode(), b"Role/r"]
     alike = shown.removeprefix(f"{SYSTEM}/").encode()
     log.add(DocumentRecord(TOPIC, alike, b"{}", 2, 2))
-    assert key_shown_as(log, TOPIC, SYSTEM, shown) == alike
+    assert key_of_shown_document(log, TOPIC, SYSTEM, shown) == alike

@@ -76,11 +76,11 @@ def test_what_a_look_ends_with_after_the_console_was_closed_is_not_logged() -> N
     """A call that closing did not wait for fails later: nobody looks any more, and Kafka may be there."""
     stop = threading.Event()
 
-    def cut_off() -> None:
+    def fail_after_closing() -> None:
         stop.set()
         raise TimeoutError
 
     pulse = Pulse(Settings(), AdminClient({}), stop)
     with structlog.testing.capture_logs() as logged:
-        pulse._repeat(cut_off, 0.0)
+        pulse._repeat(fail_after_closing, 0.0)
     assert (logged, pulse.look.unread) == ([], "")

@@ -120,12 +120,14 @@ def test_nothing_is_held_in_an_organization_that_is_not_the_subjects() -> None:
     documents, request = _streamsets()
     documents.append({"system": "streamsets", "kind": "Organization", "name": "open", "spec": {}})
     snapshot = policy.compile_documents(documents)
-    held: dict[str, set[str]] = {}
+    documents_of: dict[str, set[str]] = {}
     for organization in ("acme", "other", "open", ""):
         request["subject"]["properties"] = {"organization": organization} if organization else {}
-        held[organization] = {permission.grant.statement_id.document for permission in what_can(snapshot, request)}
+        documents_of[organization] = {
+            permission.grant.statement_id.document for permission in what_can(snapshot, request)
+        }
     job, switch = "streamsets/Object/job:j", "streamsets/Organization/open"
-    assert held == {"acme": {job}, "other": set(), "open": {switch}, "": {job, switch}}
+    assert documents_of == {"acme": {job}, "other": set(), "open": {switch}, "": {job, switch}}
     refused = {"system": "streamsets", "kind": "Organization", "name": "bad", "spec": {"enforcement": "off"}}
     request["subject"]["properties"] = {"organization": "acme"}
     assert what_can(policy.compile_documents([*documents, refused]), request) != ()

@@ -120,7 +120,7 @@ def test_ververica_has_no_facts_of_the_facts_topic_and_never_looks_back() -> Non
     assert SYSTEM.retention_floor(compile_documents([]).policy_sets["ververica"].facts) is None
 
 
-def claiming(groups: Any, by: str) -> dict[str, Any]:
+def request_claiming(groups: Any, by: str) -> dict[str, Any]:
     """A request of dana's whose groups are claimed: ``list`` or ``text`` in a token, or ``claim`` beside it."""
     written = ",".join(groups) if by == "text" else groups
     properties = {"groups": groups} if by == "claim" else {"token": {"email": "dana", "groups": written}}
@@ -141,8 +141,8 @@ TOKENS["spec"]["oidc"]["groupsClaim"] = "groups"
 @pytest.mark.parametrize("group", ["e\u0301", "ops\u200b", "ops\n", "\tops", "o\x00ps"])
 def test_a_group_that_may_be_taken_for_another_is_an_error_wherever_it_is_claimed(group: str, by: str) -> None:
     snapshot = compile_documents([TOKENS, access({"userId": "group:staff", "workspaceId": "w", "role": "ADMIN"})])
-    assert decide(snapshot, claiming(["staff"], by)).outcome == "allow"
-    answer = decide(snapshot, claiming(["staff", group], by))
+    assert decide(snapshot, request_claiming(["staff"], by)).outcome == "allow"
+    answer = decide(snapshot, request_claiming(["staff", group], by))
     assert (answer.outcome, [reason.code for reason in answer.reasons]) == ("error", ["malformed-name"])
 
 
@@ -152,7 +152,7 @@ def test_blanks_at_the_ends_of_a_group_are_significant_also_in_a_refused_documen
     """VV-Q11; a user's id has none."""
     entry = {"userId": f"group:{group}", "workspaceId": "w", "role": "ADMIN"}
     good, refused = (compile_documents([TOKENS, access({**entry, **more})]) for more in ({}, {"role": "OWNER"}))
-    asked = [claiming([name], by) for name in (group, "ops")]
+    asked = [request_claiming([name], by) for name in (group, "ops")]
     assert [decide(good, request).outcome for request in asked] == ["allow", "deny"]
     assert [decide(refused, request).outcome for request in asked] == ["error", "error"]
 

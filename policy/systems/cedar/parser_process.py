@@ -26,7 +26,7 @@ SMALL = 16 << 10  # characters; in so many no construct that `text` does not bou
 SMALL_SCHEMA = 4 << 10  # the same of schemas: a chain of action groups takes the square of its length
 SECONDS = 20.0  # of the processor; the largest document that is taken needs 5
 PATIENCE = 600.0  # seconds by the clock, for a process that does not run at all
-MOST_REMEMBERED = 1000  # hashes of texts: whoever writes ever new ones must not fill the memory
+MOST_REMEMBERED = 1000  # hashes of texts: a writer of ever new ones must not fill the memory
 
 
 class ParserDied(Exception):

@@ -47,11 +47,11 @@ def names_in(properties: Mapping[str, object], field: str, place: str, rule: str
     return tuple(sorted(set(names)))
 
 
-def check_names(names: tuple[str, ...], place: str, rule: str, blanks: bool = False) -> None:
+def check_names(names: tuple[str, ...], path: str, rule: str, blanks: bool = False) -> None:
     """Raise Unanswerable where a name may be taken for another one. ``blanks``: names may have some at their ends."""
     for name in () if is_simple("".join(names)) else names:
         if wrong := fault(name, blanks):
-            raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
+            raise Unanswerable("malformed-name", f"{path}: {name!r} {wrong}", rule)
 
 
 def check_count(count: int, most: int, place: str, rule: str) -> None:

@@ -97,7 +97,7 @@ class Access:
     def _is_elsewhere(self, name: str, is_object: bool) -> bool:
         """Whether the user does not belong to an organization, or to an object's; False where that is not known."""
         try:
-            body = self.governed(name) if is_object else self.member(name)
+            body = self.organization_of_object(name) if is_object else self.member(name)
         except Unanswerable:
             return False
         return isinstance(body, Condition) and body.held is False
@@ -107,7 +107,7 @@ class Access:
 
         ``until``: the start of the active job for which the object is frozen, ms.
         """
-        body = self.governed(name)
+        body = self.organization_of_object(name)
         if isinstance(body, Condition):
             return body
         organization, record = body
@@ -142,7 +142,7 @@ class Access:
         if name.startswith("engine:"):
             yield self.auth_token_administrator(organization, "SS-ENG-DEFAULT")
 
-    def governed(self, name: str) -> tuple[str, Organization] | Condition:
+    def organization_of_object(self, name: str) -> tuple[str, Organization] | Condition:
         """The object's organization and its record, if the user belongs to it; else why not.
 
         It is the one of now, whatever permissions are those of a login or of the start of a run: like the switch, it
@@ -205,7 +205,7 @@ class Access:
 
     def _inherited(self, deployment: str, level: str, because: str) -> list[Expression]:
         """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
-        body = self.governed(deployment)
+        body = self.organization_of_object(deployment)
         return [body] if isinstance(body, Condition) else self._by_grants(deployment, level, "SS-DEP-INHERIT", because)
 
     def _held_back(self, thing: Thing, index: int) -> str:

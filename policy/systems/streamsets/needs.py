@@ -84,7 +84,7 @@ class Needs:
         return run.started_at if run else None
 
     def _right(self, right: str, name: str, rule: str) -> Expression:
-        body = self._access.governed(name)
+        body = self._access.organization_of_object(name)
         if isinstance(body, Condition):
             return body
         if right == "owner":

@@ -36,7 +36,7 @@ def principal_of_role(organization: str, role: str) -> str:
     return f"{ROLE}{organization}/{role}"
 
 
-def name_of_role(principal: str) -> str:
+def role_name(principal: str) -> str:
     """The role of a principal that is one of a role; "" of any other."""
     return principal.partition("/")[2] if principal.startswith(ROLE) else ""
 

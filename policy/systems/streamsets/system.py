@@ -29,8 +29,8 @@ from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
 from policy.systems.streamsets.organizations import (
     leaves_enforcement,
-    name_of_role,
     read_organization,
+    role_name,
     tasks_opened,
     unenforced_without_name,
 )
@@ -53,7 +53,7 @@ class StreamSets(NamesKinds):
 
     def claimed_name(self, principal: str) -> str:
         """Of a role its own name: the subject's organization is another claim."""
-        return name_of_role(principal) or super().claimed_name(principal)
+        return role_name(principal) or super().claimed_name(principal)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""
@@ -167,7 +167,7 @@ def _need(wanted: Operation, request: Request, object_type: str) -> Need:
 
 def _task_role(access: Access, action: str, name: str) -> Iterator[Expression]:
     """One role of every list that goes with the task, or the administrator's; also with enforcement off (SS-Q2)."""
-    body = access.governed(name)
+    body = access.organization_of_object(name)
     if isinstance(body, Condition):
         return
     organization, record = body

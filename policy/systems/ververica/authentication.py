@@ -174,13 +174,13 @@ def _groups_claims(facts: Facts, protocol: str, without: Set[str] = frozenset())
 
 def _groups_in(claims: Mapping[str, Any], path: str, name: str, most: int) -> tuple[str, ...]:
     """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
-    written, place = claims.get(name), f"{path}.{name}"
+    written, field = claims.get(name), f"{path}.{name}"
     if isinstance(written, str):
-        check_count(written.count(",") + 1, most, place, "VV-GROUP-SOURCE")
+        check_count(written.count(",") + 1, most, field, "VV-GROUP-SOURCE")
         groups = tuple(sorted(set(written.split(","))))
     else:
-        groups = names_in(claims, name, place, "VV-GROUP-SOURCE", most)
-    check_names(groups, place, "VV-GROUP-SOURCE", blanks=True)
+        groups = names_in(claims, name, field, "VV-GROUP-SOURCE", most)
+    check_names(groups, field, "VV-GROUP-SOURCE", blanks=True)
     return groups
 
 
