@@ -1,13 +1,11 @@
 """`lockkeeper demo`: everything on this machine, from the first document to the final check."""
 
 import contextlib
-import itertools
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from streaming.demo.traffic import Endless, Performer, Reader, Sender, Worker
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
+from streaming.runtime.supervisor import Supervised
 from streaming.settings import Settings, monitor_settings
 from streaming.terminal import raw
 from streaming.verify.cluster import verify
@@ -120,7 +119,7 @@ class _Play:
             reader.read_to_end()
             alarms.read_to_end()
 
-    def _present(self, job: "subprocess.Popen[bytes]", requests: Endless) -> None:
+    def _present(self, job: Supervised, requests: Endless) -> None:
         """Show it, while a few requests go on."""
         if self._show is None:
             return
@@ -139,7 +138,7 @@ class _Play:
         settings = {name: getattr(self._settings, name) for name in names}
         self._config.write_text(yaml.safe_dump(msgspec.to_builtins(settings)), encoding="utf-8")
 
-    def _until_watched(self, job: "subprocess.Popen[bytes]") -> None:
+    def _until_watched(self, job: Supervised) -> None:
         """Until the monitor has seen the first decision: it starts later, and slows what is measured meanwhile."""
         decisions = [TopicPartition(self._settings.topics.decisions, number) for number in range(PARTITIONS)]
         with contextlib.closing(group_consumer(monitor_settings(self._settings))) as group:
@@ -149,7 +148,7 @@ class _Play:
 
             self._until(job, seen, START_SECONDS, "the monitor has not seen the first decision")
 
-    def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, performer: Performer, seconds: float) -> None:
+    def _send(self, job: Supervised, sender: Sender, performer: Performer, seconds: float) -> None:
         burst = traffic.burst_size(self._rate)
         with Worker(sender.step):
             warm_up = min(WARM_UP_SECONDS, seconds)
@@ -178,46 +177,42 @@ class _Play:
             "user:trent gets a role with `*`: an alert must follow"
         )
 
-    def _watch(self, job: "subprocess.Popen[bytes]", seconds: float) -> None:
+    def _watch(self, job: Supervised, seconds: float) -> None:
         end = time.monotonic() + seconds
         self._until(job, lambda: time.monotonic() >= end, seconds + 1, "unreachable")
 
-    def _until(
-        self, job: "subprocess.Popen[bytes]", condition: Callable[[], bool], seconds: float, failure: str
-    ) -> None:
+    def _until(self, job: Supervised, condition: Callable[[], bool], seconds: float, failure: str) -> None:
         """Refresh the view until ``condition`` holds; raises DemoFailed when the job ends or time runs out."""
         deadline = time.monotonic() + seconds
         while not condition():
-            if job.poll() is not None:
-                raise DemoFailed(f"the job ended with exit code {job.returncode}:\n{self._end_of_log()}")
+            if job.ended:
+                raise DemoFailed(f"the job ended with exit code {job.stop()}:\n{self._end_of_log()}")
             if time.monotonic() > deadline:
                 raise DemoFailed(f"{failure} within {seconds:.0f} seconds:\n{self._end_of_log()}")
             self._view.refresh()
             time.sleep(REFRESH_SECONDS)
 
     @contextlib.contextmanager
-    def _job(self) -> Iterator["subprocess.Popen[bytes]"]:
-        command = [sys.executable, "-m", "streaming.cli", "run", "--config", str(self._config)]
-        with self._log.open("wb") as log:
-            apart = self._show is not None  # Ctrl-C ends the console first, and the job when all is decided
-            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=apart)
-        try:
-            yield job
-        finally:
-            if job.poll() is None:
-                job.kill()
-                job.wait()
+    def _job(self) -> Iterator[Supervised]:
+        """The job, which Ctrl-C does not reach: it is stopped when all is decided.
 
-    def _stop(self, job: "subprocess.Popen[bytes]") -> None:
+        It ends, and the folder goes, also where this process is killed: without its broker it would wait for ever.
+        """
+        command = [sys.executable, "-m", "streaming.cli", "run", "--config", str(self._config)]
+        self._log.touch()
+        with self._log.open(encoding="utf-8", errors="replace") as self._read_log:
+            log, folder = str(self._log), str(self._log.parent)
+            job = Supervised({"commands": [command], "log": log, "folder": folder, "grace_seconds": SETTLE_SECONDS})
+            try:
+                yield job
+            finally:
+                job.stop()
+
+    def _stop(self, job: Supervised) -> None:
         self._view.say("stopping the job …")
-        job.send_signal(signal.SIGTERM)
-        try:
-            code = job.wait(SETTLE_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise DemoFailed(f"the job did not stop when asked to:\n{self._end_of_log()}") from None
-        if code != 0:
+        if code := job.stop():
             raise DemoFailed(f"the job ended with exit code {code}:\n{self._end_of_log()}")
 
     def _end_of_log(self, lines: int = 30) -> str:
-        text = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(itertools.islice(text, max(len(text) - lines, 0), None))
+        self._read_log.seek(0)
+        return "".join(deque(self._read_log, lines))

@@ -26,22 +26,27 @@ class Order(TypedDict):
     grace_seconds: float
 
 
-def main() -> None:
-    """Read the order and carry it out; return when the parent has gone."""
+def main() -> int:
+    """Read the order and carry it out; return the last command's exit code when the parent has gone."""
     order: Order = json.loads(sys.stdin.buffer.readline())
     try:
-        _run_in_turn(order)
+        code = _run_in_turn(order)
         os.close(sys.stdout.fileno())
         _wait_for_parent()
     finally:
         shutil.rmtree(order["folder"], ignore_errors=True)
+    return code if code >= 0 else _KILLED - code
 
 
-def _run_in_turn(order: Order) -> None:
+_KILLED = 128  # and the signal's number, as shells count it
+
+
+def _run_in_turn(order: Order) -> int:
     with open(order["log"], "ab") as log:
         for command in order["commands"]:
-            if _run(command, log.fileno(), order["grace_seconds"]) != 0:
-                return
+            if code := _run(command, log.fileno(), order["grace_seconds"]):
+                return code
+    return 0
 
 
 def _run(command: Sequence[str], log: int, grace_seconds: float) -> int:
@@ -93,6 +98,7 @@ class Supervised:
         assert stdin is not None
         assert stdout is not None
         self._held_open, self._open_while_running = stdin, stdout
+        self._grace_seconds = order["grace_seconds"]
         stdin.write(json.dumps(order).encode() + b"\n")
         stdin.flush()
 
@@ -102,12 +108,13 @@ class Supervised:
         readable, _, _ = select.select([self._open_while_running], [], [], 0)
         return bool(readable)
 
-    def stop(self) -> None:
-        """End the command that runs, and wait until it is gone and the folder is removed."""
+    def stop(self) -> int:
+        """End the command that runs, wait until it is gone and the folder is removed, and return its exit code."""
         self._held_open.close()
-        self._process.wait(_EXIT_SECONDS)
+        code = self._process.wait(self._grace_seconds + _EXIT_SECONDS)
         self._open_while_running.close()
+        return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import processes_naming
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,24 @@ def test_the_demo_stays_in_the_console_until_it_is_interrupted(tmp_path: Path) -
         assert demo.wait(120) == 0, (tmp_path / "out").read_text()
     finally:
         demo.kill()
+
+
+@pytest.mark.long
+@pytest.mark.stream
+def test_nothing_outlives_a_demo_that_is_killed(tmp_path: Path) -> None:
+    command = [*DEMO, "--json"]
+    demo = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: _runs_a_job(tmp_path), "the job", 120)
+    finally:
+        demo.kill()
+        demo.wait()
+    wait_until(lambda: not processes_naming(str(tmp_path)), "the end of the broker and of the job", 60)
+    wait_until(lambda: not list(tmp_path.glob("lockkeeper-demo-*")), "the end of the folder")
+
+
+def _runs_a_job(folder: Path) -> bool:
+    return any(" run " in line for line in processes_naming(str(folder)))
 
 
 def _address(folder: Path) -> str | None:
