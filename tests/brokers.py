@@ -11,9 +11,10 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from streaming.broker import JVM_OPTIONS, QUICK_START, BrokerError, EmbeddedBroker, java_command
+from streaming.broker import QUICK_START, BrokerError, java_command
 from streaming.kafka.clients import is_reachable, last_stable_offsets, log_ends
 from streaming.runtime.java import CONSOLE_LOG
+from tests.java_archive import embedded_broker
 from tests.waiting import wait_until
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
@@ -67,8 +68,7 @@ def any_broker() -> Iterator[TestBroker]:
         with _in_container() as address:
             yield TestBroker(address)
     else:
-        options = (*JVM_OPTIONS, *QUICK_START)
-        with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}, jvm_options=options) as embedded:
+        with embedded_broker(config={"log.cleaner.backoff.ms": "1000"}) as embedded:
             yield TestBroker(embedded.bootstrap_servers)
 
 

@@ -13,7 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import TestBroker, any_broker
-from tests.java_archive import make_archive
+from tests.java_archive import commands_java_options, make_archives
 
 # How long an example takes says more of the machine than of the code. Drawn are the same examples in every run, so that
 # a failure comes from a change; `make explore` sets LOCKKEEPER_TEST_EXPLORE and draws others each time.
@@ -49,12 +49,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _java_starts_soon(request: pytest.FixtureRequest) -> None:
+    """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
+    if request.config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
+        make_archives()
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", commands_java_options())
+
+
 @pytest.fixture(scope="session")
-def broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
+def broker() -> Iterator[TestBroker]:
     """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
     with any_broker() as kafka:
-        if request.config.getoption("markexpr") == "long":  # it takes as long to make as it saves `make test`
-            make_archive(kafka.bootstrap_servers)
         yield kafka
         gc.collect()  # clients that tests have left behind would look for it, and say so, until the end
 

@@ -1,20 +1,25 @@
-"""An archive of Java's classes as Spark needs them, with which the jobs of tests start in half the time.
+"""Archives of Java's classes as Spark and Kafka need them, with which jobs and brokers of tests start in half the time.
 
-It is made once for a virtual environment, and lies there; a Java that it does not fit starts without it.
+They are made once for a virtual environment, and lie there; a Java that they do not fit starts without them.
 """
 
 import fcntl
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyspark
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from streaming.broker import JVM_OPTIONS, QUICK_START, EmbeddedBroker
 from streaming.commit.java_classes import java_classes
 from streaming.commit.java_clients import producer_settings, properties
 from streaming.runtime import spark as started
@@ -22,6 +27,8 @@ from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, java_home
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
+from tests.processes import processes_naming
+from tests.waiting import wait_until
 
 SECONDS = 240.0
 JAVAS_OWN = "lib/server/classes.jsa"  # which ours is made on top of
@@ -29,25 +36,41 @@ JAVAS_OWN = "lib/server/classes.jsa"  # which ours is made on top of
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
-def archive() -> Path:
-    """Where the archive is, or would be."""
-    made_of = "\n".join(map(str, (find_java(), pyspark.__version__, *classpath("spark"), Path(__file__).read_text())))
-    return Path(sys.prefix) / f"spark-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
+def archive(program: str) -> Path:
+    """Where the archive for `spark` or `kafka` is, or would be."""
+    jars = (*classpath("spark"), *classpath("broker"))
+    made_of = "\n".join(map(str, (find_java(), pyspark.__version__, *jars, Path(__file__).read_text())))
+    return Path(sys.prefix) / f"{program}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
 
 
 def java_options() -> str:
-    """Of a Java that lives for one test."""
-    return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive()}"
+    """Of a job's Java that lives for one test."""
+    return f"{SHORT_LIVED} {commands_java_options()}"
 
 
-def make_archive(bootstrap_servers: str) -> None:
-    """Make the archive where there is none; who comes meanwhile waits for it. Some Javas cannot, and do without."""
+def commands_java_options() -> str:
+    """Of the Java of a job that a command starts with its own choice of a garbage collector."""
+    return f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={archive('spark')}"
+
+
+def brokers_java_options() -> tuple[str, ...]:
+    """Of the Java of a broker that lives for one test."""
+    return (*JVM_OPTIONS, *QUICK_START, f"-XX:SharedArchiveFile={archive('kafka')}")
+
+
+def embedded_broker(**arguments: Any) -> EmbeddedBroker:
+    """A broker that lives for one test; `arguments` as of EmbeddedBroker."""
+    return EmbeddedBroker(jvm_options=brokers_java_options(), **arguments)
+
+
+def make_archives() -> None:
+    """Make the archives where there are none; who comes meanwhile waits for them. Some Javas cannot, and do without."""
     if not (java_home(find_java()) / JAVAS_OWN).exists():
         return
-    with archive().with_suffix(".lock").open("w") as lock:
+    with archive("spark").with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive().exists():
-            command = (sys.executable, "-m", __name__, bootstrap_servers)
+        if not archive("spark").exists():
+            command = (sys.executable, "-m", __name__)
             subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -55,9 +78,8 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def main(bootstrap_servers: str) -> None:
+def _make_sparks(unfinished: Path, bootstrap_servers: str) -> None:
     """Run what jobs run, so that Java meets their classes; at its end it writes them down."""
-    unfinished = archive().with_suffix(f".{os.getpid()}")
     options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished}"
     spark = start_session("archive", {"spark.driver.extraJavaOptions": options})
     rates = spark.readStream.format("rate").option("rowsPerSecond", "100").load().select("value")
@@ -68,7 +90,8 @@ def main(bootstrap_servers: str) -> None:
         query.awaitTermination(0.1)
     query.stop()
     settings, jvm = Settings(job_name="archive", bootstrap_servers=bootstrap_servers), cast(Any, spark._jvm)
-    java_classes(spark).Sender(properties(jvm, producer_settings(jvm, settings))).producer().close()
+    sender = java_classes(spark).Sender(properties(jvm, producer_settings(jvm, settings)))
+    sender.producer().close()
     spark.stop()
     gateway = spark.sparkContext._gateway
     assert gateway is not None
@@ -77,8 +100,40 @@ def main(bootstrap_servers: str) -> None:
     assert java.stdin is not None
     java.stdin.close()
     java.wait(SECONDS)
-    unfinished.rename(archive())
+
+
+def _use(bootstrap_servers: str) -> None:
+    """Create a topic, write to it in a transaction and read it in a group."""
+    client = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+    admin = AdminClient(dict(client))
+    admin.create_topics([NewTopic("archive")])["archive"].result(SECONDS)
+    producer = Producer({**client, "transactional.id": "archive"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce("archive", b"a record")
+    producer.commit_transaction(SECONDS)
+    consumer = Consumer({**client, "group.id": "archive", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["archive"])
+    assert consumer.poll(SECONDS) is not None
+    consumer.close()
+
+
+def main() -> None:
+    """Make both archives: Spark reads from the broker of which Kafka's is made."""
+    unfinished = {program: archive(program).with_suffix(f".{os.getpid()}") for program in ("kafka", "spark")}
+    option = f"-XX:ArchiveClassesAtExit={unfinished['kafka']}"
+    with (
+        tempfile.TemporaryDirectory(prefix="lockkeeper-archive-") as folder,
+        EmbeddedBroker(jvm_options=(*JVM_OPTIONS, *QUICK_START, option), data_dir=Path(folder)) as broker,
+    ):
+        _use(broker.bootstrap_servers)
+        _make_sparks(unfinished["spark"], broker.bootstrap_servers)
+        for line in processes_naming(f"{broker.folder}/server.properties"):
+            os.kill(int(line.split()[0]), signal.SIGTERM)
+        wait_until(lambda: broker.ended, "the broker's end", SECONDS)
+    for program, path in unfinished.items():
+        path.rename(archive(program))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

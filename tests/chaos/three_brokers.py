@@ -12,11 +12,12 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streaming.broker import HOST, JVM_OPTIONS, QUICK_START, EmbeddedBroker, stored_or_new_cluster_id
+from streaming.broker import HOST, EmbeddedBroker, stored_or_new_cluster_id
 from streaming.runtime.supervisor import Order
 from tests.brokers import free_port, run_kafka_tool
 from tests.chaos.networks import Networks, can_make_namespaces
 from tests.chaos.processes import Broker
+from tests.java_archive import brokers_java_options
 from tests.stream.certificates import Authority
 from tests.stream.secured_broker import LISTENERS, SecuredBroker, security
 from tests.waiting import wait_until
@@ -179,7 +180,7 @@ class ThreeBrokers:
             "controller.quorum.voters": ",".join(voters),
         }
         command = self.networks.command(number) if self.networks else []
-        options = {"config": config, "jvm_options": (*JVM_OPTIONS, *QUICK_START), "cluster_id": self._cluster_id}
+        options = {"config": config, "jvm_options": brokers_java_options(), "cluster_id": self._cluster_id}
         return _Embedded(host, ports, command, data_dir=data, **options)
 
 

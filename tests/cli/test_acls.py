@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from policy import read_documents
-from streaming.broker import EmbeddedBroker
 from tests.brokers import run_kafka_tool
 from tests.cli.lockkeeper import Command
+from tests.java_archive import embedded_broker
 from tests.policy.importers.running import DATA
 
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"  # what kafka-acls.sh runs
@@ -23,7 +23,7 @@ def broker() -> Iterator[str]:
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }
-    with EmbeddedBroker(config=authorizer) as found:
+    with embedded_broker(config=authorizer) as found:
         yield found.bootstrap_servers
 
 

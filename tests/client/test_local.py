@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from streaming.broker import EmbeddedBroker
 from streaming.client import AccessDenied, AsyncLocalClient, ClientError, Connection, LocalClient, acting_as
 from streaming.kafka.topics import create_topics
 from tests.brokers import TestBroker
+from tests.java_archive import embedded_broker
 from tests.stream.running import running
 from tests.stream.world import SYSTEM, World, group, role
 from tests.waiting import wait_until
@@ -114,7 +114,7 @@ def test_asyncio_and_full_freshness_and_durable_records(world: World) -> None:
 
 @pytest.mark.long
 def test_nothing_is_allowed_by_policies_that_cannot_be_read(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
-    with EmbeddedBroker() as broker:
+    with embedded_broker() as broker:
         world = _world(TestBroker(broker.bootstrap_servers), fresh_name("stale"), tmp_path)
         with LocalClient(Connection.of(world.settings), max_staleness=2.0) as client:
             assert client.ready(60)

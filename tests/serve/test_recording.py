@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from streaming.broker import EmbeddedBroker
 from streaming.errors import CannotStart
 from streaming.kafka.topics import create_topics
 from streaming.serve.server import Server
@@ -16,6 +15,7 @@ from streaming.settings import ServeSettings, Settings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.contracts.schemas import faults
+from tests.java_archive import embedded_broker
 from tests.serve.test_serve import ASKED, PATH, serving
 from tests.stream.running import running
 from tests.stream.world import SYSTEM, World, group, role
@@ -111,7 +111,7 @@ def test_a_full_queue_is_an_error_and_what_is_lost_is_counted(
     fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streaming.pdp.recording.QUEUE", 3)
-    with EmbeddedBroker() as broker:
+    with embedded_broker() as broker:
         world = World(TestBroker(broker.bootstrap_servers), fresh_name("full"), str(tmp_path / "c"))
         _with_topic(world)
         world.publish(role("readers", "kafka:topic:prod/main/orders"))

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from streaming.broker import EmbeddedBroker
 from streaming.errors import TopicChanged
 from streaming.serve.connections import Connections
 from streaming.serve.server import Server
 from streaming.settings import MetricsSettings, ServeSettings, Settings
 from tests.brokers import TestBroker, free_port
+from tests.java_archive import embedded_broker
 from tests.stream.world import SYSTEM, World, group, role
 from tests.waiting import wait_until
 
@@ -216,7 +216,7 @@ def test_a_topic_that_is_re_created_ends_the_server(world: World) -> None:
 @pytest.mark.long  # with a broker of its own, which it stops
 def test_the_command_decides_and_without_kafka_answers_503(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
     """Policies applied, asked, changed, asked again; then the broker is stopped, and no old allow is given."""
-    with EmbeddedBroker() as embedded:
+    with embedded_broker() as embedded:
         world = World(TestBroker(embedded.bootstrap_servers), fresh_name("serve"), str(tmp_path / "c"))
         world.publish(role("readers", "kafka:topic:prod/main/orders"))
         world.publish(group("readers", "user:dana"))

@@ -22,9 +22,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from streaming.broker import HOST, EmbeddedBroker
+from streaming.broker import HOST
 from streaming.kafka.permissions import OPERATIONS, Permission
 from streaming.settings import Settings
+from tests.java_archive import embedded_broker
 from tests.stream.certificates import Authority
 from tests.waiting import wait_until
 
@@ -94,7 +95,7 @@ def secured_broker() -> Iterator[SecuredBroker]:
         *ports, controller = (one.getsockname()[1] for one in sockets)
     with tempfile.TemporaryDirectory(prefix="lockkeeper-test-ca-") as folder:
         authority = Authority(Path(folder))
-        with EmbeddedBroker(port=ports[0], config=_config(authority, ports, controller)) as broker:
+        with embedded_broker(port=ports[0], config=_config(authority, ports, controller)) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             yield SecuredBroker(admin, authority, *(f"{HOST}:{port}" for port in ports))
 

@@ -17,11 +17,11 @@ import yaml
 from confluent_kafka import Consumer, TopicPartition
 from msgspec import to_builtins
 
-from streaming.broker import EmbeddedBroker
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Job, send
+from tests.java_archive import embedded_broker
 from tests.processes import descendants, processes_naming
 from tests.standalone import DRIVER, LOOPBACK, PYTHON_WORKER, Standalone
 from tests.stream.kafka_proxy import END_TXN, HOST, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT, StepProxy
@@ -52,7 +52,7 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
         "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",  # 10 s by default
     }
-    with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
+    with contextlib.closing(proxy), embedded_broker(port=broker_port, config=config):
         yield proxy, TestBroker(f"{HOST}:{port}")
 
 

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JJavaError
 
-from streaming.broker import EmbeddedBroker
 from streaming.commit.protocol import FENCES_EACH_TRANSACTION, cluster_transaction_version, explain_version, java_with
 from streaming.errors import RuntimeSetupError
 from streaming.kafka.committed import committed_records
 from streaming.runtime.jars import cache_folder, classpath, ensure, read_lock
 from streaming.settings import Settings
 from tests.brokers import free_port
+from tests.java_archive import embedded_broker
 from tests.stream.kafka_proxy import HOST, EndTxnProxy
 
 TOPIC = "transactions"
@@ -31,7 +31,7 @@ def proxied() -> Iterator[tuple[EndTxnProxy, str]]:
     broker_port, port = free_port(), free_port()
     proxy = EndTxnProxy(port, broker_port)
     advertised = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
-    with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=advertised) as broker:
+    with contextlib.closing(proxy), embedded_broker(port=broker_port, config=advertised) as broker:
         from confluent_kafka.admin import NewTopic
 
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.broker import EmbeddedBroker
 from streaming.commit.transaction import is_unavailable
 from streaming.kafka.clients import error_name, partitions_of
 from streaming.pdp.follower import Follower
 from tests.brokers import TestBroker, free_port
+from tests.java_archive import embedded_broker
 from tests.stream.kafka_proxy import HOST, StepProxy
 from tests.stream.world import World
 from tests.waiting import wait_until
@@ -31,7 +31,7 @@ def proxied() -> Iterator[tuple[StepProxy, TestBroker]]:
     broker_port, port = free_port(), free_port()
     proxy = StepProxy(port, broker_port)
     config = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
-    with contextlib.closing(proxy), EmbeddedBroker(port=broker_port, config=config):
+    with contextlib.closing(proxy), embedded_broker(port=broker_port, config=config):
         yield proxy, TestBroker(f"{HOST}:{port}")
 
 

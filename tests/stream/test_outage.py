@@ -18,7 +18,6 @@ import pytest
 import structlog
 import yaml
 
-from streaming.broker import EmbeddedBroker
 from streaming.commit.evaluation import POOL
 from streaming.commit.transaction import Outage
 from streaming.errors import CannotWrite, Stopping
@@ -27,6 +26,7 @@ from streaming.settings import MetricsSettings, Settings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port
 from tests.endpoint import get
+from tests.java_archive import embedded_broker
 from tests.processes import descendants, processes_naming
 from tests.stream.running import ROOT, START_SECONDS
 from tests.stream.world import World, group, request, role
@@ -87,7 +87,7 @@ class Broker:
     """A broker that is killed and started again, on its port and with its data."""
 
     def __init__(self, folder: Path) -> None:
-        self._embedded = EmbeddedBroker(data_dir=folder / "data")
+        self._embedded = embedded_broker(data_dir=folder / "data")
         self.address = self._embedded.bootstrap_servers
 
     def start(self) -> None:

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 import yaml
 
-from streaming.broker import EmbeddedBroker
 from streaming.settings import MetricsSettings, Settings, SettingsError, check_separate_monitor
 from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Broker, Job
 from tests.endpoint import get
+from tests.java_archive import embedded_broker
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -136,7 +136,7 @@ def test_a_broker_that_restarts_is_no_failure_of_the_monitor(
     monitor: MonitorSettings,
 ) -> None:
     """It ends the monitor's query, which is started again with the same process, and its state."""
-    broker = Broker(EmbeddedBroker(data_dir=tmp_path / "data"))
+    broker = Broker(embedded_broker(data_dir=tmp_path / "data"))
     broker.start()
     try:
         test_broker = TestBroker(broker.bootstrap_servers)
