@@ -104,6 +104,8 @@ def diff(
     sides = both_sides(old, new, prune, settings)
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
+    if settings is not None:
+        _warn_of_facts(sides, asked)
     comparison = Comparison(
         effects(sides.before, sides.after),
         list(_changed(sides, asked)),
@@ -114,6 +116,19 @@ def diff(
     echo_lines(render(comparison, "json" if as_json else output.value))
     if _fails(comparison.differences, comparison.changes, fail_on):
         raise typer.Exit(FAILED)
+
+
+def _warn_of_facts(sides: Sides, requests: Sequence[Asked]) -> None:
+    """Who may publish policies of a system need not be able to read the facts, which are those of all systems."""
+    from policy import all_systems, identify
+
+    changed = {identify(document.value).system for document in sides.located}
+    asked = [request.get("system") for request, _ in requests]
+    if names := sorted(name for name in changed if all_systems()[name].has_facts and name in asked):
+        echo_err(
+            f"warning: requests of {', '.join(names)} are decided as if the facts topic were empty: lockkeeper replay "
+            "decides them with the facts of their time"
+        )
 
 
 def _changed(sides: Sides, requests: Sequence[Asked]) -> "Iterator[Changed]":

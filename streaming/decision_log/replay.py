@@ -124,8 +124,8 @@ class Replays:
 
     def _snapshot(self, stored: Stored, moment: int | None) -> Snapshot:
         system = all_systems().get(stored.system)
-        has_facts = system is not None and any(kind.fact for kind in system.kinds.values())
-        return self._log.snapshot_at(stored.policy_offsets, stored.facts_offset if has_facts else None, moment)
+        facts_offset = stored.facts_offset if system is not None and system.has_facts else None
+        return self._log.snapshot_at(stored.policy_offsets, facts_offset, moment)
 
     def _whole(self, record: ConsumerRecord) -> dict[str, Any] | None:
         try:

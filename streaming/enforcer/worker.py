@@ -229,7 +229,7 @@ class Worker:
         assert facts.past is not None
         if facts_offset > self._task.facts_offset:
             return None
-        has_facts = definition is not None and any(kind.fact for kind in definition.kinds.values())
+        has_facts = definition is not None and definition.has_facts
         change = facts.past.newest_of(system, facts_offset) if has_facts else NO_FACTS
         if change is None:
             return None

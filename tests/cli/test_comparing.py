@@ -182,3 +182,25 @@ def test_live_is_compared_with_what_apply_would_make_of_it_and_the_newest_reques
         one for one in json.loads(pruned.out)["differences"] if one["document"] == "lenses6/Role/order-readers"
     ]
     assert (removed["sign"], removed["who"]) == ("removed", []), "who had it has it by the new role"
+
+
+@pytest.mark.stream
+@pytest.mark.usefixtures("topics")
+def test_requests_whose_answers_may_rest_on_facts_are_said_to_be_decided_without_the_facts_topic(
+    lockkeeper: Command, config: Path, tmp_path: Path
+) -> None:
+    grant = {"user": "dana", "entity": "application:ns.app", "privileges": ["READ"]}
+    asked = {
+        "system": "cdap",
+        "subject": {"type": "user", "id": "dana"},
+        "action": {"name": "application.get"},
+        "resource": {"type": "application", "id": "application:ns.app"},
+    }
+    policies, requests = tmp_path / "grant.yaml", tmp_path / "requests.jsonl"
+    policies.write_text(json.dumps({"system": "cdap", "kind": "Grant", "name": "dana", "spec": grant}))
+    requests.write_text(json.dumps(asked) + "\n" + json.dumps({**asked, "system": ["cdap"]}))
+    files = ("policy", "diff", "live", str(policies), "--requests", str(requests), "--newest", "0")
+    shown = lockkeeper(*files, "--config", str(config))
+    assert "requests of cdap are decided as if the facts topic were empty" in shown.err
+    requests.write_text(json.dumps(request()))
+    assert "facts" not in lockkeeper(*files, "--config", str(config)).err
