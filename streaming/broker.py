@@ -25,7 +25,7 @@ HOST = "127.0.0.1"
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto")
 QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For a Java that does little: optimizing compilation would take more of the processors than it saves."""
-START_SECONDS = 60.0
+START_SECONDS = 120.0  # beside eight other Javas on two cores 60 were not enough (2026-11-28); alone it takes 3
 
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0

@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -28,6 +29,7 @@ JOB_GROUP = "start of the workers"
 DECIDE = (streaming.DISTRIBUTION, "cedarpy", "pyspark")
 """The distributions by whose version decisions may differ, with those of systems; of others versions may differ."""
 
+POLL_SECONDS = 0.05
 LISTENED_MS = 10_000  # until Spark has noted how its tasks ended
 MOST_TASKS = 1000  # of a stage, of which failures are looked up
 
@@ -86,6 +88,16 @@ class WorkersStart:
         if self._thread.is_alive():
             self._spark.sparkContext.cancelJobGroup(JOB_GROUP)
             self.join(seconds)
+            self._await_tasks(time.monotonic() + seconds)
+
+    def _await_tasks(self, deadline: float) -> None:
+        """A job ends before its tasks do. One that ends after Spark logs an error: the blocks that it read are gone."""
+        context: Any = self._spark.sparkContext
+        tracker = context._jsc.sc().statusTracker()
+        while any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
         """Raises what it has failed by, WorkersFailed where that was a task.

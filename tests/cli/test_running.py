@@ -64,7 +64,9 @@ def test_a_running_job_is_asked_watched_and_stopped(
     assert set(allowed.err.splitlines()) <= {f"waiting for the decision, up to 240 s. {IS_IT_RUNNING}"}, (
         "while it starts"
     )
-    assert "ready: deciding requests of" in (tmp_path / "job.log").read_text()
+    wait_until(
+        lambda: "ready: deciding requests of" in (tmp_path / "job.log").read_text(), "the job says that it is ready"
+    )
     assert allowed.lines[0].startswith("ALLOW  after ")
     assert "lenses6/Role/order-readers statement 0 allows kafka:GetTopicDetails" in allowed.lines[1]
     assert allowed.lines[1].endswith("[L6-DECIDE-ALLOW]")
