@@ -3,6 +3,7 @@
 They are made once for a virtual environment, and lie there; a Java that they do not fit starts without them.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -64,21 +65,25 @@ def embedded_broker(**arguments: Any) -> EmbeddedBroker:
 
 
 def make_archives() -> None:
-    """Make the archives where there are none; who comes meanwhile waits for them. Some Javas cannot, and do without."""
+    """Make the archives where there are none; who comes meanwhile waits for them.
+
+    Where that fails, or Java cannot, tests take longer: Java starts without an archive that is not there.
+    """
     if not (java_home(find_java()) / JAVAS_OWN).exists():
         return
     with archive("spark").with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive("spark").exists():
             command = (sys.executable, "-m", __name__)
-            subprocess.run(command, check=True, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(command, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _make_sparks(unfinished: Path, bootstrap_servers: str) -> None:
+def _run_spark(unfinished: Path, bootstrap_servers: str) -> None:
     """Run what jobs run, so that Java meets their classes; at its end it writes them down."""
     options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={unfinished}"
     spark = start_session("archive", {"spark.driver.extraJavaOptions": options})
@@ -102,7 +107,7 @@ def _make_sparks(unfinished: Path, bootstrap_servers: str) -> None:
     java.wait(SECONDS)
 
 
-def _use(bootstrap_servers: str) -> None:
+def _use_broker(bootstrap_servers: str) -> None:
     """Create a topic, write to it in a transaction and read it in a group."""
     client = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
     admin = AdminClient(dict(client))
@@ -126,8 +131,8 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="lockkeeper-archive-") as folder,
         EmbeddedBroker(jvm_options=(*JVM_OPTIONS, *QUICK_START, option), data_dir=Path(folder)) as broker,
     ):
-        _use(broker.bootstrap_servers)
-        _make_sparks(unfinished["spark"], broker.bootstrap_servers)
+        _use_broker(broker.bootstrap_servers)
+        _run_spark(unfinished["spark"], broker.bootstrap_servers)
         for line in processes_naming(f"{broker.folder}/server.properties"):
             os.kill(int(line.split()[0]), signal.SIGTERM)
         wait_until(lambda: broker.ended, "the broker's end", SECONDS)
