@@ -13,7 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import TestBroker, any_broker
-from tests.java_archive import commands_java_options, make_archives
+from tests.java_archive import dump_cds_archives, spark_submit_options
 
 # How long an example takes says more of the machine than of the code. Drawn are the same examples in every run, so that
 # a failure comes from a change; `make explore` sets LOCKKEEPER_TEST_EXPLORE and draws others each time.
@@ -53,8 +53,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 def _java_starts_soon(request: pytest.FixtureRequest) -> None:
     """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
     if request.config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
-        make_archives()
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", commands_java_options())
+        dump_cds_archives()
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_submit_options())
 
 
 @pytest.fixture(scope="session")

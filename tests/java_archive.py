@@ -1,4 +1,4 @@
-"""Archives of Java's classes as Spark and Kafka need them, with which jobs and brokers of tests start in half the time.
+"""CDS archives of Spark's and Kafka's Java classes, with which jobs and brokers of tests start in half the time.
 
 They are made once for a virtual environment, and lie there; a Java that they do not fit starts without them.
 """
@@ -37,7 +37,7 @@ JAVAS_OWN = "lib/server/classes.jsa"  # which ours is made on top of
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
-def archive(program: str) -> Path:
+def cds_archive(program: str) -> Path:
     """Where the archive for `spark` or `kafka` is, or would be."""
     jars = (*classpath("spark"), *classpath("broker"))
     made_of = "\n".join(map(str, (find_java(), pyspark.__version__, *jars, Path(__file__).read_text())))
@@ -46,34 +46,34 @@ def archive(program: str) -> Path:
 
 def java_options() -> str:
     """Of a job's Java that lives for one test."""
-    return f"{SHORT_LIVED} {commands_java_options()}"
+    return f"-XX:+UseSerialGC {spark_submit_options()}"
 
 
-def commands_java_options() -> str:
-    """Of the Java of a job that a command starts with its own choice of a garbage collector."""
-    return f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={archive('spark')}"
+def spark_submit_options() -> str:
+    """SPARK_SUBMIT_OPTS for jobs that commands start: these choose a garbage collector themselves."""
+    return f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={cds_archive('spark')}"
 
 
-def brokers_java_options() -> tuple[str, ...]:
+def broker_java_options() -> tuple[str, ...]:
     """Of the Java of a broker that lives for one test."""
-    return (*JVM_OPTIONS, *QUICK_START, f"-XX:SharedArchiveFile={archive('kafka')}")
+    return (*JVM_OPTIONS, *QUICK_START, f"-XX:SharedArchiveFile={cds_archive('kafka')}")
 
 
 def embedded_broker(**arguments: Any) -> EmbeddedBroker:
     """A broker that lives for one test; `arguments` as of EmbeddedBroker."""
-    return EmbeddedBroker(jvm_options=brokers_java_options(), **arguments)
+    return EmbeddedBroker(jvm_options=broker_java_options(), **arguments)
 
 
-def make_archives() -> None:
-    """Make the archives where there are none; who comes meanwhile waits for them.
+def dump_cds_archives() -> None:
+    """Write the archives where there are none; who comes meanwhile waits for them.
 
     Where that fails, or Java cannot, tests take longer: Java starts without an archive that is not there.
     """
     if not (java_home(find_java()) / JAVAS_OWN).exists():
         return
-    with archive("spark").with_suffix(".lock").open("w") as lock:
+    with cds_archive("spark").with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not archive("spark").exists():
+        if not cds_archive("spark").exists():
             command = (sys.executable, "-m", __name__)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(command, timeout=SECONDS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -124,8 +124,8 @@ def _use_broker(bootstrap_servers: str) -> None:
 
 
 def main() -> None:
-    """Make both archives: Spark reads from the broker of which Kafka's is made."""
-    unfinished = {program: archive(program).with_suffix(f".{os.getpid()}") for program in ("kafka", "spark")}
+    """Write both archives: Spark reads from the broker of which Kafka's is made."""
+    unfinished = {program: cds_archive(program).with_suffix(f".{os.getpid()}") for program in ("kafka", "spark")}
     option = f"-XX:ArchiveClassesAtExit={unfinished['kafka']}"
     with (
         tempfile.TemporaryDirectory(prefix="lockkeeper-archive-") as folder,
@@ -137,7 +137,7 @@ def main() -> None:
             os.kill(int(line.split()[0]), signal.SIGTERM)
         wait_until(lambda: broker.ended, "the broker's end", SECONDS)
     for program, path in unfinished.items():
-        path.rename(archive(program))
+        path.rename(cds_archive(program))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from streaming.runtime.supervisor import Order
 from tests.brokers import free_port, run_kafka_tool
 from tests.chaos.networks import Networks, can_make_namespaces
 from tests.chaos.processes import Broker
-from tests.java_archive import brokers_java_options
+from tests.java_archive import broker_java_options
 from tests.stream.certificates import Authority
 from tests.stream.secured_broker import LISTENERS, SecuredBroker, security
 from tests.waiting import wait_until
@@ -180,7 +180,7 @@ class ThreeBrokers:
             "controller.quorum.voters": ",".join(voters),
         }
         command = self.networks.command(number) if self.networks else []
-        options = {"config": config, "jvm_options": brokers_java_options(), "cluster_id": self._cluster_id}
+        options = {"config": config, "jvm_options": broker_java_options(), "cluster_id": self._cluster_id}
         return _Embedded(host, ports, command, data_dir=data, **options)
 
 

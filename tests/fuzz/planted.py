@@ -247,7 +247,7 @@ def _cedar_compared_by_text(patch: Patch) -> None:
     )
 
 
-# What an input is follows from the seed and the case files, so each case that is added draws anew. So the bounds are
+# What an input is follows from the seed and the case files, so a case that is added changes the draws. So bounds are
 # five times and more what the slowest of four seeds needed (2026-11-28); only a bug that is not found takes so many.
 PLANTS = (
     Plant("a deny is ignored", "requests", ("wrong", "allow"), 40_000, _deny_ignored),

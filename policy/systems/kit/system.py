@@ -97,13 +97,13 @@ class System(Protocol):
     subjects: tuple[str, ...]  # prefixes of the principals that subjects are: a request has one (none: an engine's) …
     claims: tuple[str, ...] = ()  # … and beside it any number that it claims to be, with these prefixes
 
+    reads_resource_id: bool = True
+    """Whether anything of a query depends on the resource's id beside that its name has no fault."""
+
     @property
     def has_facts(self) -> bool:
         """Whether documents of it may stand in the facts topic."""
         return any(kind.fact for kind in self.kinds.values())
-
-    reads_resource_id: bool = True
-    """Whether anything of a query depends on the resource's id beside that its name has no fault."""
 
     @property
     def name_of_resource(self) -> Callable[[str], Name] | None:
