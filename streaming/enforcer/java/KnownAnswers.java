@@ -199,7 +199,7 @@ final class KnownAnswers {
     private static KnownAnswer[] answers(ByteBuffer in) {
         KnownAnswer[] answers = new KnownAnswer[in.getInt()];
         for (int number = 0; number < answers.length; number++) {
-            String label = ColumnarBatch.text(in);
+            String label = ColumnarBatch.text(in).intern(); // there are few, and each decision looks it up to be counted
             byte[] system = ColumnarBatch.bytes(in);
             byte[][] pieces = new byte[in.getInt()][];
             for (int piece = 0; piece < pieces.length; piece++) {

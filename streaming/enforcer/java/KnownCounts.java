@@ -18,23 +18,29 @@ final class KnownCounts {
     private final Map ages = new HashMap(); // counts by ms
     private final List traces = new ArrayList();
     private int records;
+    private long lastAge;
+    private int[] ofLastAge; // a broker dates the records of a batch alike
 
     void add(KnownDecision decision, long age) {
-        count(outcomes, decision.label);
-        count(ages, Long.valueOf(age));
+        count(outcomes, decision.label)[0]++;
+        if (ofLastAge == null || age != lastAge) {
+            lastAge = age;
+            ofLastAge = count(ages, Long.valueOf(age));
+        }
+        ofLastAge[0]++;
         String trace = records++ < LOOKED_AT && traces.size() < TRACES ? decision.trace() : null;
         if (trace != null) {
             traces.add(trace.substring(0, Math.min(trace.length(), TRACE_CHARACTERS)));
         }
     }
 
-    private static void count(Map counts, Object of) {
+    private static int[] count(Map counts, Object of) {
         int[] count = (int[]) counts.get(of);
         if (count == null) {
             count = new int[1];
             counts.put(of, count);
         }
-        count[0]++;
+        return count;
     }
 
     boolean isEmpty() {

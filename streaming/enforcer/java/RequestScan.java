@@ -25,8 +25,10 @@ final class RequestScan {
     private static final int TIME = 6;
     private static final int DEADLINE = 7;
     private static final int UNKNOWN = -1;
-    private static final String[] NAMES =
-        "id system subject action context resource time deadline id type properties".split(" ");
+    private static final byte[][] NAMES = {
+        "id".getBytes(), "system".getBytes(), "subject".getBytes(), "action".getBytes(), "context".getBytes(),
+        "resource".getBytes(), "time".getBytes(), "deadline".getBytes(), "id".getBytes(), "type".getBytes(),
+        "properties".getBytes()};
     private static final int DIGITS = 15;
     private static final long LAST_MOMENT = 253402300799999L; // policy.core.times
     private static final long LIKE_SECONDS_FIRST = 1000000000L;
@@ -87,21 +89,13 @@ final class RequestScan {
         while (at < text.length && text[at] != '"') {
             at++;
         }
-        int size = at++ - first;
+        int end = at++;
         for (int part = from; part < to; part++) {
-            if (NAMES[part].length() == size && first + size < text.length && isName(part, first)) {
+            if (end < text.length && Arrays.equals(text, first, end, NAMES[part], 0, NAMES[part].length)) {
                 return part;
             }
         }
         return UNKNOWN;
-    }
-
-    private boolean isName(int part, int first) {
-        int same = 0;
-        while (same < NAMES[part].length() && NAMES[part].charAt(same) == text[first + same]) {
-            same++;
-        }
-        return same == NAMES[part].length();
     }
 
     private boolean value(int part) {
