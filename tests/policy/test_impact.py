@@ -1,6 +1,7 @@
 """Who can, and what can: the answers that the properties cannot pin down."""
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from policy.analysis.impact import Reach, Who, what_can, what_subject_can, who_c
 from policy.analysis.nearest_grants import nearest_grants
 from policy.analysis.resource_access import ResourceQuestion
 from policy.analysis.review import review
+from policy.analysis.unknown_names import unknown_subject
 from policy.core.model import ALLOW, DENY, Grant, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
@@ -233,3 +235,28 @@ def test_what_a_user_of_streamsets_can_is_what_counts_since_his_login(
     request = {"id": "r", "system": "streamsets", "subject": subject, "time": 9, **asked}
     assert policy.decide(snapshot, request).outcome == outcome
     assert bool(what_subject_can(snapshot, "streamsets", subject, 9)) is (outcome == "allow")
+
+
+BLANK = {"id": "user:dana", "properties": {"groups": [" ops"]}}
+WRONG_SUBJECTS = [
+    ("lenses6", {"id": "user:dana "}, "subject.id 'user:dana ' has a blank at an end"),
+    ("lenses6", BLANK, "groups: ' ops' has a blank at an end"),
+    ("lenses5", BLANK, "groups: ' ops' has a blank at an end"),
+    ("cdap", BLANK, "groups: ' ops' has a blank at an end"),
+    ("cdap", {"id": "dana", "properties": {"roles": [3]}}, "roles must be a list of texts"),
+    ("kafka-acls", {"id": "dana"}, "subject.id"),
+    ("streamsets", {"id": "dana", "properties": {"organization": 3}}, "organization must be an organization's id"),
+    ("ververica", {"id": "dana", "properties": {"token": "t"}}, "token must be a mapping of claims"),
+]
+
+
+@pytest.mark.parametrize(("system", "subject", "message"), WRONG_SUBJECTS)
+@pytest.mark.timeout(10)
+def test_a_subject_that_is_malformed_is_refused_for_that_by_the_first_probe(
+    system: str, subject: dict[str, Any], message: str
+) -> None:
+    documents = [{"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}]
+    snapshot = policy.compile_documents(documents)
+    with pytest.raises(MalformedRequest, match=re.escape(message)):
+        what_subject_can(snapshot, system, {"type": "user", **subject}, 9)
+    assert unknown_subject(snapshot, system, {"type": "user", **subject}, 9) == []
