@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.alert_kinds import KindRule
 from streaming.settings.monitor import MonitorSettings, Rules
 from tests.bench import incidents
+from tests.examples import examples
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}
@@ -108,6 +109,7 @@ def _alerts(batches: Iterator[tuple[list[Record], int]]) -> dict[str, tuple[str,
     return {id_: (alert["severity"], alert["subject"], alert["evidence"][0]) for id_, alert in monitor.alerts.items()}
 
 
+@settings(max_examples=examples(100))
 @given(traffic(), st.randoms(use_true_random=False), st.integers(1, 3))
 def test_the_alerts_are_those_of_records_read_one_by_one_as_they_became_known(
     records: list[Record], rng: random.Random, count: int

@@ -4,16 +4,18 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy
 from policy.core.times import ALWAYS, Window
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
+from tests.examples import examples
 from tests.policy.test_properties import WRITTEN, documents_of
 
 
 @pytest.mark.parametrize("system", WRITTEN)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_what_is_packed_comes_back(system: str, data: st.DataObject) -> None:
     policy_set = policy.compile_documents(data.draw(documents_of(system))).policy_sets[system]
