@@ -26,6 +26,8 @@ from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS, OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
 from streaming.commit.transaction import Outage, Output, is_unavailable
+from streaming.enforcer.heartbeats import Heartbeats
+from streaming.enforcer.idle_offsets import IdleOffsets
 from streaming.enforcer.known_task import Versions, encode_task
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of
@@ -50,9 +52,8 @@ from streaming.ops.metrics import Step
 from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
 from streaming.records.answered import ANSWER_SKEW_MS
-from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
-from streaming.records.formats import JSON_HEADERS, Result
+from streaming.records.formats import Result
 from streaming.records.packing import VERDICTS
 from streaming.runtime.executors import count_slots, describe_spark
 from streaming.runtime.spark_errors import why_ended
@@ -79,7 +80,6 @@ COMMIT_LOG_SECONDS = 2.0
 IDLE_SECONDS = 0.5  # between two looks at the policies while there are no requests
 FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
-COMMITTED_AT_ONCE = 50  # idle partitions
 # Of workers that decide the records of one transaction: others wait for two transactions at most, and the transaction
 # has nine tenths of its timeout left for what it writes.
 BATCH_SECONDS = 3.0
@@ -167,8 +167,8 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits = ReadLimits(settings.max_records, settings.weights)
         self._slots = spark.sparkContext.defaultParallelism
-        self._last_commit = self._began = time.monotonic()
-        self._committed_at: dict[Partition, float] = {}  # the input partitions
+        self._last_commit = time.monotonic()
+        self._idle = IdleOffsets(self._inputs, partitions.sets, idle_commit_seconds)
         self._sent = NOTHING_SENT
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
@@ -327,14 +327,14 @@ class Enforcer:
         Raises CannotWrite where that is not known of all: the next evaluation shows what is committed of the others.
         """
         ends = {result.partition: sent.ends[result.partition] for result in sent.evaluated.results}
-        ends |= self._overdue_beside(ends)
+        ends |= self._idle.beside(ends, self._tracker.committed)
         offsets = self._tracker.to_commit(ends, self._checkpoint.query_id(), batch)
         self._sent = sent
         self._on_step("written", batch)
         results = self._partitions.commit(sent.evaluated.results, offsets, self._committed(ends))
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in offsets if (tp.topic, tp.partition) in committed)
-        self._committed_at |= dict.fromkeys(committed, time.monotonic())
+        self._idle.committed(committed)
         for result in {(result.executor, result.attempt): result for result in results}.values():
             if result.status == OK:
                 self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
@@ -623,7 +623,7 @@ class Enforcer:
         results = self._partitions.commit_offsets(to_commit, self._committed(left))
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in to_commit if (tp.topic, tp.partition) in committed)
-        self._committed_at |= dict.fromkeys(left, time.monotonic())
+        self._idle.committed(left)
         self._move(result for result in results if result.status == MOVED)
         self._check_results([result for result in results if result.status not in (OK, MOVED)])
 
@@ -655,45 +655,13 @@ class Enforcer:
                 overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds
                 if overdue or self._policies.has_news or self._lacks_positions():
                     self._commit([])
-                self._commit_offsets(self._idle_offsets())
+                self._commit_offsets(self._idle.alone(self._tracker.committed))
                 self._outage.end()
         finally:
             self._busy.release()
 
     def _lacks_positions(self) -> bool:
         return self._tracker.lacks(self._policies.positions)
-
-    def _idle_offsets(self) -> PartitionOffsets:
-        """Some of the overdue ones, since batches wait meanwhile: of sets of which nothing was committed for long.
-
-        Those of other sets are committed with what is decided of these: here their producers would be fenced.
-        """
-        overdue = self._overdue()
-        if not overdue:
-            return {}
-        id_of = self._partitions.sets.transactional_id
-        active = {id_of(at) for at in self._committed_at if at not in overdue}
-        idle = (at for at in overdue if id_of(at) not in active)
-        return {at: overdue[at] for at in itertools.islice(idle, COMMITTED_AT_ONCE)}
-
-    def _overdue_beside(self, partitions: Collection[Partition]) -> PartitionOffsets:
-        """Some of the overdue offsets, of other partitions of the sets of these."""
-        overdue = self._overdue() if self._partitions.sets.count else {}
-        if not overdue:
-            return {}
-        id_of = self._partitions.sets.transactional_id
-        ids = set(map(id_of, partitions))
-        beside = (at for at in overdue if at not in partitions and id_of(at) in ids)
-        return {at: overdue[at] for at in itertools.islice(beside, COMMITTED_AT_ONCE)}
-
-    def _overdue(self) -> PartitionOffsets:
-        """Of input partitions that were not committed for long.
-
-        Kafka forgets the offsets of a group without members after offsets.retention.minutes.
-        """
-        before, committed = time.monotonic() - self._idle_commit_seconds, self._tracker.committed
-        overdue = (at for at in committed if at[0] in self._inputs and self._committed_at.get(at, self._began) < before)
-        return {at: committed[at] for at in overdue}
 
     def _alert(self, alerts: list[Result]) -> None:
         if alerts:
@@ -749,27 +717,3 @@ class Enforcer:
 def _brief(ended: StreamingQuery) -> str:
     """Why a query ended, without the stack traces that Spark adds to it."""
     return next(iter(str(ended.exception()).splitlines()), "")
-
-
-class Heartbeats:
-    """Started by each batch; it writes heartbeats until the monitor has nothing left to wait for."""
-
-    def __init__(self, settings: Settings) -> None:
-        monitor = settings.monitor
-        self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
-        self._runs_for = monitor.longest_wait_seconds if monitor.mode != "none" else 0.0
-        self._until = self._next = time.monotonic()
-        self.start()  # a run before this one may have left something
-
-    def start(self) -> None:
-        """Note that a batch was written, which itself shows the time."""
-        now = time.monotonic()
-        self._until, self._next = now + self._runs_for, now + self._every
-
-    def due(self) -> list[Result]:
-        """The heartbeat to write now, if any."""
-        now = time.monotonic()
-        if not self._next <= now < self._until:
-            return []
-        self._next = now + self._every
-        return [(self._topic, None, encode_verdict(Heartbeat(time=time.time_ns() // 1_000_000)), JSON_HEADERS)]
