@@ -109,7 +109,7 @@ class KafkaAcls(System):
         # Before any entry, a deny too, as in Kafka's StandardAuthorizer (KA-SUPER).
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
-        hosts, host = _single_hosts(facts, principal), _host(request, trust)
+        hosts, host = (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE)), _host(request, trust)
         of_groups = _group_denies(facts, host)
         if host is not None:
             names = (*names, *(principal_of(*entry) for entry in hosts if entry[2] == host))
@@ -180,12 +180,8 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
     return authorizer
 
 
-def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
-    """The entries for one host each that count for a principal."""
-    return (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE))
-
-
 def _hosts_of(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
+    """The entries for one host each of a principal."""
     return tuple(
         (principal, effect, host)
         for document in sorted(facts.find(ENTRIES, "host of", principal))

@@ -102,7 +102,8 @@ class StreamSets(NamesKinds):
         """
         before, after = change.bodies
         if isinstance(before, Organization) and isinstance(after, Organization):
-            yield from map(_opening_of_task, tasks_opened(before.task_roles, after.task_roles))
+            for task in tasks_opened(before.task_roles, after.task_roles):
+                yield Opening(task, lifts="a role that the task needed is no longer needed")
         elif isinstance(before, Organization):
             yield Opening()
             if name := unenforced_without_name(facts):
@@ -128,10 +129,6 @@ class StreamSets(NamesKinds):
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
         return read_privileged_permissions(catalogue().privileged_permissions)
-
-
-def _opening_of_task(task: str) -> Opening:
-    return Opening(task, lifts="a role that the task needed is no longer needed")
 
 
 def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:
