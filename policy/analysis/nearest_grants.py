@@ -102,14 +102,17 @@ def _nearest(
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
-    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=_rank)
+    # A statement may be several grants, as Read of Kafka brings Describe: it is named once for what it lacks.
+    ranked: dict[tuple[str, int | None, str], NearestGrant] = {}
+    for candidate in sorted((*_conditions(trace), *near), key=_rank):
+        ranked.setdefault((candidate.document, candidate.statement, candidate.detail), candidate)
     reached = search.principals(leaves[:MOST_CHECKS])
     others = {*document_names(policy_set, request.system)} - reached - {EVERYONE}  # a condition may count for them
     names = [*sorted(reached), *sorted(others)]
     principals, more = _allowed_principals(snapshot, request, fields, trust, names)
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
-    return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
+    return Nearest(denies, tuple(itertools.islice(ranked.values(), MOST_NEAR)), principals, more, notes)
 
 
 def _rank(candidate: NearestGrant) -> tuple[bool, int]:

@@ -146,6 +146,14 @@ def test_a_statement_that_could_not_grant_it_is_not_near(what: str) -> None:
     assert _nearest(documents, request_).near == ()
 
 
+def test_a_statement_is_named_once_for_what_it_lacks() -> None:
+    """Read brings Describe, and where the client's host is not known two checks look for the entry."""
+    documents = _acls(_entry("User:dana", "Read", "shop"), {**_entry("User:dana", "Read", "shop"), "host": "10.0.0.1"})
+    near = _nearest(documents, request_for("kafka-acls", "User:dana", "Write", "shop", "Topic")).near
+    assert [(one.statement, one.lacks, one.suffices) for one in near] == [(0, "action", True), (1, "action", False)]
+    assert "Topic/Read" in near[0].text
+
+
 def _of(role: str, *members: str, **more: Any) -> dict[str, Any]:
     spec = {"roles": [role], "members": list(members)}
     return {"system": "lenses6", "kind": "Group", "name": f"group-{role}", "spec": spec, **more}
