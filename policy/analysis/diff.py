@@ -146,6 +146,7 @@ class Sides:
         """The statements of an engine that are on one side alone, wherever they are written."""
         if (engine := engine_of(self.system)) is None:
             return
+        # By content, not by place: statements of a text are numbered, and one in front moves all others.
         before, after = (_by_content(engine, side) for side in (self._old, self._new))
         for sign, here, there in (("removed", before, after), ("added", after, before)):
             for content, (statement, document) in here.items():
@@ -209,6 +210,7 @@ class _OpenedIndex:
         for membership in opens.change.memberships:
             by_member.setdefault(membership.member, []).append(placeless(membership))
         for opened_grant in opens.grants:
+            # With a new membership its grants may be years old: the line of the membership says what it opens.
             if not opens.change.memberships:
                 self.by_grant.setdefault(placeless(opened_grant.grant), []).append(opened_grant)
             for membership in by_member.get(opened_grant.who, ()):

@@ -47,6 +47,7 @@ def opened_statements(
     lost = [entry for entry in said if entry[1].effect == DENY]
     if not gained and not lost:
         return
+    # What is elsewhere counts on both sides: so a statement that moved to another document opens nothing.
     before, after = _InForce(), _InForce()
     changed = {edit.document for edit in edits}
     for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):

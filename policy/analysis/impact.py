@@ -29,7 +29,7 @@ UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
 USER = "user"
 REFUSED = "refused-document"  # the code of an error that is one for this reason
-MOST_PAIRS = 100_000  # of an action and a resource, each of which is decided
+MOST_PAIRS = 100_000  # of an action and a resource, each of which is decided by Cedar (docs, "Limits of the analysis")
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 

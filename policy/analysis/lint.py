@@ -121,6 +121,7 @@ class _Policies:
         denying = {name for name, grants in self._grants.items() if any(grant.effect == DENY for grant in grants)}
         for membership in itertools.chain.from_iterable(self._memberships.values()):
             self._givers.setdefault(membership.principal, set()).add(membership.member)
+            # Only a deny that is never absent takes an allow away whole: one with an end cancels it for a time.
             if membership.window == ALWAYS and membership.principal in denying:
                 self._gives.setdefault(membership.member, set()).add(membership.principal)
         self._beside: dict[frozenset[str], _Index] = {}
@@ -221,6 +222,7 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
+    # What subsumes a pattern matches each of its names, so one name finds all candidates without a scan of the others.
     others = (other for index in indexes for alike in index.find(example(grant.object)) for other in alike)
     return (other for other in others if _subsumes_always(other.grant, grant))
 

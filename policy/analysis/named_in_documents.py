@@ -132,6 +132,7 @@ def unknown_resources(named: NamesOfDocuments, request: Request, expression: Exp
 
 def _with_part(id_: str, old: str, new: str) -> str:
     """The id with another text for the last part that is this one."""
+    # Not within a longer name: of `shop` in `shop-eu/shop` the last one is meant, and dots and hyphens are of names.
     matches = list(re.finditer(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", id_))
     return f"{id_[: matches[-1].start()]}{new}{id_[matches[-1].end() :]}" if matches else id_
 

@@ -24,7 +24,7 @@ from policy.core.model import (
     PermissionCheck,
     Unanswerable,
 )
-from policy.core.pattern import EVERYTHING, match_part, matches
+from policy.core.pattern import EVERYTHING, Name, match_part, matches
 from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import combine, evaluate_request
@@ -34,7 +34,7 @@ from policy.store.memberships import Via, reachable_principals
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.system import EVERYONE, LimitsStatements
 
 Lack = Literal["action", "resource", "validity", "condition"]
 ORDER: tuple[Lack, ...] = ("condition", "validity", "action", "resource")
@@ -102,14 +102,17 @@ def _nearest(
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
-    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=_rank)
+    # A statement may be several grants, as Read of Kafka brings Describe: it is named once for what it lacks.
+    ranked: dict[tuple[str, int | None, str], NearestGrant] = {}
+    for candidate in sorted((*_conditions(trace), *near), key=_rank):
+        ranked.setdefault((candidate.document, candidate.statement, candidate.detail), candidate)
     reached = search.principals(leaves[:MOST_CHECKS])
     others = {*document_names(policy_set, request.system)} - reached - {EVERYONE}  # a condition may count for them
     names = [*sorted(reached), *sorted(others)]
     principals, more = _allowed_principals(snapshot, request, fields, trust, names)
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
-    return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
+    return Nearest(denies, tuple(itertools.islice(ranked.values(), MOST_NEAR)), principals, more, notes)
 
 
 def _rank(candidate: NearestGrant) -> tuple[bool, int]:
@@ -214,12 +217,17 @@ class _Search:
         yield from self._by_paths_of_other_times(check, via, suffices)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
-            if not matches(grant.permission, check.permission):
+            if not matches(grant.permission, check.permission) and self._may_grant(grant, check.permission):
                 yield short(grant, "action", f"not {check.permission_text}")
         fitting = [grant for grant in others if matches(grant.permission, check.permission) and grant not in same]
         for grant in sorted(fitting, key=lambda grant: -_alike(grant, check)):
-            if _alike(grant, check) or grant.permission != EVERYTHING:  # else it is about something else
+            # A grant of everything elsewhere says nothing of the action, so nothing of it is near.
+            if _alike(grant, check) or grant.permission != EVERYTHING:
                 yield short(grant, "resource", f"not on {check.object_text}")
+
+    def _may_grant(self, grant: Grant, permission: Name) -> bool:
+        system = self._trace.system
+        return not isinstance(system, LimitsStatements) or system.may_grant(grant, permission)
 
     def _by_paths_of_other_times(self, check: PermissionCheck, via: Via, suffices: bool) -> Iterator[NearestGrant]:
         """Grants that match, by memberships that are not valid now."""

@@ -131,6 +131,7 @@ def _by_refusals(edits: Edits, work: Work) -> Iterator[LiftedRefusal]:
     yield from (LiftedRefusal(edit.document) for edit in edits.edits if edit.lifts_refusal)
     if not (broken := edits.policy_set.broken_at(None)):
         return
+    # The refused document may hold a deny (L6-Q10): who is no longer a member has neither that nor the error.
     kept = {placeless(membership) for compiled in edits.says.values() for membership in compiled.memberships}
     before = (membership for compiled in edits.said.values() for membership in compiled.memberships)
     for membership in (membership for membership in before if placeless(membership) not in kept):

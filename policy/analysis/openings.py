@@ -29,5 +29,6 @@ def opening_text(opening: Opening, change: FactChange) -> str:
 
 
 def _is_timeless(change: FactChange) -> bool:
+    # A fact of several versions, or with an end, opens something else at each of its moments: no system works that out.
     facts: Iterable[bool] = (fact.timeless for fact in (*change.before, *change.after))
     return all(facts) and len(change.before) < 2 and len(change.after) < 2

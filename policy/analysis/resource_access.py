@@ -170,7 +170,7 @@ class ResourceQuestion:
                     break
                 effect, action = _effect(trace), request.action.name
                 if effect == ALLOW or (effect == DENY and action not in by_action):
-                    by_action[action] = effect, tuple(_paths(trace))
+                    by_action[action] = effect, _paths(trace)
         return [(effect, action, paths) for action, (effect, paths) in by_action.items()]
 
     def _trace(self, request: Request) -> EvaluationTrace | None:
@@ -206,9 +206,9 @@ def _effect(trace: EvaluationTrace) -> Effect | None:
     return DENY if outcome == "deny" and trace.result.denied else None
 
 
-def _paths(trace: EvaluationTrace) -> Iterator[AccessPath]:
-    for leaf in dict.fromkeys(trace.result.deciding(every=False)):
-        yield from _of_leaf(leaf, trace)
+def _paths(trace: EvaluationTrace) -> tuple[AccessPath, ...]:
+    deciding = dict.fromkeys(trace.result.deciding(every=False))
+    return tuple(path for leaf in deciding for path in _of_leaf(leaf, trace))
 
 
 def _of_leaf(leaf: ExpressionResult, trace: EvaluationTrace) -> Iterator[AccessPath]:

@@ -109,6 +109,7 @@ def _terms(request: Request, policy_set: PolicySet | None, trust: frozenset[str]
     if system is None:
         yield UnknownName("system", request.system, nearest(request.system, all_systems(), most=1))
         return
+    # An engine is asked nothing without documents: whether it knows an action is in its schemas.
     refused = "" if policy_set is None and engine_of(system) is not None else _refusal(system, request, trust)
     if refused in CODES:
         yield _refused(CODES[refused], system, request)

@@ -32,7 +32,7 @@ def common(grant: Grant, other: Grant) -> Grant | None:
 
 
 class PolicySetVersion:
-    """A policy set in which some documents say what ``readings`` (by ``system/kind/name``) has for them.
+    """A policy set in which some documents say what ``documents`` (by ``system/kind/name``) has for them.
 
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """
@@ -43,7 +43,8 @@ class PolicySetVersion:
         memberships = (membership for document in documents.values() for membership in document.memberships)
         self._grants = grouped(grants, lambda grant: grant.principal)
         self._memberships = grouped(memberships, lambda membership: membership.member)
-        self._index, self._filed = SubsumptionIndex(), set[str]()  # what principals hold that were looked up
+        # Only what principals hold that were looked up: a change of one document names few of 100,000.
+        self._index, self._filed = SubsumptionIndex(), set[str]()
         self._effective: dict[str, EffectiveGrants] = {}
         self._shared: dict[frozenset[tuple[str, Windows]], EffectiveGrants] = {}
 
@@ -68,6 +69,7 @@ class PolicySetVersion:
         if who not in self._effective:
             reached = self.reached(who, EVERYONE).items()
             key = frozenset((principal, windows) for principal, windows in reached if self._holds_any(principal))
+            # Members of the same groups have the same grants: these are compared once for all of them, not for each.
             if key not in self._shared:
                 self._shared[key] = EffectiveGrants(self, dict(key))
             self._effective[who] = self._shared[key]

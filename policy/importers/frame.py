@@ -52,7 +52,7 @@ class Findings:
     """The findings of a run, in the order of its input. ``fatal``: no document of the run is safe."""
 
     def __init__(self) -> None:
-        self.found: dict[Finding, None] = {}
+        self.distinct: dict[Finding, None] = {}
         self.fatal = False
 
     def at(self, file: str, path: str = "") -> "Spot":
@@ -97,7 +97,7 @@ class Spot:
 
     def _add(self, level: Level, why: str, fix: str, end: str = "") -> None:
         why = why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
-        self._findings.found[Finding(level, self.file, self.place, why + end, fix)] = None
+        self._findings.distinct[Finding(level, self.file, self.place, why + end, fix)] = None
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -157,8 +157,8 @@ def translate(source: Source, files: Sequence[ImportInput]) -> Translation:
     """
     findings = Findings()
     documents = _checked(source, list(source.translate(files, findings)), findings)
-    kept = [] if findings.fatal else sorted(documents, key=lambda item: (item["kind"], item["name"]))
-    return Translation(tuple(kept), tuple(findings.found), findings.fatal)
+    safe = [] if findings.fatal else sorted(documents, key=lambda item: (item["kind"], item["name"]))
+    return Translation(tuple(safe), tuple(findings.distinct), findings.fatal)
 
 
 def export(target: Target, documents: Iterable[Any]) -> Export:
@@ -172,7 +172,7 @@ def export(target: Target, documents: Iterable[Any]) -> Export:
         raise FilesRefused([f"{item.key}: {error}" for item in refused for error in item.errors])
     findings = Findings()
     lines = list(target.write(of_system, findings))
-    return Export("".join(f"{line}\n" for line in lines), tuple(findings.found))
+    return Export("".join(f"{line}\n" for line in lines), tuple(findings.distinct))
 
 
 def document(system: str, kind: str, name: str, spec: dict[str, Any], **window: str) -> Document:

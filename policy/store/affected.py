@@ -18,6 +18,7 @@ MOST_PREFIXES = 32  # a hostile document had a name of a thousand colons, which 
 WILDCARD = "*"
 UNREADABLE = object()  # in place of a document that is no plain data: not JSON or YAML, or too large
 ENVELOPE = frozenset({"system", "kind", "name"})
+# A text of a refused document may list several principals, or quote one: each part is taken for a name, too.
 SEPARATORS = re.compile(r"""[\s,;|"'`\[\](){}<>=]+""")
 
 

@@ -172,6 +172,7 @@ class CompiledStore:
         """``sha256:…`` over the policy documents (not the facts), whatever their order."""
         nameless = sorted(f"{rejected.key} {rejected.errors}" for rejected in self._nameless)
         text = "\n".join([*self._lines, *nameless])
+        # A key may have lone surrogates, which JSON can hold and UTF-8 cannot.
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

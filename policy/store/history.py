@@ -124,6 +124,7 @@ class DocumentHistory:
         """When it is refused, and the principals that it affects then."""
         for window, then in self._intervals():
             if then._is_broken():
+                # Each refused version since the last good one may have held a deny of its own (L6-Q10).
                 refused = itertools.takewhile(lambda version: not version.good, reversed(then.versions))
                 affects = frozenset[str]().union(*(version.affected_principals for version in refused))
                 yield Refusal(self.key, window, affects)

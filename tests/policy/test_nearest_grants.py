@@ -78,6 +78,82 @@ def test_a_statement_that_falls_short_in_one_thing_is_named(
     assert all(one.document.startswith(f"{request_['system']}/") for one in found.near)
 
 
+def _acls(*entries: dict[str, Any]) -> list[dict[str, Any]]:
+    acls = {"system": "kafka-acls", "kind": "Acls", "name": "all", "spec": {"entries": list(entries)}}
+    spec = {"allow_everyone_if_no_acl_found": True}
+    return [acls, {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": spec}]
+
+
+def _entry(principal: str, operation: str, name: str) -> dict[str, Any]:
+    return {"principal": principal, "operation": operation, "resource_type": "Topic", "name": name}
+
+
+def _entity(name: str, parent: str | None) -> dict[str, Any]:
+    return {"system": "cdap", "kind": "Entity", "name": name, "spec": {"parent": parent}}
+
+
+GRANT = {"user": "dana", "entity": "application:shop.a", "privileges": ["READ"]}
+CDAP = [
+    _entity("namespace:shop", None),
+    _entity("application:shop.a", "namespace:shop"),
+    {"system": "cdap", "kind": "Grant", "name": "dana", "spec": GRANT},
+]
+OPEN = [
+    {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": False}},
+    DOCUMENTS["streamsets"][1],
+]
+ACME = {"organization": "acme", "roles": ["Auth Token Administrator"]}
+CANNOT = {
+    "an entry for topics is not about groups (KA-TYPES)": (
+        _acls(_entry("User:dana", "Read", "shop"), {**_entry("User:erik", "Read", "shop"), "resource_type": "Group"}),
+        request_for("kafka-acls", "User:dana", "Delete", "shop", "Group"),
+    ),
+    "that what has no entry is open gives nothing where one is (KA-EMPTY)": (
+        _acls(_entry("User:erik", "Read", "shop")),
+        request_for("kafka-acls", "User:dana", "Write", "shop", "Topic"),
+    ),
+    "a namespace of Kafka holds no permission of Elasticsearch (L5-NS-AVAILABLE)": (
+        [LENSES5],
+        request_for(
+            "lenses5", "dana", "elasticsearch.index.show", "orders", "index", connection="kafka", dataset="orders"
+        ),
+    ),
+    "a privilege below an entity is none on it (CD-EXACT-ENTITY)": (
+        CDAP,
+        request_for("cdap", "dana", "namespace.admin", "namespace:shop", "namespace"),
+    ),
+    "a share gives no ownership (SS-SHARE)": (
+        DOCUMENTS["streamsets"],
+        request_for("streamsets", "erik", "object.change-owner", "pipeline:orders", "pipeline"),
+    ),
+    "that nothing is enforced, or another role, makes nobody an administrator (SS-ENF-TOGGLE)": (
+        OPEN,
+        request_for("streamsets", "erik", "organization.set-enforcement", "organization:acme", "organization"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CANNOT)
+def test_a_statement_that_could_not_grant_it_is_not_near(what: str) -> None:
+    """Written with the action that it lacks it would be refused, or be another statement."""
+    documents, request_ = CANNOT[what]
+    if request_["system"] == "streamsets":
+        request_ = {
+            **request_,
+            "subject": {**request_["subject"], "properties": ACME},
+            "context": {"new_owner": "user:erik"},
+        }
+    assert _nearest(documents, request_).near == ()
+
+
+def test_a_statement_is_named_once_for_what_it_lacks() -> None:
+    """Read brings Describe, and where the client's host is not known two checks look for the entry."""
+    documents = _acls(_entry("User:dana", "Read", "shop"), {**_entry("User:dana", "Read", "shop"), "host": "10.0.0.1"})
+    near = _nearest(documents, request_for("kafka-acls", "User:dana", "Write", "shop", "Topic")).near
+    assert [(one.statement, one.lacks, one.suffices) for one in near] == [(0, "action", True), (1, "action", False)]
+    assert "Topic/Read" in near[0].text
+
+
 def _of(role: str, *members: str, **more: Any) -> dict[str, Any]:
     spec = {"roles": [role], "members": list(members)}
     return {"system": "lenses6", "kind": "Group", "name": f"group-{role}", "spec": spec, **more}

@@ -5,7 +5,8 @@ another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its
 """
 
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, Unanswerable
+from policy.core.model import All, AuthorizationQuery, Grant, Unanswerable
+from policy.core.pattern import Name, exactly
 from policy.core.request import Request
 from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
@@ -56,6 +57,11 @@ class Cdap(NamesKinds):
     def opened_by(self, change: FactChange, facts: Facts) -> tuple[Opening, ...]:
         """Anything where entities come, go or move; what grants single out their own changes say."""
         return () if change.kind == SINGLED_OUT else (Opening(),)
+
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """A privilege on the entities of a Grant, not on those above them (CD-EXACT-ENTITY)."""
+        names = [(privilege,) for privilege in catalogue()["privileges"]]
+        return permission in names and grant.permission in map(exactly, names)
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The backend's administration, ADMIN on what others live in, and the lone ``*``."""

@@ -87,13 +87,13 @@ class Tree:
 
     def linked_beyond(self, entity: Name) -> set[Name]:
         """What documents may put below ``entity`` though its own name does not say so."""
-        return self._found("beyond", entity)
+        return self._filed("beyond", entity)
 
     def misnamed(self, entity: Name) -> set[Name]:
         """What the names wrongly put below ``entity``, or not certainly rightly: its own document was refused."""
-        return self._found("misnamed", entity) | self._refused_in.get(entity, set())
+        return self._filed("misnamed", entity) | self._refused_in.get(entity, set())
 
-    def _found(self, index: str, entity: Name) -> set[Name]:
+    def _filed(self, index: str, entity: Name) -> set[Name]:
         return set(map(parse_entity, self._facts.find(KIND, index, written(entity))))
 
     @functools.cached_property

@@ -32,7 +32,7 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
     The policies of each key are evaluated by themselves, for so each policy is parsed once, whatever requests come: a
     forbid that is satisfied anywhere decides, then a permit.
     """
-    within = {part: cedar.known.ancestors(uid) for part, uid in cedar.parts.items()}
+    within = {part: cedar.entities.ancestors(uid) for part, uid in cedar.parts.items()}
     groups = [_policies(facts, key) for key in _keys(cedar, within)]
     above = {part: frozenset(uids) for part, uids in within.items()}
     named = [
@@ -43,7 +43,7 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
         for uid in policy.literals
     ]
     in_context = (*cedar.in_context.named, *(cedar.in_context.possible if cedar.schema is not None else ()))
-    entities = cedar.known.closure((*cedar.parts.values(), *in_context, *named))
+    entities = cedar.entities.closure((*cedar.parts.values(), *in_context, *named))
     texts = tuple(entity.text for entity in entities)
     request = {**{part: _json_of(uid) for part, uid in cedar.parts.items()}, "context": cedar.context}
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()

@@ -13,7 +13,7 @@ import msgspec
 
 from policy.core.facts import Facts
 from policy.systems.cedar.entities import ENTITY, Entity
-from policy.systems.cedar.policies import POLICY, Policy
+from policy.systems.cedar.policies import POLICY
 from policy.systems.kit.fact_changes import FactChange
 
 WORD = re.compile(r"\w+")
@@ -58,13 +58,9 @@ def lifted_by(change: FactChange, facts: Facts) -> str:
 
 
 def _read(facts: Facts) -> _Read:
-    texts = [policy.text for policy in facts.bodies(POLICY) if _is_forbid(policy)]
+    texts = [policy.text for policy in facts.bodies(POLICY) if policy.effect == "forbid"]
     words = frozenset(word for text in texts for word in WORD.findall(text))
     return _Read(words, any("\\" in text for text in texts))
-
-
-def _is_forbid(policy: Policy) -> bool:
-    return policy.effect == "forbid"
 
 
 def _changed(before: Entity | None, after: Entity | None, read: _Read) -> Iterator[str]:

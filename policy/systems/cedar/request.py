@@ -28,7 +28,7 @@ class CedarRequest(NamedTuple):
     resource: Uid
     context: dict[str, Any]
     in_context: References
-    known: Entities
+    entities: Entities
     claims: tuple[str, ...]
     untrusted: tuple[str, ...]
     notes: tuple[Reason, ...]

@@ -67,7 +67,7 @@ class CedarEngine(Engine):
             cedar = cedar_request(request, facts, trust, current_settings(facts))
         except Unanswerable:
             return
-        within = {part: frozenset(cedar.known.ancestors(uid)) for part, uid in cedar.parts.items()}
+        within = {part: frozenset(cedar.entities.ancestors(uid)) for part, uid in cedar.parts.items()}
         for fact in statement_facts(self, facts):
             policy: Policy = fact.body
             off = [part for part, uid in cedar.parts.items() if not getattr(policy, part).fits(uid, within[part])]

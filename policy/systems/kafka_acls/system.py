@@ -17,11 +17,12 @@ from policy.core.model import (
     Condition,
     Effect,
     Expression,
+    Grant,
     PermissionCheck,
     Reason,
     Unanswerable,
 )
-from policy.core.pattern import Name
+from policy.core.pattern import Exact, Name
 from policy.core.request import Request
 from policy.systems.kafka_acls.catalogue import (
     catalogue,
@@ -108,13 +109,14 @@ class KafkaAcls(System):
         # Before any entry, a deny too, as in Kafka's StandardAuthorizer (KA-SUPER).
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
-        hosts, host = _single_hosts(facts, principal), _host(request, trust)
+        hosts, host = (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE)), _host(request, trust)
         of_groups = _group_denies(facts, host)
         if host is not None:
             names = (*names, *(principal_of(*entry) for entry in hosts if entry[2] == host))
         unknown = hosts if host is None else ()
         alternatives = (*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer))
         needed = any_of(alternatives, "KA-DEFAULT-DENY")
+        # The decision rests on the client's word alone where an entry is for one host (KA-HOST-UNKNOWN).
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
 
@@ -145,6 +147,10 @@ class KafkaAcls(System):
         _, name = host_and_name(principal)
         return tuple(other for other in (f"{PRINCIPAL}{name}", f"{PRINCIPAL}{ANYONE}") if other != principal)
 
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """An operation of the entry's resource type (KA-TYPES); that a resource has no entry is no entry (KA-EMPTY)."""
+        return len(permission) > 1 and grant.permission.parts[:-1] == (Exact(permission[0]),)
+
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Super users, the cluster's administration, and all topics."""
         return read_privileged_permissions(catalogue()["privileged_permissions"])
@@ -174,12 +180,8 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
     return authorizer
 
 
-def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
-    """The entries for one host each that count for a principal."""
-    return (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE))
-
-
 def _hosts_of(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
+    """The entries for one host each of a principal."""
     return tuple(
         (principal, effect, host)
         for document in sorted(facts.find(ENTRIES, "host of", principal))
@@ -217,6 +219,7 @@ def _notes(request: Request) -> tuple[Reason, ...]:
 
 def _matching(facts: Facts, resource_type: str, name: str, literal: bool = True) -> Iterator[str]:
     """Documents with an entry, of whatever principal, that matches the resource; else every one that begins so."""
+    # By index, not by going through entries: LITERAL * (KA-LITERAL), the very name, each beginning of it (KA-PREFIXED).
     yield from sorted(facts.find(ENTRIES, "every", resource_type))
     if literal:
         yield from sorted(facts.find(ENTRIES, "literal", f"{resource_type}:{name}"))

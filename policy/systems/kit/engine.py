@@ -118,16 +118,12 @@ def engine_of(system: Any) -> Engine | None:
     return engine
 
 
-def statement_of(engine: Engine, fact: Fact) -> Statement:
-    """What a fact says as a statement, with the fact's window."""
-    return msgspec.structs.replace(engine.statement(fact), window=fact.window)
-
-
 def statements_of(engine: Engine, facts: Iterable[Fact]) -> Iterator[tuple[StatementId, Statement]]:
-    """Those of ``facts`` that are statements."""
+    """Those of ``facts`` that are statements, each with the fact's window."""
     for fact in facts:
         if fact.kind in engine.statement_kinds:
-            yield fact.statement_id or StatementId(fact.name), statement_of(engine, fact)
+            statement = msgspec.structs.replace(engine.statement(fact), window=fact.window)
+            yield fact.statement_id or StatementId(fact.name), statement
 
 
 def statement_facts(engine: Engine, facts: Facts) -> Iterator[Fact]:

@@ -223,6 +223,14 @@ class ChoosesGrants(Protocol):
 
 
 @runtime_checkable
+class LimitsStatements(Protocol):
+    """A system in which a statement cannot grant every permission, as an entry of Kafka's is for one resource type."""
+
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """Whether the statement of a grant, written with another action, could grant a permission on its object."""
+
+
+@runtime_checkable
 class NeedsProperties(Protocol):
     """A system that reads a resource by its properties too: a request without one of these is not answered."""
 

@@ -87,7 +87,7 @@ class _GroupReader:
     def clusters(self) -> Iterator[Grant]:
         """Access to Connect clusters by alias, taken literally (L5-CC-ACCESS)."""
         for alias in self.validator.texts("connect_clusters", required=False):
-            if "*" in alias:
+            if "*" in alias:  # the source gives datasets alone wildcards (L5-NS-DATASETS)
                 self.warnings.append(f"connect_clusters: the * in {alias!r} is no wildcard")
             yield self._grant((CLUSTER_ACCESS,), exactly(cluster(alias)))
 

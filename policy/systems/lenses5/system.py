@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import AuthorizationQuery, Unanswerable
+from policy.core.model import AuthorizationQuery, Grant, Unanswerable
+from policy.core.pattern import Exact, Name
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
@@ -80,6 +81,10 @@ class Lenses5(System):
             notes=notes,
             untrusted=groups.untrusted,
         )
+
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """A permission of the namespace's connection type (L5-NS-AVAILABLE)."""
+        return grant.permission.parts[:-1] == tuple(map(Exact, permission[:-1]))
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The administration permissions, and every dataset of a connection."""

@@ -111,8 +111,9 @@ class Access:
         if isinstance(body, Condition):
             return body
         organization, record = body
-        if not record.enforcement:
+        if not record.enforcement:  # also for who holds no share at all (SS-ENF-OFF); the task's role is still needed
             return self._on_organization(organization, ANYTHING, "SS-ENF-OFF", "everything, as enforcement is off,")
+        # Any of them is enough (SS-ACCESS), and shares of a user and of his groups add up (SS-UNION).
         alternatives = [*self._by_grants(name, level, rule, because, until), *self.administration(name, organization)]
         return AnyOf(tuple(alternatives), rule)
 
@@ -186,6 +187,7 @@ class Access:
         if counted is None:
             return [unknown(name)]
         parts = [self._by_version(name, counted, index, level, rule, because) for index in counted.indexes]
+        # Which of several versions counted at the login is not known, so each must allow: see `notes`.
         return parts[0] if len(parts) == 1 else [All(tuple(AnyOf(tuple(part), rule) for part in parts), rule)]
 
     def _by_version(

@@ -56,7 +56,8 @@ def counted_versions(thing: Thing | None, login_at: int | None, until: int | Non
     if thing is None:
         return None
     lost = until is not None and until < thing.known_from
-    life = _life([n for n, version in enumerate(thing.versions) if lost or _upto(version, until)], thing)
+    may_count = (n for n, version in enumerate(thing.versions) if lost or until is None or version.at <= until)
+    life = _life(list(may_count), thing)
     if not life:
         return None
     start = () if until is None else (until,)
@@ -77,10 +78,6 @@ def counted_versions(thing: Thing | None, login_at: int | None, until: int | Non
 def first_version(thing: Thing) -> tuple[Version, ...]:
     """The first version since the last deletion; none if that is the last one."""
     return tuple(thing.versions[index] for index in _life(range(len(thing.versions)), thing)[:1])
-
-
-def _upto(version: Version, until: int | None) -> bool:
-    return until is None or version.at <= until
 
 
 def _life(indexes: Sequence[int], thing: Thing) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from policy.core.facts import Facts
 from policy.core.model import AnyOf, AuthorizationQuery, Condition, Expression, Grant, Unanswerable
+from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
@@ -35,7 +36,17 @@ from policy.systems.streamsets.organizations import (
     unenforced_without_name,
 )
 from policy.systems.streamsets.people import User, read_active_job, read_session, user_of
-from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION, Organization, Thing
+from policy.systems.streamsets.records import (
+    ACTIVE_JOB,
+    ANYTHING,
+    ENGINES,
+    FULL,
+    OBJECT,
+    OWNER,
+    SESSION,
+    Organization,
+    Thing,
+)
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
 
@@ -91,7 +102,8 @@ class StreamSets(NamesKinds):
         """
         before, after = change.bodies
         if isinstance(before, Organization) and isinstance(after, Organization):
-            yield from map(_opening_of_task, tasks_opened(before.task_roles, after.task_roles))
+            for task in tasks_opened(before.task_roles, after.task_roles):
+                yield Opening(task, lifts="a role that the task needed is no longer needed")
         elif isinstance(before, Organization):
             yield Opening()
             if name := unenforced_without_name(facts):
@@ -103,8 +115,13 @@ class StreamSets(NamesKinds):
                 lifts = "it is in an organization without enforcement now"
                 yield Opening(resource=change.name, lifts=lifts, severity="high")
 
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """A level that is shared; ownership (SS-SHARE) and the rights of roles (SS-ADMIN-FULL) are no shares."""
+        return permission not in (OWNER, FULL, ENGINES, ANYTHING)
+
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""
+        # What was shared at a login counts until the next one (SS-LOGIN), and for a run until it ends (SS-ACTIVE-JOB).
         logins = (session.login_at for session in facts.bodies(SESSION))
         starts = (run.started_at for run in facts.bodies(ACTIVE_JOB))
         return min((*logins, *starts), default=None)
@@ -112,10 +129,6 @@ class StreamSets(NamesKinds):
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
         return read_privileged_permissions(catalogue().privileged_permissions)
-
-
-def _opening_of_task(task: str) -> Opening:
-    return Opening(task, lifts="a role that the task needed is no longer needed")
 
 
 def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:
