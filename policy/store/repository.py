@@ -69,7 +69,8 @@ def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
         except OSError as error:
             errors.append(f"{file}: {error.strerror}")
     if not documents and not errors and not may_be_empty:
-        errors.append(f"{path}: no documents; they are read from files ending in {_suffixes()}")
+        hint = f"; they are read from files ending in {_suffixes()}" if path.is_dir() else ""
+        errors.append(f"{path}: no documents{hint}")
     if errors:
         raise FilesRefused(errors)
     return documents

@@ -161,8 +161,10 @@ def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -
 def _read(file: str) -> str:
     try:
         return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"--file {file}: {error}", MISUSED) from error
+    except OSError as error:
+        raise Failure(f"--file {file}: {error.strerror}", MISUSED) from error
+    except UnicodeDecodeError as error:
+        raise Failure(f"--file {file}: byte {error.start} is not UTF-8: save the file as UTF-8", MISUSED) from error
 
 
 def _object(where: str, text: str) -> dict[str, Any]:

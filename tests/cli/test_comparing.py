@@ -202,5 +202,24 @@ def test_requests_whose_answers_may_rest_on_facts_are_said_to_be_decided_without
     files = ("policy", "diff", "live", str(policies), "--requests", str(requests), "--newest", "0")
     shown = lockkeeper(*files, "--config", str(config))
     assert "requests of cdap are decided as if the facts topic were empty" in shown.err
+    gate = (*files, "--fail-on", "nothing", "--config", str(config))
+    assert (lockkeeper(*gate).code, lockkeeper(*gate, "--strict").code) == (0, 1)
     requests.write_text(json.dumps(request()))
-    assert "facts" not in lockkeeper(*files, "--config", str(config)).err
+    without_facts = lockkeeper(*gate, "--strict")
+    assert "facts" not in without_facts.err
+    assert without_facts.code == 0
+
+
+@pytest.mark.stream
+def test_a_refused_document_in_the_topic_fails_a_strict_comparison(
+    lockkeeper: Command, config: Path, settings: Settings, topics: TopicNames, folder: Path
+) -> None:
+    """What is in force of it, a deny perhaps, is on neither side."""
+    options = ("--config", str(config))
+    assert lockkeeper("policy", "apply", str(folder), *options).code == 0
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    producer.produce(topics.policy_topics()["lenses6"], b"system: [", key=b"Role/guard")
+    assert producer.flush(30) == 0
+    compared = ("policy", "diff", "live", str(folder), *options)
+    assert (lockkeeper(*compared).code, lockkeeper(*compared, "--strict").code) == (0, 1)
+    assert "lenses6/Role/guard: what is in the topic is refused" in lockkeeper(*compared).err

@@ -181,7 +181,8 @@ def test_a_path_without_documents_is_refused_saying_what_is_read(tmp_path: Path)
     assert "no documents; they are read from files ending in .json" in _refusal(tmp_path)[0]
     assert "there is no such file or folder" in _refusal(tmp_path / "missing.yaml")[0]
     assert "the name must end in" in _refusal(_written(tmp_path, "roles.txt", "name: a\n"))[0]
-    assert "no documents" in _refusal(_written(tmp_path, "empty.yaml", "# nothing yet\n"))[0]
+    empty = _written(tmp_path, "empty.yaml", "# nothing yet\n")
+    assert _refusal(empty) == (f"{empty}: no documents",)
 
 
 def test_a_file_of_a_folder_that_cannot_be_read_is_an_error_and_not_left_out(tmp_path: Path) -> None:
