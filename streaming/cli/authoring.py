@@ -32,7 +32,7 @@ def lint(
     Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
     that another covers, an allow cancelled by a deny, a role that no principal has, a role or group that does not
     exist, a document that topics do not take at the default limit. Statements count from 0. Exit code 1: an error; with
-    --strict also a warning.
+    --strict also a warning. --json prints a line for each finding, so nothing where there is none.
 
     \b
     Examples:
@@ -92,8 +92,8 @@ def located_findings(
 
     by_key: dict[str, list[Located]] = {}
     for document in documents:
-        if isinstance(document.value, dict):
-            by_key.setdefault(document_key("", document.value), []).append(document)
+        key = document_key("", document.value) if isinstance(document.value, dict) else "?"
+        by_key.setdefault(key, []).append(document)
     positions = Positions()
     for finding in findings:
         *others, last = by_key.get(finding.document, [None])

@@ -51,6 +51,13 @@ def test_lint_fails_for_errors_and_names_the_place(lockkeeper: Command, policies
     assert f"{policies}/z.yaml:7:3: error: lenses6/Role/broken: enforcment: unknown field" in shown.out
 
 
+def test_lint_names_the_place_of_what_is_no_document(lockkeeper: Command, tmp_path: Path) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("- system: lenses6\n  kind: Role\n  name: r\n  spec: {statements: []}\n- roles\n")
+    shown = lockkeeper("policy", "lint", str(file))
+    assert f"{file}:5 (document 2): error: ?: a document is a mapping, not str [refused]" in shown.lines
+
+
 def test_lint_fails_for_warnings_when_it_is_strict_alone(lockkeeper: Command, policies: Path) -> None:
     """A role that nobody has, as JSON too."""
     (policies / "lonely.yaml").write_text(ROLE.format(name="lonely", topic="x"))
