@@ -177,7 +177,8 @@ def _written(old: str, new: Path, refused: bool) -> Sides:
     from policy import compile_documents
 
     after, located = sound_documents(new, refused)
-    with contextlib.nullcontext(Path(old)) if Path(old).exists() else _checked_out(old, new) as folder:
+    is_path = old != "" and Path(old).exists()
+    with contextlib.nullcontext(Path(old)) if is_path else _checked_out(old, new) as folder:
         before, documents = sound_documents(folder) if folder is not None else (compile_documents([]), ())
     return Sides(before, after, located, [document.value for document in documents])
 
@@ -200,7 +201,7 @@ def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
     folder = path if path.is_dir() else path.parent
     commit = git(folder, *RESOLVE, f"{reference}^{{commit}}", seconds=GIT_SECONDS)
     if commit is None:
-        raise Failure(f"{reference}: no such path, and no commit of the git repository of {path}", MISUSED)
+        raise Failure(f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED)
     archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
     if archive is None:  # the folder is newer than the commit
         yield None

@@ -253,6 +253,32 @@ def test_a_path_that_does_not_exist_is_wrong_usage_and_no_difference_or_failed_c
     assert str(missing) in shown.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("policy", "diff", "{good}", ""),
+        ("policy", "diff", "", "{good}"),
+        ("policy", "review", "", "{good}"),
+        ("policy", "lint", ""),
+        ("policy", "test", "", "--policies", "{good}"),
+        ("policy", "apply", "", "--prune"),
+        ("decide", "--policies", "", "--requests", "{good}"),
+        ("replay", "--policies", "{good}", "--against", "", "--requests", "{good}"),
+        ("replay", "--policies", "{good}", "--requests", ""),
+        ("import", "lenses6", "", "--out", "{good}"),
+        ("export", "kafka-acls", ""),
+    ],
+)
+def test_an_empty_path_is_wrong_usage_and_not_the_working_folder(
+    lockkeeper: Command, policies: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """As of a variable that is not set: `apply --prune` would delete what the working folder does not have."""
+    monkeypatch.chdir(policies)
+    shown = lockkeeper(*(part.format(good=policies) for part in command))
+    assert shown.code == 2
+    assert "an empty path" in shown.err or "no such path" in shown.err
+
+
 def test_diff_replays_the_newest_requests_of_the_request_topic(
     lockkeeper: Command, policies: Path, changed: Path, config: Path, topics: TopicNames, broker: TestBroker
 ) -> None:
