@@ -201,7 +201,9 @@ def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
     folder = path if path.is_dir() else path.parent
     commit = git(folder, *RESOLVE, f"{reference}^{{commit}}", seconds=GIT_SECONDS)
     if commit is None:
-        raise Failure(f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED)
+        raise Failure(
+            f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED
+        )
     archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
     if archive is None:  # the folder is newer than the commit
         yield None
