@@ -159,12 +159,14 @@ def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -
 
 
 def _read(file: str) -> str:
+    from policy import Unreadable, decode_text
+
     try:
-        return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+        return decode_text(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
     except OSError as error:
         raise Failure(f"--file {file}: {error.strerror}", MISUSED) from error
-    except UnicodeDecodeError as error:
-        raise Failure(f"--file {file}: byte {error.start} is not UTF-8: save the file as UTF-8", MISUSED) from error
+    except Unreadable as error:
+        raise Failure(f"--file {file}: {error}", MISUSED) from error
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
