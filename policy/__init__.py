@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Located,
         Place,
         document_files,
+        files_below,
         read_document_text,
         read_documents,
     )
@@ -123,6 +124,7 @@ __all__ = [
     "dump_yaml",
     "encode_document",
     "engine_findings",
+    "files_below",
     "identify",
     "is_exact",
     "layer_of",
@@ -157,6 +159,7 @@ _FILES = {
         "Located",
         "Place",
         "document_files",
+        "files_below",
         "read_document_text",
         "read_documents",
     ),

@@ -177,12 +177,14 @@ def _for_tests(path: Path) -> "list[Any]":
 
 
 def _case_files(paths: Sequence[Path]) -> list[Path]:
-    """The files themselves, and the YAML files of folders. Raises Failure when there are none."""
+    """The files themselves, and the YAML files of folders. Raises Failure when there are none, and FilesRefused."""
+    from policy import files_below
+
     files: list[Path] = []
     for path in paths:
         if not path.exists():
             raise Failure(f"{path}: there is no such file or folder", MISUSED)
-        inside = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")) if path.is_dir() else []
+        inside = files_below(path, (".yaml", ".yml")) if path.is_dir() else []
         if path.is_dir() and not inside:
             raise Failure(f"{path}: no case files; they end in .yaml or .yml", MISUSED)
         files += inside or [path]
