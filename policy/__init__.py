@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         Place,
         document_files,
         files_below,
+        is_document,
         read_document_text,
         read_documents,
     )
@@ -126,6 +127,7 @@ __all__ = [
     "engine_findings",
     "files_below",
     "identify",
+    "is_document",
     "is_exact",
     "layer_of",
     "matches",
@@ -160,6 +162,7 @@ _FILES = {
         "Place",
         "document_files",
         "files_below",
+        "is_document",
         "read_document_text",
         "read_documents",
     ),

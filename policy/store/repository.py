@@ -94,6 +94,12 @@ def document_files(path: Path) -> list[Path]:
     return [path]
 
 
+def is_document(name: str) -> bool:
+    """Whether `read_documents` reads a file of this name in a folder: not hidden, and with a suffix for documents."""
+    path = Path(name)
+    return path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts)
+
+
 def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
     """The files with these suffixes in a folder and all folders below, but for hidden ones, by name.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ Asked = tuple[dict[str, Any], frozenset[str]]
 LIVE = "live"
 GIT_SECONDS = 60
 RESOLVE = ("rev-parse", "--verify", "--quiet", "--end-of-options")  # a reference may begin with a dash
+SUBMODULE = "160000"  # the mode of its entry in a tree
 NEWEST_LIVE = 1000  # requests that are decided with both, where one side is live
 
 
@@ -205,14 +207,35 @@ def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
             f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED
         )
     archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
-    if archive is None:  # the folder is newer than the commit
+    listed = git(folder, "ls-tree", "-r", "-z", commit.decode().strip(), seconds=GIT_SECONDS)
+    if archive is None or listed is None:  # the folder is newer than the commit
         yield None
         return
     with tempfile.TemporaryDirectory() as directory:
         with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            _refuse_left_out(reference, path, listed, files.namelist())
             files.extractall(directory)
         checked_out = Path(directory) if path.is_dir() else Path(directory) / path.name
         yield checked_out if checked_out.exists() else None
+
+
+def _refuse_left_out(reference: str, path: Path, listed: bytes, archived: Sequence[str]) -> None:
+    """Raise Failure for submodules, and for documents that .gitattributes keeps out: git's archive is without them."""
+    from policy import is_document
+    from streaming.cli.differences import some_names
+
+    left_out = [
+        name
+        for mode, _, name in (entry.partition("\t") for entry in os.fsdecode(listed).split("\0"))
+        if (mode.startswith(SUBMODULE) or (is_document(name) and name not in archived))
+        and (name == path.name or path.is_dir())
+    ]
+    if left_out:
+        raise Failure(
+            f"{reference}: git archive leaves out {some_names(left_out)} (a submodule, or export-ignore), and a deny "
+            "in there would not be compared: name a folder that has all documents",
+            MISUSED,
+        )
 
 
 def _live(settings: "Settings", new: Path, prune: bool) -> Sides:

@@ -149,7 +149,7 @@ def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -
         if system or short:
             raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
         return _object(f"--file {file}", _read(file))
-    return request_of(system, short, "; or use --file with a whole request")
+    return request_of(system, short, ", or use --file with a whole request")
 
 
 def request_of(system: str | None, short: dict[str, Any], instead: str = "") -> dict[str, Any]:
@@ -159,7 +159,7 @@ def request_of(system: str | None, short: dict[str, Any], instead: str = "") -> 
     lacking = [name for name in ("subject", "action", "resource") if name not in short]
     if system is None or lacking:
         options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
-        raise Failure(f"{options}: required{instead}", MISUSED)
+        raise Failure(f"{options}: required; give a value for each{instead}", MISUSED)
     return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
 
 

@@ -127,6 +127,22 @@ def test_a_folder_that_the_commit_does_not_have_is_new_and_an_unknown_reference_
         assert (refused.code, "no such path, and no commit" in refused.err) == (2, True)
 
 
+def test_a_reference_is_refused_where_gits_archive_lacks_documents(lockkeeper: Command, folder: Path) -> None:
+    """A deny that is removed from there would be no widening."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
+    git(folder, "update-index", "--add", "--cacheinfo", f"160000,{head.stdout.strip()},team")
+    git(folder, "commit", "--quiet", "-m", "with a submodule")
+    refused = lockkeeper("policy", "diff", "HEAD", str(folder))
+    assert (refused.code, "git archive leaves out team" in refused.err) == (2, True)
+    (folder / ".gitattributes").write_text("role.yaml export-ignore\n.hidden.yaml export-ignore\n")
+    (folder / ".hidden.yaml").write_text("")
+    git(folder, "rm", "--quiet", "--cached", "team")
+    commit(folder)
+    refused = lockkeeper("policy", "review", "HEAD", str(folder))
+    assert (refused.code, "git archive leaves out role.yaml (" in refused.err) == (2, True)
+    assert lockkeeper("policy", "diff", "HEAD", str(folder / "group.yaml")).code == 0
+
+
 def test_markdown_is_a_table_that_names_cannot_break_out_of(lockkeeper: Command, folder: Path) -> None:
     widen(folder)
     evil = ROLE.format(name="'a|b`<script>'", topic="orders")

@@ -77,8 +77,8 @@ def test_wrong_usage_is_reported_with_exit_code_2(lockkeeper: Command, arguments
 
 def test_what_lacks_names_no_option_that_the_command_does_not_have(lockkeeper: Command) -> None:
     """`request` and `explain` take a request by --file; these two do not."""
-    assert lockkeeper("who-can").err == "lockkeeper: --system, --action, --resource: required\n"
-    assert lockkeeper("what-can").err == "lockkeeper: --system, --subject: required\n"
+    assert lockkeeper("who-can").err == "lockkeeper: --system, --action, --resource: required; give a value for each\n"
+    assert lockkeeper("what-can").err == "lockkeeper: --system, --subject: required; give a value for each\n"
 
 
 def test_a_wrong_setting_is_reported_with_its_place_and_exit_code_2(lockkeeper: Command, tmp_path: object) -> None:
