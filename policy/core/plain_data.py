@@ -148,20 +148,20 @@ def read_yaml(text: str) -> list[Part]:
     """
     try:
         return [part for part in _parts(text) if part.value is not None]
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        if mark is None:
-            raise Unreadable(_explain(error)) from None
-        raise Unreadable(_explain(error), mark.line + 1, mark.column + 1) from None
-    except yaml.reader.ReaderError as error:
-        unprintable = yaml.reader.Reader.NON_PRINTABLE.search(text)
-        line = text.count("\n", 0, unprintable.start()) + 1 if unprintable is not None else None
-        message = (
-            f"not YAML: unacceptable character U+{ord(unprintable[0]):04X}" if unprintable is not None else str(error)
-        )
-        raise Unreadable(f"{message}; remove it, or the file if it is not text", line) from None
     except yaml.YAMLError as error:
-        raise Unreadable(f"not YAML: {error}") from None
+        raise no_yaml(error, text) from None
+
+
+def no_yaml(error: yaml.YAMLError, text: str) -> Unreadable:
+    """What PyYAML says of a text, with the line and what to try."""
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark
+        return Unreadable(_explain(error), *(() if mark is None else (mark.line + 1, mark.column + 1)))
+    unprintable = yaml.reader.Reader.NON_PRINTABLE.search(text) if isinstance(error, yaml.reader.ReaderError) else None
+    if unprintable is None:
+        return Unreadable(f"not YAML: {error}")
+    message = f"not YAML: unacceptable character U+{ord(unprintable[0]):04X}; remove it, or the file if it is not text"
+    return Unreadable(message, text.count("\n", 0, unprintable.start()) + 1)
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.store.documents import DocumentStore
 from policy.store.repository import FilesRefused
+from policy.store.snapshot import compile_documents
 from policy.systems import all_systems
 
 Level = Literal["error", "warning", "note"]
@@ -164,11 +165,11 @@ def translate(source: Source, files: Sequence[ImportInput]) -> Translation:
 def export(target: Target, documents: Iterable[Any]) -> Export:
     """The documents of the target's system, in the form of its platform.
 
-    Raises FilesRefused for a refused one: what it says is not known.
+    Raises FilesRefused for a refused one, and for one whose system is not known: it may hold a deny.
     """
-    of_system = [item for item in documents if isinstance(item, dict) and item.get("system") == target.system]
-    store = DocumentStore()
-    if refused := [rejected for item in of_system if (rejected := store.put(item)) is not None]:
+    others = [name for name in all_systems() if name != target.system]
+    of_system = [item for item in documents if not (isinstance(item, dict) and item.get("system") in others)]
+    if refused := compile_documents(of_system).rejected:
         raise FilesRefused([f"{item.key}: {error}" for item in refused for error in item.errors])
     findings = Findings()
     lines = list(target.write(of_system, findings))

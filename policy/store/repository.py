@@ -1,6 +1,7 @@
 """Policy documents in files: one file or a folder of them, each document with its place."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +70,8 @@ def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
         except OSError as error:
             errors.append(f"{file}: {error.strerror}")
     if not documents and not errors and not may_be_empty:
-        errors.append(f"{path}: no documents; they are read from files ending in {_suffixes()}")
+        hint = f"; they are read from files ending in {_suffixes()}" if path.is_dir() else ""
+        errors.append(f"{path}: no documents{hint}")
     if errors:
         raise FilesRefused(errors)
     return documents
@@ -84,7 +86,7 @@ def read_document_text(text: str, file: str) -> list[Located]:
 def document_files(path: Path) -> list[Path]:
     """The files that `read_documents` reads. Raises FilesRefused for a path that is none."""
     if path.is_dir():
-        return sorted(file for file in path.rglob("*") if _counts(file, path))
+        return files_below(path, SUFFIXES)
     if not path.exists():
         raise FilesMissing([f"{path}: there is no such file or folder"])
     if path.suffix.lower() not in SUFFIXES:
@@ -92,9 +94,29 @@ def document_files(path: Path) -> list[Path]:
     return [path]
 
 
-def _counts(file: Path, folder: Path) -> bool:
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return not hidden and file.suffix.lower() in SUFFIXES and not file.is_dir()
+def is_document(name: str) -> bool:
+    """Whether `read_documents` reads a file of this name in a folder: not hidden, and with a suffix for documents."""
+    path = Path(name)
+    return path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts)
+
+
+def files_below(folder: Path, suffixes: Collection[str]) -> list[Path]:
+    """The files with these suffixes in a folder and all folders below, but for hidden ones, by name.
+
+    Raises FilesRefused for a folder that cannot be read and for a link to one: what is left out may hold a deny, and
+    `apply --prune` would delete it.
+    """
+    unread, links, files = list[OSError](), list[Path](), list[Path]()
+    for parent, folders, names in os.walk(folder, onerror=unread.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links += [path for path in (Path(parent, name) for name in folders) if path.is_symlink()]
+        visible = (Path(parent, name) for name in names if not name.startswith("."))
+        files += [path for path in visible if path.suffix.lower() in suffixes]
+    errors = [f"{Path(error.filename)}: {error.strerror}" for error in unread]
+    errors += [f"{path}: links to folders are not followed: put the folder there, or links to files" for path in links]
+    if errors:
+        raise FilesRefused(errors)
+    return sorted(files)
 
 
 def _suffixes() -> str:

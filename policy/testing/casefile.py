@@ -105,7 +105,9 @@ def load_cases(path: Path) -> CaseFile:
     """The case file at ``path``; raises CaseFileError."""
     try:
         return parse_cases(read_case_yaml(decode_text(path.read_bytes())))
-    except (OSError, Unreadable) as error:
+    except OSError as error:
+        raise CaseFileError(f"{path}: cannot be read: {error.strerror}") from error
+    except Unreadable as error:
         raise CaseFileError(f"{path}: cannot be read: {error}") from error
     except CaseFileError as error:
         raise CaseFileError(f"{path}: {error}") from error

@@ -9,9 +9,10 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 
-from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Parser, Unreadable
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Parser, Unreadable, no_yaml
 
 TAG = "tag:yaml.org,2002:"
+SEVERAL = "a second YAML document begins here: a case file has one, and policy documents are files of their own"
 
 
 class _Loader(Composer, Parser):  # type: ignore[misc, valid-type]  # mypy takes no class that is chosen when it runs
@@ -52,9 +53,8 @@ def read_case_yaml(text: str) -> Any:
     """The one value of the text. Raises Unreadable with the line."""
     try:
         return yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        message = " ".join(filter(None, (error.context, error.problem)))
-        raise Unreadable(f"not YAML: {message}", None if mark is None else mark.line + 1) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
+        wrong = no_yaml(error, text)
+        raise Unreadable(SEVERAL, wrong.line) if "expected a single document" in wrong.message else wrong from None
+    except ValueError as error:
         raise Unreadable(f"not YAML: {error}") from None

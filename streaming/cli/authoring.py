@@ -32,7 +32,7 @@ def lint(
     Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
     that another covers, an allow cancelled by a deny, a role that no principal has, a role or group that does not
     exist, a document that topics do not take at the default limit. Statements count from 0. Exit code 1: an error; with
-    --strict also a warning.
+    --strict also a warning. --json prints a line for each finding, so nothing where there is none.
 
     \b
     Examples:
@@ -92,8 +92,8 @@ def located_findings(
 
     by_key: dict[str, list[Located]] = {}
     for document in documents:
-        if isinstance(document.value, dict):
-            by_key.setdefault(document_key("", document.value), []).append(document)
+        key = document_key("", document.value) if isinstance(document.value, dict) else "?"
+        by_key.setdefault(key, []).append(document)
     positions = Positions()
     for finding in findings:
         *others, last = by_key.get(finding.document, [None])
@@ -177,12 +177,14 @@ def _for_tests(path: Path) -> "list[Any]":
 
 
 def _case_files(paths: Sequence[Path]) -> list[Path]:
-    """The files themselves, and the YAML files of folders. Raises Failure when there are none."""
+    """The files themselves, and the YAML files of folders. Raises Failure when there are none, and FilesRefused."""
+    from policy import files_below
+
     files: list[Path] = []
     for path in paths:
         if not path.exists():
             raise Failure(f"{path}: there is no such file or folder", MISUSED)
-        inside = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")) if path.is_dir() else []
+        inside = files_below(path, (".yaml", ".yml")) if path.is_dir() else []
         if path.is_dir() and not inside:
             raise Failure(f"{path}: no case files; they end in .yaml or .yml", MISUSED)
         files += inside or [path]

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ Asked = tuple[dict[str, Any], frozenset[str]]
 LIVE = "live"
 GIT_SECONDS = 60
 RESOLVE = ("rev-parse", "--verify", "--quiet", "--end-of-options")  # a reference may begin with a dash
+SUBMODULE = "160000"  # the mode of its entry in a tree
 NEWEST_LIVE = 1000  # requests that are decided with both, where one side is live
 
 
@@ -51,12 +53,16 @@ class FailOn(StrEnum):
 
 
 class Sides(NamedTuple):
-    """The policies before and after. `located`: the new documents, with their places; `documents`: the old ones."""
+    """The policies before and after. `located`: the new documents, with their places; `documents`: the old ones.
+
+    `unread`: what is live and on neither side, since it is refused.
+    """
 
     before: "Snapshot"
     after: "Snapshot"
     located: "Sequence[Located]"
     documents: "Sequence[Any]"
+    unread: Sequence[str] = ()
 
 
 @policy_app.command("diff")
@@ -78,6 +84,7 @@ def diff(
         bool, typer.Option("--prune", help="With `live`: as `apply --prune`, which deletes what NEW does not have.")
     ] = False,
     fail_on: Annotated[FailOn, typer.Option(help="What ends with exit code 1.")] = FailOn.any,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings too: what is not compared.")] = False,
     output: Annotated[Format, typer.Option("--format", "-f", help="How it is printed.")] = Format.text,
     *,
     kafka: KafkaOptions,
@@ -88,7 +95,7 @@ def diff(
     OLD `live`: what is in the topics of NEW's systems; NEW is then what `apply` would make of them. A git reference is
     that of NEW's repository. + added, - removed; an exclamation mark where more may be allowed than before.
     Exit code 1: there is a difference; with --fail-on widening: a difference that may allow more, or a request that is
-    allowed now.
+    allowed now. With --strict also where a live document is refused, or requests are decided without the facts topic.
 
     \b
     Examples:
@@ -104,8 +111,9 @@ def diff(
     sides = both_sides(old, new, prune, settings)
     count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
     asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
-    if settings is not None:
-        _warn_of_facts(sides, asked)
+    warnings = [*sides.unread, *(_unread_facts(sides, asked) if settings is not None else ())]
+    for warning in warnings:
+        echo_err(f"warning: {warning}")
     comparison = Comparison(
         effects(sides.before, sides.after),
         list(_changed(sides, asked)),
@@ -114,19 +122,22 @@ def diff(
         str(new),
     )
     echo_lines(render(comparison, "json" if as_json else output.value))
-    if _fails(comparison.differences, comparison.changes, fail_on):
+    if _fails(comparison.differences, comparison.changes, fail_on) or (strict and warnings):
         raise typer.Exit(FAILED)
 
 
-def _warn_of_facts(sides: Sides, requests: Sequence[Asked]) -> None:
-    """Who may publish policies of a system need not be able to read the facts, which are those of all systems."""
+def _unread_facts(sides: Sides, requests: Sequence[Asked]) -> Iterator[str]:
+    """A warning where requests may need the facts topic.
+
+    Who may publish policies of a system need not be able to read the facts, which are those of all systems.
+    """
     from policy import all_systems, identify
 
     changed = {identify(document.value).system for document in sides.located}
     asked = [request.get("system") for request, _ in requests]
     if names := sorted(name for name in changed if all_systems()[name].has_facts and name in asked):
-        echo_err(
-            f"warning: requests of {', '.join(names)} are decided as if the facts topic were empty: lockkeeper replay "
+        yield (
+            f"requests of {', '.join(names)} are decided as if the facts topic were empty: lockkeeper replay "
             "decides them with the facts of their time"
         )
 
@@ -168,7 +179,8 @@ def _written(old: str, new: Path, refused: bool) -> Sides:
     from policy import compile_documents
 
     after, located = sound_documents(new, refused)
-    with contextlib.nullcontext(Path(old)) if Path(old).exists() else _checked_out(old, new) as folder:
+    is_path = old != "" and Path(old).exists()
+    with contextlib.nullcontext(Path(old)) if is_path else _checked_out(old, new) as folder:
         before, documents = sound_documents(folder) if folder is not None else (compile_documents([]), ())
     return Sides(before, after, located, [document.value for document in documents])
 
@@ -191,16 +203,39 @@ def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
     folder = path if path.is_dir() else path.parent
     commit = git(folder, *RESOLVE, f"{reference}^{{commit}}", seconds=GIT_SECONDS)
     if commit is None:
-        raise Failure(f"{reference}: no such path, and no commit of the git repository of {path}", MISUSED)
+        raise Failure(
+            f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED
+        )
     archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
-    if archive is None:  # the folder is newer than the commit
+    listed = git(folder, "ls-tree", "-r", "-z", commit.decode().strip(), seconds=GIT_SECONDS)
+    if archive is None or listed is None:  # the folder is newer than the commit
         yield None
         return
     with tempfile.TemporaryDirectory() as directory:
         with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            _refuse_left_out(reference, path, listed, files.namelist())
             files.extractall(directory)
         checked_out = Path(directory) if path.is_dir() else Path(directory) / path.name
         yield checked_out if checked_out.exists() else None
+
+
+def _refuse_left_out(reference: str, path: Path, listed: bytes, archived: Sequence[str]) -> None:
+    """Raise Failure for submodules, and for documents that .gitattributes keeps out: git's archive is without them."""
+    from policy import is_document
+    from streaming.cli.differences import some_names
+
+    left_out = [
+        name
+        for mode, _, name in (entry.partition("\t") for entry in os.fsdecode(listed).split("\0"))
+        if (mode.startswith(SUBMODULE) or (is_document(name) and name not in archived))
+        and (name == path.name or path.is_dir())
+    ]
+    if left_out:
+        raise Failure(
+            f"{reference}: git archive leaves out {some_names(left_out)} (a submodule, or export-ignore), and a deny "
+            "in there would not be compared: name a folder that has all documents",
+            MISUSED,
+        )
 
 
 def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
@@ -209,21 +244,23 @@ def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
 
     _, located = sound_documents(new)
     applied = {identify(document.value): document.value for document in located}
-    live = _read_live(settings, {key.system for key in applied})
+    live, unread = _read_live(settings, {key.system for key in applied})
     kept = {key: value for key, value in live.items() if not prune}
     after = compile_documents([*{**kept, **applied}.values()])
-    return Sides(compile_documents([*live.values()]), after, located, [*live.values()])
+    return Sides(compile_documents([*live.values()]), after, located, [*live.values()], unread)
 
 
-def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":
-    """The valid documents in the topics of some systems; the others are reported on standard error."""
+def _read_live(settings: "Settings", systems: set[str]) -> "tuple[Mapping[Key, Any], Sequence[str]]":
+    """The valid documents in the topics of some systems, and a warning for each of the others."""
     from policy import identify
 
     documents = live_documents(settings, systems)
-    for stored in documents:
-        if stored.error is not None:
-            echo_err(f"warning: {stored.key}: what is in the topic is refused, and is left out: {stored.error}")
-    return {identify(stored.document): stored.document for stored in documents if stored.error is None}
+    unread = [
+        f"{stored.key}: what is in the topic is refused, and is left out: {stored.error}"
+        for stored in documents
+        if stored.error is not None
+    ]
+    return {identify(stored.document): stored.document for stored in documents if stored.error is None}, unread
 
 
 def _newest(count: int, settings: "Settings") -> Iterator[Asked]:

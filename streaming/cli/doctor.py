@@ -178,11 +178,17 @@ def _status_lines(status: "Status") -> Iterator[str]:
 
 
 def _group_lines(what: str, group: "GroupStatus") -> Iterator[str]:
-    batch = "nothing committed" if group.batch is None else f"batch {group.batch} of checkpoint {group.checkpoint}"
-    yield f"{what} {group.group}: {batch}, lag {group.lag} records"
+    yield f"{what} {group.group}: {_newest_batch(group)}, lag {group.lag} records"
     for topic in group.topics:
         read = "nothing read" if topic.committed is None else f"read {topic.committed} of {topic.end}"
         yield f"  {topic.topic}: {read}" + (f", lag {topic.lag}" if topic.lag else "")
+
+
+def _newest_batch(group: "GroupStatus") -> str:
+    if group.batch is None:
+        return "nothing committed"
+    # A new group commits where it begins before it has a batch or a checkpoint.
+    return f"batch {group.batch} of checkpoint {group.checkpoint}" if group.checkpoint else "no batch yet"
 
 
 def _ago(now: int, moment: int | None) -> str:

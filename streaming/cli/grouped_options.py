@@ -1,9 +1,10 @@
-"""Options that several commands take, grouped as one argument of theirs."""
+"""What all commands have: options that several of them take as one argument, and paths that are not empty."""
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
 
@@ -38,6 +39,7 @@ def _with_single_options(command: Callable[..., Any]) -> Callable[..., Any]:
         parameters += [
             option.replace(annotation=types[option.name], kind=inspect.Parameter.KEYWORD_ONLY) for option in single
         ]
+    _refuse_empty_paths(parameter.annotation for parameter in parameters)
 
     @functools.wraps(command)
     def called(**values: Any) -> None:
@@ -49,3 +51,25 @@ def _with_single_options(command: Callable[..., Any]) -> Callable[..., Any]:
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return called
+
+
+def _refuse_empty_paths(annotations: Iterable[Any]) -> None:
+    for annotation in annotations:
+        kind, *typer_info = get_args(annotation) or (annotation,)
+        if _is_path(kind):
+            typer_info[0].parser = path_of
+
+
+def _is_path(kind: Any) -> bool:
+    """Also `Path | None` and lists of paths."""
+    return kind is Path or any(_is_path(part) for part in get_args(kind))
+
+
+def path_of(text: str) -> Path:
+    """The path that an argument names. Raises BadParameter for an empty one.
+
+    `Path("")` is the working folder: `policy apply "$UNSET" --prune` would replace what is live by what is there.
+    """
+    if not text:
+        raise typer.BadParameter("an empty path names no file and no folder")
+    return Path(text)

@@ -67,7 +67,9 @@ EPILOG = f"""Examples:
 
 @app.command(epilog=EPILOG)
 def demo(
-    seconds: Annotated[float, typer.Option(min=2, help="How long requests are sent, after a warm-up.")] = 20,
+    seconds: Annotated[
+        float, typer.Option(min=2, max=86_400, help="How long requests are sent, after a warm-up.")
+    ] = 20,
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Requests a second.")] = 200,
     machine: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
     in_console: Annotated[

@@ -15,6 +15,7 @@ from streaming.cli.comparing import LIVE, FailOn, sound_documents
 from streaming.cli.decisions import span_since
 from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.grouped_options import path_of
 from streaming.cli.output import echo_err, echo_json, echo_lines
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _sides(
     if against == LIVE:
         echo_err("reading the live policies and facts")
         return live_sides(settings, [document.value for document in documents], prune)
-    before, _ = sound_documents(Path(against))
+    before, _ = sound_documents(path_of(against))
     return Sides(before.without_findings(), draft.without_findings())
 
 

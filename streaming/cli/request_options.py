@@ -145,23 +145,32 @@ def short_form(
 
 def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
     """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-    from policy.testing import full_request
-
     if file is not None:
         if system or short:
             raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
         return _object(f"--file {file}", _read(file))
+    return request_of(system, short, ", or use --file with a whole request")
+
+
+def request_of(system: str | None, short: dict[str, Any], instead: str = "") -> dict[str, Any]:
+    """The request that options say in short. Raises Failure for what is not there; `instead`: what else to do."""
+    from policy.testing import full_request
+
     lacking = [name for name in ("subject", "action", "resource") if name not in short]
     if system is None or lacking:
         options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
-        raise Failure(f"{options}: required; or use --file with a whole request", MISUSED)
+        raise Failure(f"{options}: required; give a value for each{instead}", MISUSED)
     return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
 
 
 def _read(file: str) -> str:
+    from policy import Unreadable, decode_text
+
     try:
-        return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return decode_text(sys.stdin.buffer.read() if file == STANDARD_INPUT else Path(file).read_bytes())
+    except OSError as error:
+        raise Failure(f"--file {file}: {error.strerror}", MISUSED) from error
+    except Unreadable as error:
         raise Failure(f"--file {file}: {error}", MISUSED) from error
 
 

@@ -10,7 +10,7 @@ from streaming.cli.app import policy_app
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.comparing import LIVE, Sides, both_sides
 from streaming.cli.failure import FAILED, MISUSED, Failure
-from streaming.cli.output import echo_json, echo_lines
+from streaming.cli.output import echo_err, echo_json, echo_lines
 
 if TYPE_CHECKING:
     from policy import Located, Place
@@ -54,6 +54,8 @@ def review(
 
     allowed, past = _allow_list(may_widen), _replayed(replayed)
     sides = both_sides(old, new, prune, kafka.settings() if old == LIVE else None, True)
+    for unread in sides.unread:
+        echo_err(f"warning: {unread}")
     if past is not None and past.draft != (version := _version(sides)):
         raise Failure(
             f"--replayed {replayed}: its policies are {past.draft}, those of {new} are {version}: replay again", MISUSED

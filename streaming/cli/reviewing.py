@@ -36,9 +36,11 @@ Since = Annotated[str | None, typer.Option("--since", help="Check requests from 
 Until = Annotated[str | None, typer.Option("--until", help="Check requests before then; all if not said.")]
 Sample = Annotated[float, typer.Option(min=0, max=1, help="The part of the answers to work out again: it is slow.")]
 Send = Annotated[bool, typer.Option("--send", help="Produce requests and policy changes first, and check these.")]
-Seconds = Annotated[float, typer.Option(min=1, help="With --send: for how long.")]
+Seconds = Annotated[float, typer.Option(min=1, max=604_800, help="With --send: for how long.")]
 Rate = Annotated[float, typer.Option(min=1, max=1000, help="With --send: requests a second.")]
-ChangeEvery = Annotated[float, typer.Option(min=0.1, help="With --send: seconds between two policy changes.")]
+ChangeEvery = Annotated[
+    float, typer.Option(min=0.1, max=86_400, help="With --send: seconds between two policy changes.")
+]
 
 
 @app.command("verify", epilog=EPILOG)

@@ -137,13 +137,14 @@ def _sizes(settings: "Settings") -> "Sizes":
 
 
 def _show(names: list[str], created: set[str], problems: list["Problem"], as_json: bool) -> None:
-    wrong = {problem.topic for problem in problems if problem.refused}
-    states = {name: "wrong" if name in wrong else "made" if name in created else "kept" for name in names}
+    from streaming.kafka.topics import MISSING, explained_problems
+
+    states = {name: "made" if name in created else "kept" for name in names}
+    states |= {problem.topic: "missing" for problem in problems if problem.wrong == MISSING}
+    states |= {problem.topic: "wrong" for problem in problems if problem.refused}
     if as_json:
         echo_json({"topics": states, "problems": problems})
         return
-    from streaming.kafka.topics import explained_problems
-
     for name, state in states.items():
         echo(f"{state:5}  {name}")
     for line in explained_problems(problems, refused=True):

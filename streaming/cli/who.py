@@ -20,8 +20,8 @@ from streaming.cli.request_options import (
     SubjectOption,
     SystemOption,
     refuse_unknown,
+    request_of,
     short_form,
-    whole_request,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def who_can(
 
     action, resource = with_unnamed(command, action=action, resource=resource)
     short = short_form("any-principal", None, action, resource, property_, context)
-    request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
+    request = request_of(system, short | ({"organization": organization} if organization else {}))
     (snapshot, offsets), claims = evaluation.snapshot_and_offsets(kafka), evaluation.claims()
     request = evaluation.timed(request)
     try:
@@ -127,7 +127,7 @@ def what_can(
     from policy.analysis import unknown_subject, what_subject_can
 
     [subject] = with_unnamed(command, subject=subject)
-    asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
+    asked = request_of(system, short_form(subject, group, "any", "any", None, None))
     system = str(asked["system"])
     (snapshot, _), at = evaluation.snapshot_and_offsets(kafka), evaluation.time()
     try:

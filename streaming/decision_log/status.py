@@ -170,4 +170,4 @@ def _ready(endpoint: str) -> str:
     except urllib.error.HTTPError as error:
         return error.read().decode("utf-8", "replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return f"{NO_ANSWER} from {url}: {error}"
+        return f"{NO_ANSWER} from {url}: {getattr(error, 'reason', error)}"

@@ -34,6 +34,8 @@ READY_SECONDS = 60.0  # a broker with 10,000 partitions took more than 15 beside
 POLL_SECONDS = 0.05
 EVENT_PARTITIONS = 6
 
+MISSING = "missing"  # what is wrong with a topic that does not exist
+
 
 class Problem(msgspec.Struct, frozen=True):
     """A topic that would break a promise: what is wrong, what that breaks, and what fixes it.
@@ -170,7 +172,7 @@ def settings_of(
 
 def _missing(spec: TopicSpec) -> Problem:
     user = "the job" if spec.is_of_job else f"lockkeeper {spec.used_by}"
-    return Problem(spec.name, "missing", f"{user} reads or writes it", "lockkeeper topics create")
+    return Problem(spec.name, MISSING, f"{user} reads or writes it", "lockkeeper topics create")
 
 
 def problems_of(

@@ -19,6 +19,7 @@ MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry", "tr
 def check_settings(data: Mapping[str, Any], source: str = "settings") -> Settings:
     """The settings from plain data; `source` is named in errors. Raises SettingsError."""
     try:
+        _check_texts(data)
         settings = msgspec.convert(data, Settings)
         _check_systems(data, settings)
         _check_topics(settings)
@@ -29,11 +30,18 @@ def check_settings(data: Mapping[str, Any], source: str = "settings") -> Setting
     except msgspec.ValidationError as error:
         names = ", ".join(".".join(path) for path, _ in setting_types(Settings))
         raise SettingsError(f"{source}: {error}{_value_at(data, str(error))}. Settings are: {names}") from None
-    except UnicodeEncodeError:
-        raise SettingsError(f"{source}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
     except SettingsError as error:
         raise SettingsError(f"{source}: {error}") from None
     return settings
+
+
+def _check_texts(data: Mapping[str, Any]) -> None:
+    """What writes a text, such as librdkafka's binding, would be the first to refuse it. Values may be secrets."""
+    for name, value in data.items():
+        try:
+            msgspec.json.encode({name: value})
+        except UnicodeEncodeError:
+            raise SettingsError(f"{name!r}: a text that is no UTF-8, or half of a surrogate pair; correct it") from None
 
 
 def _value_at(data: Any, message: str) -> str:

@@ -51,6 +51,13 @@ def test_lint_fails_for_errors_and_names_the_place(lockkeeper: Command, policies
     assert f"{policies}/z.yaml:7:3: error: lenses6/Role/broken: enforcment: unknown field" in shown.out
 
 
+def test_lint_names_the_place_of_what_is_no_document(lockkeeper: Command, tmp_path: Path) -> None:
+    file = tmp_path / "roles.yaml"
+    file.write_text("- system: lenses6\n  kind: Role\n  name: r\n  spec: {statements: []}\n- roles\n")
+    shown = lockkeeper("policy", "lint", str(file))
+    assert f"{file}:5 (document 2): error: ?: a document is a mapping, not str [refused]" in shown.lines
+
+
 def test_lint_fails_for_warnings_when_it_is_strict_alone(lockkeeper: Command, policies: Path) -> None:
     """A role that nobody has, as JSON too."""
     (policies / "lonely.yaml").write_text(ROLE.format(name="lonely", topic="x"))
@@ -244,6 +251,32 @@ def test_a_path_that_does_not_exist_is_wrong_usage_and_no_difference_or_failed_c
     shown = lockkeeper(*(part.format(good=policies, missing=missing) for part in command))
     assert shown.code == 2
     assert str(missing) in shown.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("policy", "diff", "{good}", ""),
+        ("policy", "diff", "", "{good}"),
+        ("policy", "review", "", "{good}"),
+        ("policy", "lint", ""),
+        ("policy", "test", "", "--policies", "{good}"),
+        ("policy", "apply", "", "--prune"),
+        ("decide", "--policies", "", "--requests", "{good}"),
+        ("replay", "--policies", "{good}", "--against", "", "--requests", "{good}"),
+        ("replay", "--policies", "{good}", "--requests", ""),
+        ("import", "lenses6", "", "--out", "{good}"),
+        ("export", "kafka-acls", ""),
+    ],
+)
+def test_an_empty_path_is_wrong_usage_and_not_the_working_folder(
+    lockkeeper: Command, policies: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """As of a variable that is not set: `apply --prune` would delete what the working folder does not have."""
+    monkeypatch.chdir(policies)
+    shown = lockkeeper(*(part.format(good=policies) for part in command))
+    assert shown.code == 2
+    assert "an empty path" in shown.err or "no such path" in shown.err
 
 
 def test_diff_replays_the_newest_requests_of_the_request_topic(

@@ -127,6 +127,22 @@ def test_a_folder_that_the_commit_does_not_have_is_new_and_an_unknown_reference_
         assert (refused.code, "no such path, and no commit" in refused.err) == (2, True)
 
 
+def test_a_reference_is_refused_where_gits_archive_lacks_documents(lockkeeper: Command, folder: Path) -> None:
+    """A deny that is removed from there would be no widening."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, check=True, capture_output=True, text=True)
+    git(folder, "update-index", "--add", "--cacheinfo", f"160000,{head.stdout.strip()},team")
+    git(folder, "commit", "--quiet", "-m", "with a submodule")
+    refused = lockkeeper("policy", "diff", "HEAD", str(folder))
+    assert (refused.code, "git archive leaves out team" in refused.err) == (2, True)
+    (folder / ".gitattributes").write_text("role.yaml export-ignore\n.hidden.yaml export-ignore\n")
+    (folder / ".hidden.yaml").write_text("")
+    git(folder, "rm", "--quiet", "--cached", "team")
+    commit(folder)
+    refused = lockkeeper("policy", "review", "HEAD", str(folder))
+    assert (refused.code, "git archive leaves out role.yaml (" in refused.err) == (2, True)
+    assert lockkeeper("policy", "diff", "HEAD", str(folder / "group.yaml")).code == 0
+
+
 def test_markdown_is_a_table_that_names_cannot_break_out_of(lockkeeper: Command, folder: Path) -> None:
     widen(folder)
     evil = ROLE.format(name="'a|b`<script>'", topic="orders")
@@ -202,5 +218,24 @@ def test_requests_whose_answers_may_rest_on_facts_are_said_to_be_decided_without
     files = ("policy", "diff", "live", str(policies), "--requests", str(requests), "--newest", "0")
     shown = lockkeeper(*files, "--config", str(config))
     assert "requests of cdap are decided as if the facts topic were empty" in shown.err
+    gate = (*files, "--fail-on", "nothing", "--config", str(config))
+    assert (lockkeeper(*gate).code, lockkeeper(*gate, "--strict").code) == (0, 1)
     requests.write_text(json.dumps(request()))
-    assert "facts" not in lockkeeper(*files, "--config", str(config)).err
+    without_facts = lockkeeper(*gate, "--strict")
+    assert "facts" not in without_facts.err
+    assert without_facts.code == 0
+
+
+@pytest.mark.stream
+def test_a_refused_document_in_the_topic_fails_a_strict_comparison(
+    lockkeeper: Command, config: Path, settings: Settings, topics: TopicNames, folder: Path
+) -> None:
+    """What is in force of it, a deny perhaps, is on neither side."""
+    options = ("--config", str(config))
+    assert lockkeeper("policy", "apply", str(folder), *options).code == 0
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    producer.produce(topics.policy_topics()["lenses6"], b"system: [", key=b"Role/guard")
+    assert producer.flush(30) == 0
+    compared = ("policy", "diff", "live", str(folder), *options)
+    assert (lockkeeper(*compared).code, lockkeeper(*compared, "--strict").code) == (0, 1)
+    assert "lenses6/Role/guard: what is in the topic is refused" in lockkeeper(*compared).err

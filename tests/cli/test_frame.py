@@ -64,6 +64,8 @@ def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> No
         (["tail", "denials"], "'decisions'"),
         (["request", "--timeout", "inf"], "Invalid value for '--timeout'"),
         (["topics", "create", "--wait", "inf"], "Invalid value for '--wait'"),
+        (["demo", "--seconds", "inf"], "Invalid value for '--seconds'"),
+        (["verify", "--send", "--seconds", "inf"], "Invalid value for '--seconds'"),
     ],
 )
 def test_wrong_usage_is_reported_with_exit_code_2(lockkeeper: Command, arguments: list[str], message: str) -> None:
@@ -71,6 +73,12 @@ def test_wrong_usage_is_reported_with_exit_code_2(lockkeeper: Command, arguments
     assert shown.code == 2
     assert message in shown.err
     assert "Usage: lockkeeper" in shown.err
+
+
+def test_what_lacks_names_no_option_that_the_command_does_not_have(lockkeeper: Command) -> None:
+    """`request` and `explain` take a request by --file; these two do not."""
+    assert lockkeeper("who-can").err == "lockkeeper: --system, --action, --resource: required; give a value for each\n"
+    assert lockkeeper("what-can").err == "lockkeeper: --system, --subject: required; give a value for each\n"
 
 
 def test_a_wrong_setting_is_reported_with_its_place_and_exit_code_2(lockkeeper: Command, tmp_path: object) -> None:

@@ -126,7 +126,7 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--system", "lenses6"], "--subject, --action, --resource: required; or use --file"),
+        (["--system", "lenses6"], "--subject, --action, --resource: required; give a value for each, or use --file"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "[]"], "--context: must be a JSON object"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "{"], "--context: line 1: not JSON"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--property", "x"], "--property x: write NAME=VALUE"),
@@ -136,7 +136,7 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
         ),
         ([*ASK, *ORDERS, "--subject", "user:a", "--topic", "t"], "--topic t: not a request topic"),
         (["--file", "-", "--subject", "user:a"], "--file holds the whole request"),
-        (["--file", "no-such-file"], "--file no-such-file:"),
+        (["--file", "no-such-file"], "--file no-such-file: No such file or directory"),
     ],
 )
 def test_a_request_that_is_not_complete_is_wrong_usage(lockkeeper: Command, arguments: list[str], message: str) -> None:

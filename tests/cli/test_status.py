@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming.decision_log.status import NO_ANSWER, _ready
+from streaming.cli.doctor import _group_lines
+from streaming.decision_log.status import NO_ANSWER, GroupStatus, _ready
 
 
 @contextlib.contextmanager
@@ -33,3 +34,15 @@ def _answering(data: bytes) -> Iterator[str]:
 def test_what_is_no_metrics_endpoint_gives_no_answer(data: bytes) -> None:
     with _answering(data) as address:
         assert _ready(address).startswith(f"{NO_ANSWER} from {address}/readyz: ")
+
+
+def test_a_port_at_which_nothing_listens_is_said_without_words_of_python() -> None:
+    said = _ready("http://127.0.0.1:1")
+    assert said.startswith(f"{NO_ANSWER} from http://127.0.0.1:1/readyz: [Errno ")
+    assert said.endswith("] Connection refused")
+
+
+def test_a_group_that_has_committed_where_it_begins_has_no_batch_yet() -> None:
+    """What it commits then has no batch and no checkpoint."""
+    lines = [next(_group_lines("monitor", GroupStatus("g", *newest, None, ()))) for newest in ((None, ""), (-1, ""))]
+    assert lines == ["monitor g: nothing committed, lag 0 records", "monitor g: no batch yet, lag 0 records"]

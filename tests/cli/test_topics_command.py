@@ -47,3 +47,14 @@ def test_the_job_refuses_topics_that_would_break_a_promise(
     assert shown.code == 1
     assert f"topic {names.facts}: it has 2 partitions instead of 1" in shown.err
     assert f"topic {names.facts}: message.timestamp.type is CreateTime instead of LogAppendTime" in shown.err
+
+
+def test_a_missing_topic_that_only_another_command_needs_is_missing_and_not_kept(
+    lockkeeper: Command, config: Path, names: TopicNames, admin: AdminClient
+) -> None:
+    assert lockkeeper("topics", "create", "--config", str(config)).code == 0
+    admin.delete_topics([names.access_changes])[names.access_changes].result(10)
+    checked = lockkeeper("topics", "check", "--config", str(config))
+    assert checked.code == 0
+    assert f"missing  {names.access_changes}" in checked.lines
+    assert f"warning: topic {names.access_changes}: missing" in checked.err

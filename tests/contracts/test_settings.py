@@ -131,6 +131,13 @@ def test_a_name_that_is_there_twice_is_refused_with_its_line_and_without_its_val
     assert load_settings(file, {}).serve.port == 2, "a name of its own may replace a merged one"
 
 
+@pytest.mark.parametrize("variable", ["BOOTSTRAP_SERVERS", "JOB_NAME", "SERVE_CALLERS"])
+def test_a_text_that_is_no_utf_8_is_refused_with_the_setting(variable: str) -> None:
+    """Python reads such arguments and variables as halves of surrogate pairs."""
+    with pytest.raises(SettingsError, match=rf"'{variable.partition('_')[0].lower()}.*no UTF-8"):
+        load_settings(None, {f"LOCKKEEPER_{variable}": "a\udce9"})
+
+
 def test_a_secret_that_is_no_text_is_not_shown_either() -> None:
     with pytest.raises(SettingsError, match=r"console\.oidc\.client_secret") as refused:
         check_settings({"console": {"oidc": {"client_secret": 47110815}}})

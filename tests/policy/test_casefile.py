@@ -200,6 +200,8 @@ def test_coverage_tells_the_statements_that_decided_something() -> None:
         ("system: a\nsystem: b", "line 2: not YAML: duplicate key 'system'"),
         ("cases:\n  - {a: ]", "line 2: not YAML"),
         ("cases: *x", "undefined alias"),
+        ("system: a\n---\nsystem: b", "line 2: a second YAML document begins here: a case file has one"),
+        ("cases: [\n\0", r"line 2: not YAML: unacceptable character U\+0000; remove it"),
         ("cases: !!python/name:x y", "could not determine a constructor"),
     ],
 )

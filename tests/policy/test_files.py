@@ -1,5 +1,8 @@
 """Reading documents from files: what they say, where they stand, and what is refused."""
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
 from policy.store.repository import FilesRefused, read_documents
 
+NOBODY = 65534
 ROLE = "system: lenses6\nkind: Role\nname: {name}\nspec: {{statements: []}}\n"
 
 
@@ -181,7 +185,8 @@ def test_a_path_without_documents_is_refused_saying_what_is_read(tmp_path: Path)
     assert "no documents; they are read from files ending in .json" in _refusal(tmp_path)[0]
     assert "there is no such file or folder" in _refusal(tmp_path / "missing.yaml")[0]
     assert "the name must end in" in _refusal(_written(tmp_path, "roles.txt", "name: a\n"))[0]
-    assert "no documents" in _refusal(_written(tmp_path, "empty.yaml", "# nothing yet\n"))[0]
+    empty = _written(tmp_path, "empty.yaml", "# nothing yet\n")
+    assert _refusal(empty) == (f"{empty}: no documents",)
 
 
 def test_a_file_of_a_folder_that_cannot_be_read_is_an_error_and_not_left_out(tmp_path: Path) -> None:
@@ -191,3 +196,40 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_an_error_and_not_left_out(tmp
     dangling = tmp_path / "dangling.yaml"
     dangling.symlink_to(tmp_path / "gone.yaml")
     assert _refusal(tmp_path) == (f"{dangling}: No such file or directory",)
+
+
+@contextlib.contextmanager
+def _without_privileges() -> Iterator[None]:
+    """Root may read every folder."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+def test_a_folder_in_a_folder_that_cannot_be_read_is_an_error_and_not_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _written(tmp_path, "good.yaml", "name: a\n")
+    (tmp_path / "team").mkdir(mode=0o000)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # the folders above it are closed to others
+    with _without_privileges():
+        assert _refusal(Path()) == ("team: Permission denied",)
+
+
+def test_a_link_to_a_folder_is_an_error_and_not_left_out(tmp_path: Path) -> None:
+    """But for hidden ones, as a ConfigMap of Kubernetes has."""
+    _written(tmp_path, "good.yaml", "name: a\n")
+    (tmp_path / "..data").symlink_to(tmp_path / ".elsewhere")
+    (tmp_path / ".elsewhere").mkdir()
+    assert [located.value for located in read_documents(tmp_path)] == [{"name": "a"}]
+    team = tmp_path / "team"
+    team.symlink_to(tmp_path / ".elsewhere")
+    assert _refusal(tmp_path) == (
+        f"{team}: links to folders are not followed: put the folder there, or links to files",
+    )

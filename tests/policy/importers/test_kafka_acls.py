@@ -271,3 +271,20 @@ def test_an_allow_of_a_version_that_another_replaces_is_not_exported() -> None:
 def test_a_refused_document_is_not_exported() -> None:
     with pytest.raises(FilesRefused, match=r"kafka-acls/Acls/a: .*operation"):
         exported(acls({"operation": "Fly", "name": "t"}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"system": "kafka-acl", "kind": "Acls", "name": "b", "spec": {}},
+        {"kind": "Acls", "name": "b", "spec": {}},
+        {"system": ["cdap"], "kind": "Acls", "name": "b", "spec": {}},
+        None,
+        acls({"operation": "Read", "name": "u"}),
+    ],
+    ids=["unknown system", "no system", "system that is no text", "no mapping", "same name"],
+)
+def test_nothing_is_exported_beside_a_document_that_may_hold_a_deny(other: Any) -> None:
+    """Every request would be answered `error`: the allows of the others alone allow more."""
+    with pytest.raises(FilesRefused):
+        exported(acls({"operation": "Read", "name": "t"}), other)
