@@ -17,8 +17,8 @@ from streaming.console.changes import (
     ChangeLog,
     Turned,
     describe,
+    history_seen_by,
     rollback_command,
-    seen_by,
     sides_of,
     turned_requests,
 )
@@ -53,21 +53,20 @@ class ChangePages:
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
-        history = self._cluster.read(self._changes.history)
-        seen = [part for change in reversed(history.changes) if (part := seen_by(viewer, change)) is not None]
-        shown = listed("/changes", fields, seen, lambda change: _fits(change, fields))
+        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
+        shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
         listing = shown.values(fields, _row, history.is_cut)
         return self._respond(request, "changes.html.j2", "/changes", **listing)
 
     def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
-        history = self._cluster.read(self._changes.history)
+        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
         try:
-            change = seen_by(viewer, history.find(name))
+            change = history.find(name)
         except NoSuchChange:
-            change = None
-        if change is None:
-            raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
+            raise HTTPException(
+                404, "there is no such change, or several have this id: look for it in the list"
+            ) from None
         key = (change.name, viewer.systems, len(change.widens))
         changed = self._cluster.work_out(lambda: self._described.get(key, lambda: self._describe(change)))
         compare, turned = bool(request.query_params.get("compare")), None

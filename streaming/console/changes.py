@@ -50,6 +50,12 @@ def seen_by(viewer: Viewer, change: LoggedChange) -> LoggedChange | None:
     return LoggedChange(change.id, parts, widens, change.name) if parts else None
 
 
+def history_seen_by(viewer: Viewer, history: ChangeHistory) -> ChangeHistory:
+    """The changes that a viewer may see: one is named by its place, as HEAD~1, and by a prefix among these alone."""
+    seen = [part for change in history.changes if (part := seen_by(viewer, change)) is not None]
+    return ChangeHistory(seen, history.is_cut, history.job_ids)
+
+
 def change_at(history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int) -> LoggedChange | None:
     """The change that a record of a policy topic is of. `topics`: by system."""
     for change in reversed(history.changes):

@@ -44,12 +44,14 @@ from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
 from streaming.console.records import Explained, NoSuchDecision, Records, names_in_parts, request_of, requested_parts
 from streaming.console.sandbox import Sandbox
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
 from streaming.settings import Settings
+from streaming.topics import Offsets
 
 LINKS = (
     ("/overview", "Overview"),
@@ -87,6 +89,7 @@ class Console:
         self._pages, self._cluster, self._records, self._in_force = pages, cluster, topics.records, topics.in_force
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
+        self._unseen = UnseenTopics(settings)
         self._explained, self._changes = Background[Explained]("decisions"), changes
         drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
         access = self._access = AccessPages(
@@ -178,7 +181,8 @@ class Console:
         if fields["action"] or fields["resource"] or fields["subject"]:
             try:
                 asked, read = _request(fields, viewer_of(request)), self._in_force.read()
-                answer, past = _answer(read, asked), names_in_parts(asked)
+                offsets = self._offsets_for(viewer_of(request), read)
+                answer, past = _answer(read.snapshot, asked, offsets), names_in_parts(asked)
                 who = _who(read.snapshot, asked) if request.query_params.get("who") and answer.is_decided else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
@@ -198,6 +202,11 @@ class Console:
             names=self._names(request, fields["system"]),
             most=MOST_NAMES,
         )
+
+    def _offsets_for(self, viewer: Viewer, read: Read) -> Offsets:
+        """What a question may name in `min_policy_offsets`: how far other topics are read, would say how they change."""
+        unseen = self._unseen.of(viewer)
+        return {topic: offsets for topic, offsets in read.all_offsets.items() if topic not in unseen}
 
     def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
         """Some subjects and resources that documents of a system name, for completion."""
@@ -279,10 +288,10 @@ class AskAnswer(msgspec.Struct, frozen=True):
     is_decided: bool = True
 
 
-def _answer(read: Read, asked: dict[str, Any]) -> AskAnswer:
-    snapshot, trees = read.snapshot, draw_trees(read.snapshot, asked)
+def _answer(snapshot: Snapshot, asked: dict[str, Any], offsets: Offsets) -> AskAnswer:
+    trees = draw_trees(snapshot, asked)
     names = tuple(str(name) for name in unknown_names(snapshot, asked))
-    if (behind := lacking(asked, read.all_offsets)) is not None:
+    if (behind := lacking(asked, offsets)) is not None:
         undecided = tuple(error_tree(tree, behind) for tree in trees)
         return AskAnswer("error", ((Reason("policies-behind", behind), None),), undecided, names, is_decided=False)
     decision = decide(snapshot, asked)
