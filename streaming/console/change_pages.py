@@ -67,7 +67,8 @@ class ChangePages:
             raise HTTPException(
                 404, "there is no such change, or several have this id: look for it in the list"
             ) from None
-        key = (change.name, viewer.systems, len(change.widens))
+        # A topic that was re-created has another change at the place that a name is made of.
+        key = (change.name, change.id, change.at, viewer.systems, len(change.widens))
         changed = self._cluster.work_out(lambda: self._described.get(key, lambda: self._describe(change)))
         compare, turned = bool(request.query_params.get("compare")), None
         if compare:

@@ -30,10 +30,14 @@ class ChangeLog:
     """The changes on their topic. For several threads. Raises KafkaException and TimeoutError."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        topic = settings.topics.changes
-        self._tail, self._lock = Tail(settings, admin, topic, MOST_CHANGES), Locked()
-        self._records = ChangeRecords(topic, settings.topics.policy_topics().values())
+        self._topic, self._policies = settings.topics.changes, settings.topics.policy_topics().values()
+        self._tail = Tail(settings, admin, self._topic, MOST_CHANGES, self._forget)
+        self._lock = Locked()
         self._deserializer = Deserializer(settings.schema_registry)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._records = ChangeRecords(self._topic, self._policies)
 
     def history(self) -> ChangeHistory:
         """All of them until now."""

@@ -27,7 +27,7 @@ from policy.testing import (
     short_form_of,
 )
 from streaming.console.access_pages import AccessPages
-from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
+from streaming.console.addresses import MOST_TEXT, address, decision_address, decisions_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
 from streaming.console.background import Background
@@ -65,7 +65,7 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
+FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until", "exact")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
@@ -197,7 +197,7 @@ class Console:
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups", "more")}),
             others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
-            past=address("/decisions", {"system": fields["system"], **past}),
+            past=decisions_address({"system": fields["system"], **past}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
             most=MOST_NAMES,
@@ -220,7 +220,7 @@ def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
     """What a form asks for, of what the viewer may see. Raises SpanError."""
     span = span_in(fields, time.time_ns() // 1_000_000)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
-    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
+    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS, bool(fields["exact"]))
     return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
 
 
