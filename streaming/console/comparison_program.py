@@ -43,6 +43,16 @@ class LiveDocument(msgspec.Struct, frozen=True):
     offset: int
 
 
+class RefusedDocument(msgspec.Struct, frozen=True):
+    """A refused version of a policy document of which no good one stands. `value`: "" where it cannot be read."""
+
+    key: Key
+    value: str
+    at: int
+    offset: int
+    errors: tuple[str, ...]
+
+
 class LiveFact(msgspec.Struct, frozen=True):
     """A record of the facts topic; an empty value deletes. `since`: see `DocumentRecord`."""
 
@@ -70,13 +80,14 @@ class LiveDocuments(msgspec.Struct, frozen=True):
 
     `since`: the key of what the process has already; then `documents` are those that are others since, `gone` those
     that are no more, and `facts` the records that came since. "": it is all of them. `facts_held_after`,
-    `no_facts_before`: moments (ms), see `FactOverlay`.
+    `no_facts_before`: moments (ms), see `FactOverlay`. `refused`: all of them, in their order.
     """
 
     key: str
     documents: tuple[LiveDocument, ...]
     since: str = ""
     gone: tuple[Key, ...] = ()
+    refused: tuple[RefusedDocument, ...] = ()
     facts: tuple[LiveFact, ...] = ()
     facts_held_after: int = 0
     no_facts_before: int = 0
@@ -174,6 +185,7 @@ class Live:
 
     def _start(self, facts_held_after: int) -> None:
         self.store = DocumentStore(systems=(self._system,))
+        self._refused: frozenset[Key] = frozenset()
         self._facts, self._compiler = LiveFacts(self._system, facts_held_after), Compiler(self.store)
         self.snapshot, self.statements = self._compiler.snapshot, 0
 
@@ -182,10 +194,11 @@ class Live:
         assert live.since in ("", self.key)
         if not live.since:
             self._start(live.facts_held_after)
-        for key in live.gone:
+        for key in (*live.gone, *self._refused):
             self.store.replace(key, None)
         for document in live.documents:
             self._put(document)
+        self._refuse(live.refused)
         for fact in live.facts:
             self._facts.take(fact)
         if not live.since:
@@ -198,6 +211,20 @@ class Live:
         """One version alone: the one that is in force."""
         alone = DocumentStore(systems=(self._system,))
         alone.put(read_value(document.value.encode()), document.at, document.offset)
+        for key, history in alone.histories.items():
+            self.store.replace(key, history)
+
+    def _refuse(self, versions: tuple[RefusedDocument, ...]) -> None:
+        """Whom they name is answered `error`, as by the job."""
+        alone = DocumentStore(systems=(self._system,))
+        for version in versions:
+            try:
+                value = read_value(version.value.encode())
+            except Unreadable:
+                alone.refuse(version.key, version.errors, version.at, version.offset)
+            else:
+                alone.refuse(version.key, version.errors, version.at, version.offset, value)
+        self._refused = frozenset(alone.histories)
         for key, history in alone.histories.items():
             self.store.replace(key, history)
 
@@ -242,6 +269,8 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
     if problems:
         return Compared(problems)
     values = [{"system": job.system, **located.value} for located in read_document_text(job.documents, FILE)]
+    if not values:  # also with `prune`, where a folder without documents deletes none
+        raise CaseFileError("there are no documents, so nothing is compared")
     drafts = {identify(value): value for value in values}
     with live.drafted(drafts, job.prune) as after:
         return _compared(job, live, after)

@@ -4,16 +4,24 @@ To send all documents and to compile them takes as long as there are many. So it
 from then on the process gets what has changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from policy import Key
-from streaming.console.comparison_program import Compared, ComparisonJob, LiveDocument, LiveDocuments, LiveFact
+from streaming.console.comparison_program import (
+    Compared,
+    ComparisonJob,
+    LiveDocument,
+    LiveDocuments,
+    LiveFact,
+    RefusedDocument,
+)
 from streaming.console.comparison_program import PastRequest as AskedRequest
 from streaming.console.past_requests import PastRequest
 from streaming.console.records import DocumentsInForce, Records
 from streaming.console.sandbox import DraftFailed, Sandbox
+from streaming.snapshots.at_offsets import RefusedRecord
 from streaming.snapshots.documents import DocumentRecord
 
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
@@ -70,7 +78,8 @@ class Comparisons:
     def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
         records = (*in_force.policies.values(), *(record for _, record in in_force.facts))
-        if sum(len(record.value) for record in records) > MOST_LIVE:
+        refused = tuple(refused_documents(in_force.refused))
+        if sum(len(record.value) for record in (*records, *refused)) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
@@ -82,20 +91,30 @@ class Comparisons:
         return LiveDocuments(
             in_force.key,
             tuple(
-                _document(record)
+                live_document(record)
                 for key, record in in_force.policies.items()
                 if sent.policies.get(key) != record.offset
             ),
             sent.key,
             tuple(key for key in sent.policies if key not in policies),
+            refused,
             tuple(_fact(key, record) for key, record in in_force.facts if record.offset > sent.facts_offset),
             in_force.facts_held_after,
             in_force.no_facts_before,
         )
 
 
-def _document(record: DocumentRecord) -> LiveDocument:
+def live_document(record: DocumentRecord) -> LiveDocument:
+    """A document in force, as the process takes it."""
     return LiveDocument(record.value.decode("utf-8", "replace"), record.at, record.offset)
+
+
+def refused_documents(refused: Mapping[Key, tuple[RefusedRecord, ...]]) -> Iterator[RefusedDocument]:
+    """The refused versions, as the process takes them. What is no UTF-8 cannot be read there either."""
+    for key, records in refused.items():
+        for record in records:
+            value = record.value.decode("utf-8", "backslashreplace")
+            yield RefusedDocument(key, value, record.at, record.offset, record.errors)
 
 
 def _fact(key: Key, record: DocumentRecord) -> LiveFact:

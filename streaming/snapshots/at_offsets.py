@@ -23,6 +23,7 @@ that were deleted from the beginning of a log (`kafka-delete-records`) make all 
 """
 
 import functools
+import itertools
 import sys
 import threading
 import time
@@ -54,6 +55,7 @@ from streaming.topics import NOTHING_READ, Offsets, TopicNames, newest_offset
 __all__ = [
     "DocumentLog",
     "NoLongerKnown",
+    "RefusedRecord",
     "Retention",
     "Span",
     "document_record",
@@ -72,6 +74,21 @@ class Span(msgspec.Struct, frozen=True):
     since: int
     until: int | None
     offsets: Offsets
+
+
+class RefusedRecord(msgspec.Struct, frozen=True):
+    """A record of a policy topic, and why it is no document. `value`: b"" where it is too large to be read."""
+
+    value: bytes
+    offset: int
+    at: int
+    errors: tuple[str, ...]
+
+
+def _newest_refused(history: DocumentHistory) -> list[tuple[int, tuple[str, ...]]]:
+    """The order and the errors of the versions since the last good one."""
+    versions = itertools.takewhile(lambda version: not version.good, reversed(history.versions))
+    return [(version.order, version.errors) for version in versions][::-1]
 
 
 def _locked(method: Method) -> Method:
@@ -196,6 +213,23 @@ class DocumentLog:
             for key, version in in_force
             if version is not None and not version.deleted
         }
+
+    @_locked
+    def refused_at(self, policy_offsets: Offsets) -> dict[Key, tuple[RefusedRecord, ...]]:
+        """The refused versions of the policy documents that have no good one, see `snapshot_at`. Raises NoLongerKnown.
+
+        Requests of the principals that they name are answered `error`.
+        """
+        state, topics = self._policies_state(policy_offsets, None), self._names.policy_topics()
+        return {
+            key: tuple(self._refused(self._logs[topics[key.system]].at(order), errors) for order, errors in versions)
+            for key, history in state.store.histories.items()
+            if not history.newest.good and history.broken and (versions := _newest_refused(history))
+        }
+
+    def _refused(self, record: DocumentRecord, errors: tuple[str, ...]) -> RefusedRecord:
+        value = record.value if len(record.value) <= self._max_bytes else b""
+        return RefusedRecord(value, record.offset, record.at, errors)
 
     @_locked
     def policies_at(self, moment: int) -> Span:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policy import Key, compile_documents, decide
+from policy.testing import CaseFileError
 from streaming.console.comparison_program import (
     Compared,
     Comparer,
@@ -18,6 +19,7 @@ from streaming.console.comparison_program import (
     LiveDocuments,
     LiveFact,
     PastRequest,
+    RefusedDocument,
     compare_draft,
 )
 from streaming.console.comparisons import COMPARISON_PROGRAM
@@ -199,6 +201,34 @@ def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
 def test_a_comparer_without_live_documents_asks_for_them() -> None:
     comparer = Comparer()
     assert comparer(msgspec.json.encode(_job(FROZEN))) == {"result": {"needs_live": True, "since": ""}}
+
+
+TEAM = {"kind": "Group", "name": "team", "spec": {"roles": "readers", "members": ["user:dana"]}}
+
+
+def _refused(document: dict[str, Any], offset: int = 9) -> RefusedDocument:
+    key, value = Key(SYSTEM, document["kind"], document["name"]), {"system": SYSTEM, **document}
+    return RefusedDocument(key, json.dumps(value), 1, offset, ("spec.roles: must be a list",))
+
+
+def test_whom_a_refused_document_names_is_answered_error_until_a_good_version_stands() -> None:
+    live = _with(msgspec.structs.replace(_all(_live(READERS, MEMBERS)), refused=(_refused(TEAM),)))
+    assert compare_draft(_job(json.dumps(READERS)), live).turned == ()
+    repaired = json.dumps({**TEAM, "spec": {"roles": ["readers"], "members": ["user:dana"]}})
+    turned = compare_draft(_job(repaired), live).turned
+    assert [(one.number, one.before, one.after) for one in turned] == [(0, "error", "allow"), (1, "error", "allow")]
+    live.take(LiveDocuments("b", (), "a"))
+    assert compare_draft(_job(repaired, key="b"), live).turned == (), "it was deleted"
+    live.take(LiveDocuments("c", (), "b", refused=(RefusedDocument(Key(SYSTEM, "Odd", "x"), "{", 1, 9, ("?",)),)))
+    turned = compare_draft(_job(repaired, key="c", prune=True), live).turned
+    assert [(one.number, one.before, one.after) for one in turned] == [(number, "error", "deny") for number in range(3)]
+
+
+@pytest.mark.parametrize("prune", [False, True])
+@pytest.mark.parametrize("documents", ["", "# nothing\n"])
+def test_a_draft_without_documents_does_not_pass_for_one_that_changes_nothing(documents: str, prune: bool) -> None:
+    with pytest.raises(CaseFileError, match="no documents"):
+        _compared(documents, prune=prune)
 
 
 def test_what_has_changed_is_enough() -> None:

@@ -11,6 +11,8 @@ from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.systems import all_systems
+from streaming.console.comparison_program import Live, LiveDocuments
+from streaming.console.comparisons import live_document, refused_documents
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import DocumentRecord, Loader
 from streaming.topics import TopicNames
@@ -69,6 +71,23 @@ def _contents(log: DocumentLog, topic: str, offset: int) -> Any:
         return None
     documents = {str(key): record.offset for key, record in log.documents_at({topic: {"0": offset}}).items()}
     return contents_of(snapshot), snapshot.rejected, snapshot.warnings, documents
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_what_is_refused_is_refused_in_the_process_that_compares_drafts(system: str, data: st.DataObject) -> None:
+    """Whom the documents affect that have no good version."""
+    records = data.draw(records_of(system))
+    log, offsets = _log(records), {records[0].topic: {"0": records[-1].offset}}
+    live = Live(system)
+    in_force = log.documents_at(offsets).values()
+    refused = log.refused_at(offsets)
+    live.take(LiveDocuments("a", tuple(map(live_document, in_force)), refused=tuple(refused_documents(refused))))
+    sets = (one.policy_sets[system] for one in (live.snapshot, log.snapshot_at(offsets, None)))
+    ours, expected = (one.refused_documents() for one in sets)
+    event(f"refused: {bool(expected)}")
+    assert ours == expected
 
 
 @pytest.mark.parametrize("system", WRITTEN)
