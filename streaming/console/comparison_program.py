@@ -26,12 +26,12 @@ from policy import (
     read_document_text,
     read_value,
 )
-from policy.analysis import Concerned, effects
+from policy.analysis import Concerned, review, widening_text
 from policy.testing import CaseFileError, DraftPolicies, Problem
 from streaming.console.draft_program import Result, run, unreadable
 
 FILE = "documents.yaml"
-MOST_DIFFERENCES = 100  # that are returned
+MOST_DIFFERENCES = 100  # that are returned, and of what is opened
 MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
 
@@ -119,14 +119,19 @@ class Turned(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """`count`: of so many requests; `is_cut`: there was no time for all. `problems`: why the draft is not compared."""
+    """`count`: of so many requests; `is_cut`: there was no time for all. `problems`: why the draft is not compared.
+
+    `opens`: who is newly allowed what, or no longer denied it, in words.
+    """
 
     problems: tuple[Problem, ...] = ()
     count: int = 0
     is_cut: bool = False
     turned: tuple[Turned, ...] = ()
     differences: tuple[Concerned, ...] = ()
-    differences_count: int | None = None  # not worked out
+    differences_count: int | None = None  # not worked out, nor what it opens
+    opens: tuple[str, ...] = ()
+    opens_count: int = 0
 
 
 msgspec.json.Decoder(Compared)  # results are converted in several threads: see policy/core/conversion.py
@@ -288,9 +293,10 @@ def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     is_cut = count < len(job.requests)
     if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
-    differences = effects(*(live.with_facts(policies) for policies in (live.snapshot, after)))
-    shown = tuple(differences[:MOST_DIFFERENCES])
-    return Compared((), count, is_cut, tuple(turned), shown, len(differences))
+    reviewed = review(*(live.with_facts(policies) for policies in (live.snapshot, after)))
+    opens = tuple(widening_text(widening) for widening, _ in reviewed.widenings[:MOST_DIFFERENCES])
+    differences = reviewed.differences[:MOST_DIFFERENCES], len(reviewed.differences)
+    return Compared((), count, is_cut, tuple(turned), *differences, opens, len(reviewed.widenings))
 
 
 def _problems(job: ComparisonJob, documents: str) -> Iterator[Problem]:

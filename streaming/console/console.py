@@ -177,13 +177,16 @@ class Console:
     def _ask(self, request: Request) -> Response:
         fields = fields_of(request, ASKED)
         answer = problem = who = None
+        is_single = True
         past = dict[str, str]()
-        if fields["action"] or fields["resource"] or fields["subject"]:
+        if any(fields[name] for name in ("subject", "action", "resource", "more")):
             try:
                 asked, read = _request(fields, viewer_of(request)), self._in_force.read()
                 offsets = self._offsets_for(viewer_of(request), read)
                 answer, past = _answer(read.snapshot, asked, offsets), names_in_parts(asked)
-                who = _who(read.snapshot, asked) if request.query_params.get("who") and answer.is_decided else None
+                is_single = "evaluations" not in asked
+                is_asked = bool(request.query_params.get("who")) and is_single and answer.is_decided
+                who = _who(read.snapshot, asked) if is_asked else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
@@ -194,6 +197,7 @@ class Console:
             answer=answer,
             problem=problem,
             who=who,
+            is_single=is_single,
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups", "more")}),
             others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),

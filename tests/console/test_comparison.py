@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policy import Key, compile_documents, decide
+from policy.analysis import review, widening_text
 from policy.testing import CaseFileError
 from streaming.console.comparison_program import (
     Compared,
@@ -222,6 +223,21 @@ def test_whom_a_refused_document_names_is_answered_error_until_a_good_version_st
     live.take(LiveDocuments("c", (), "b", refused=(RefusedDocument(Key(SYSTEM, "Odd", "x"), "{", 1, 9, ("?",)),)))
     turned = compare_draft(_job(repaired, key="c", prune=True), live).turned
     assert [(one.number, one.before, one.after) for one in turned] == [(number, "error", "deny") for number in range(3)]
+
+
+ROOT = {"kind": "Role", "name": "root", "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}}
+ADMINS = {"kind": "Group", "name": "admins", "spec": {"roles": ["root"], "members": ["user:trent"]}}
+
+
+@pytest.mark.parametrize("documents", [(ROOT, ADMINS), (READERS,), ({**READERS, "spec": {"statements": []}},)], ids=len)
+def test_what_a_draft_opens_is_what_a_review_of_it_says(documents: tuple[dict[str, Any], ...]) -> None:
+    found = _compared("\n---\n".join(map(json.dumps, documents)))
+    kept = [one for one in (READERS, MEMBERS) if one["kind"] != documents[0]["kind"] or one["name"] != documents[0]["name"]]
+    sides = ([READERS, MEMBERS], [*kept, *documents])
+    old, new = (compile_documents({"system": SYSTEM, **one} for one in side) for side in sides)
+    assert list(found.opens) == [widening_text(widening) for widening, _ in review(old, new).widenings]
+    assert found.opens_count == len(found.opens)
+    assert any("user:trent" in line for line in found.opens) == (ROOT in documents)
 
 
 @pytest.mark.parametrize("prune", [False, True])
