@@ -293,7 +293,7 @@ def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     is_cut = count < len(job.requests)
     if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
-    reviewed = review(*(live.with_facts(policies) for policies in (live.snapshot, after)))
+    reviewed = review(live.with_facts(live.snapshot), live.with_facts(after))
     opens = tuple(widening_text(widening) for widening, _ in reviewed.widenings[:MOST_DIFFERENCES])
     differences = reviewed.differences[:MOST_DIFFERENCES], len(reviewed.differences)
     return Compared((), count, is_cut, tuple(turned), *differences, opens, len(reviewed.widenings))

@@ -79,7 +79,8 @@ class Comparisons:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
         records = (*in_force.policies.values(), *(record for _, record in in_force.facts))
         refused = tuple(refused_documents(in_force.refused))
-        if sum(len(record.value) for record in (*records, *refused)) > MOST_LIVE:
+        values: list[str | bytes] = [*(record.value for record in records), *(version.value for version in refused)]
+        if sum(map(len, values)) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:

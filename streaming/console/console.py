@@ -208,7 +208,7 @@ class Console:
         )
 
     def _offsets_for(self, viewer: Viewer, read: Read) -> Offsets:
-        """What a question may name in `min_policy_offsets`: how far other topics are read, would say how they change."""
+        """What a question may name in `min_policy_offsets`: others would say how policies change that are not seen."""
         unseen = self._unseen.of(viewer)
         return {topic: offsets for topic, offsets in read.all_offsets.items() if topic not in unseen}
 
