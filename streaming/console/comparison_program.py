@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from policy import (
+    SINCE_EVER,
     Compiler,
     Decision,
     DocumentStore,
@@ -35,22 +36,24 @@ MOST_DIFFERENCES = 100  # that are returned, and of what is opened
 MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
 
-class LiveDocument(msgspec.Struct, frozen=True):
-    """What a record of a policy topic says. `at`, `offset`: of the record."""
+class LiveVersion(msgspec.Struct, frozen=True):
+    """What a record of a policy topic says. `at`, `offset`: of the record. `errors`: why it is refused.
+
+    `value`: "" for a deletion, and for a refused record that cannot be read.
+    """
 
     value: str
     at: int
     offset: int
+    errors: tuple[str, ...] = ()
 
 
-class RefusedDocument(msgspec.Struct, frozen=True):
-    """A refused version of a policy document of which no good one stands. `value`: "" where it cannot be read."""
+class LiveDocument(msgspec.Struct, frozen=True):
+    """The versions of a document that count, in their order. `known_from`: of before that moment (ms) some may lack."""
 
     key: Key
-    value: str
-    at: int
-    offset: int
-    errors: tuple[str, ...]
+    versions: tuple[LiveVersion, ...]
+    known_from: int = SINCE_EVER
 
 
 class LiveFact(msgspec.Struct, frozen=True):
@@ -80,14 +83,13 @@ class LiveDocuments(msgspec.Struct, frozen=True):
 
     `since`: the key of what the process has already; then `documents` are those that are others since, `gone` those
     that are no more, and `facts` the records that came since. "": it is all of them. `facts_held_after`,
-    `no_facts_before`: moments (ms), see `FactOverlay`. `refused`: all of them, in their order.
+    `no_facts_before`: moments (ms), see `FactOverlay`.
     """
 
     key: str
     documents: tuple[LiveDocument, ...]
     since: str = ""
     gone: tuple[Key, ...] = ()
-    refused: tuple[RefusedDocument, ...] = ()
     facts: tuple[LiveFact, ...] = ()
     facts_held_after: int = 0
     no_facts_before: int = 0
@@ -190,7 +192,6 @@ class Live:
 
     def _start(self, facts_held_after: int) -> None:
         self.store = DocumentStore(systems=(self._system,))
-        self._refused: frozenset[Key] = frozenset()
         self._facts, self._compiler = LiveFacts(self._system, facts_held_after), Compiler(self.store)
         self.snapshot, self.statements = self._compiler.snapshot, 0
 
@@ -199,11 +200,10 @@ class Live:
         assert live.since in ("", self.key)
         if not live.since:
             self._start(live.facts_held_after)
-        for key in (*live.gone, *self._refused):
+        for key in live.gone:
             self.store.replace(key, None)
         for document in live.documents:
             self._put(document)
-        self._refuse(live.refused)
         for fact in live.facts:
             self._facts.take(fact)
         if not live.since:
@@ -213,23 +213,11 @@ class Live:
         self.statements = sum(map(len, self.snapshot.policy_sets[self._system].grants.values()))
 
     def _put(self, document: LiveDocument) -> None:
-        """One version alone: the one that is in force."""
         alone = DocumentStore(systems=(self._system,))
-        alone.put(read_value(document.value.encode()), document.at, document.offset)
-        for key, history in alone.histories.items():
-            self.store.replace(key, history)
-
-    def _refuse(self, versions: tuple[RefusedDocument, ...]) -> None:
-        """Whom they name is answered `error`, as by the job."""
-        alone = DocumentStore(systems=(self._system,))
-        for version in versions:
-            try:
-                value = read_value(version.value.encode())
-            except Unreadable:
-                alone.refuse(version.key, version.errors, version.at, version.offset)
-            else:
-                alone.refuse(version.key, version.errors, version.at, version.offset, value)
-        self._refused = frozenset(alone.histories)
+        for version in document.versions:
+            _add(alone, document.key, version)
+        if document.known_from > SINCE_EVER:
+            alone.lost_before(document.known_from, document.key)
         for key, history in alone.histories.items():
             self.store.replace(key, history)
 
@@ -240,6 +228,22 @@ class Live:
     def with_facts(self, policies: Snapshot, moment: int | None = None) -> Snapshot:
         """Policies with the facts of now, or of a moment (ms)."""
         return policies.with_facts(self._facts.layer, moment)
+
+
+def _add(store: DocumentStore, key: Key, version: LiveVersion) -> None:
+    at, offset = version.at, version.offset
+    if not version.errors:
+        if version.value:
+            store.put(read_value(version.value.encode()), at, offset)
+        else:
+            store.delete(key, at, offset)
+        return
+    try:
+        value = read_value(version.value.encode())
+    except Unreadable:
+        store.refuse(key, version.errors, at, offset)
+    else:
+        store.refuse(key, version.errors, at, offset, value)
 
 
 class Comparer:

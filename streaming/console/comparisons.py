@@ -4,7 +4,7 @@ To send all documents and to compile them takes as long as there are many. So it
 from then on the process gets what has changed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -15,13 +15,13 @@ from streaming.console.comparison_program import (
     LiveDocument,
     LiveDocuments,
     LiveFact,
-    RefusedDocument,
+    LiveVersion,
 )
 from streaming.console.comparison_program import PastRequest as AskedRequest
 from streaming.console.past_requests import PastRequest
 from streaming.console.records import DocumentsInForce, Records
 from streaming.console.sandbox import DraftFailed, Sandbox
-from streaming.snapshots.at_offsets import RefusedRecord
+from streaming.snapshots.at_offsets import CountedVersions
 from streaming.snapshots.documents import DocumentRecord
 
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
@@ -77,45 +77,39 @@ class Comparisons:
 
     def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
-        records = (*in_force.policies.values(), *(record for _, record in in_force.facts))
-        refused = tuple(refused_documents(in_force.refused))
-        values: list[str | bytes] = [*(record.value for record in records), *(version.value for version in refused)]
-        if sum(map(len, values)) > MOST_LIVE:
+        versions = (version for document in in_force.policies.values() for version in document.versions)
+        sizes = [len(record.value) for record in (*versions, *(record for _, record in in_force.facts))]
+        if sum(sizes) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
             sent = Sent()
-        policies = {key: record.offset for key, record in in_force.policies.items()}
+        policies = {key: document.versions[-1].offset for key, document in in_force.policies.items()}
         self._sent[system] = Sent(
             in_force.key, policies, max((record.offset for _, record in in_force.facts), default=-1)
         )
         return LiveDocuments(
             in_force.key,
             tuple(
-                live_document(record)
-                for key, record in in_force.policies.items()
-                if sent.policies.get(key) != record.offset
+                live_document(key, document)
+                for key, document in in_force.policies.items()
+                if sent.policies.get(key) != policies[key]
             ),
             sent.key,
             tuple(key for key in sent.policies if key not in policies),
-            refused,
             tuple(_fact(key, record) for key, record in in_force.facts if record.offset > sent.facts_offset),
             in_force.facts_held_after,
             in_force.no_facts_before,
         )
 
 
-def live_document(record: DocumentRecord) -> LiveDocument:
-    """A document in force, as the process takes it."""
-    return LiveDocument(record.value.decode("utf-8", "replace"), record.at, record.offset)
-
-
-def refused_documents(refused: Mapping[Key, tuple[RefusedRecord, ...]]) -> Iterator[RefusedDocument]:
-    """The refused versions, as the process takes them. What is no UTF-8 cannot be read there either."""
-    for key, records in refused.items():
-        for record in records:
-            value = record.value.decode("utf-8", "backslashreplace")
-            yield RefusedDocument(key, value, record.at, record.offset, record.errors)
+def live_document(key: Key, document: CountedVersions) -> LiveDocument:
+    """The versions of a document as the process takes them. What is no UTF-8 cannot be read there either."""
+    versions = (
+        LiveVersion(each.value.decode("utf-8", "backslashreplace"), each.at, each.offset, each.errors)
+        for each in document.versions
+    )
+    return LiveDocument(key, tuple(versions), document.known_from)
 
 
 def _fact(key: Key, record: DocumentRecord) -> LiveFact:

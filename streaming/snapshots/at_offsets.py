@@ -33,7 +33,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from confluent_kafka import Message
 
-from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
+from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot, Version
 from streaming.kafka.authorship import authorship_of
 from streaming.kafka.clients import SECONDS, admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
@@ -53,9 +53,10 @@ from streaming.snapshots.states import State, States
 from streaming.topics import NOTHING_READ, Offsets, TopicNames, newest_offset
 
 __all__ = [
+    "CountedVersion",
+    "CountedVersions",
     "DocumentLog",
     "NoLongerKnown",
-    "RefusedRecord",
     "Retention",
     "Span",
     "document_record",
@@ -76,8 +77,8 @@ class Span(msgspec.Struct, frozen=True):
     offsets: Offsets
 
 
-class RefusedRecord(msgspec.Struct, frozen=True):
-    """A record of a policy topic, and why it is no document. `value`: b"" where it is too large to be read."""
+class CountedVersion(msgspec.Struct, frozen=True):
+    """A record of a policy topic. `value`: b"" of a deletion, and of one too large. `errors`: why it is refused."""
 
     value: bytes
     offset: int
@@ -85,10 +86,19 @@ class RefusedRecord(msgspec.Struct, frozen=True):
     errors: tuple[str, ...]
 
 
-def _newest_refused(history: DocumentHistory) -> list[tuple[int, tuple[str, ...]]]:
-    """The order and the errors of the versions since the last good one."""
-    versions = itertools.takewhile(lambda version: not version.good, reversed(history.versions))
-    return [(version.order, version.errors) for version in versions][::-1]
+class CountedVersions(msgspec.Struct, frozen=True):
+    """The versions of a document that count, in their order. `known_from`: of before that moment (ms) some may lack."""
+
+    known_from: int
+    versions: tuple[CountedVersion, ...]
+
+
+def _versions_that_count(history: DocumentHistory) -> list[Version]:
+    if history.kind.point_in_time:
+        return history.versions
+    refused = list(itertools.takewhile(lambda version: not version.good, reversed(history.versions)))[::-1]
+    current = history.in_force
+    return refused if current is None or current.deleted else [current]
 
 
 def _locked(method: Method) -> Method:
@@ -215,21 +225,24 @@ class DocumentLog:
         }
 
     @_locked
-    def refused_at(self, policy_offsets: Offsets) -> dict[Key, tuple[RefusedRecord, ...]]:
-        """The refused versions of the policy documents that have no good one, see `snapshot_at`. Raises NoLongerKnown.
+    def versions_at(self, policy_offsets: Offsets) -> dict[Key, CountedVersions]:
+        """The versions of the policy documents that count at these offsets, see `snapshot_at`. Raises NoLongerKnown.
 
-        Requests of the principals that they name are answered `error`.
+        They are those in force; older ones, where the kind looks back; and refused ones that no good one stands for.
         """
         state, topics = self._policies_state(policy_offsets, None), self._names.policy_topics()
         return {
-            key: tuple(self._refused(self._logs[topics[key.system]].at(order), errors) for order, errors in versions)
+            key: CountedVersions(
+                history.known_from,
+                tuple(self._counted(self._logs[topics[key.system]].at(each.order), each) for each in versions),
+            )
             for key, history in state.store.histories.items()
-            if not history.newest.good and history.broken and (versions := _newest_refused(history))
+            if (versions := _versions_that_count(history))
         }
 
-    def _refused(self, record: DocumentRecord, errors: tuple[str, ...]) -> RefusedRecord:
+    def _counted(self, record: DocumentRecord, version: Version) -> CountedVersion:
         value = record.value if len(record.value) <= self._max_bytes else b""
-        return RefusedRecord(value, record.offset, record.at, errors)
+        return CountedVersion(value, record.offset, record.at, version.errors)
 
     @_locked
     def policies_at(self, moment: int) -> Span:

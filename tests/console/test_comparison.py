@@ -19,8 +19,8 @@ from streaming.console.comparison_program import (
     LiveDocument,
     LiveDocuments,
     LiveFact,
+    LiveVersion,
     PastRequest,
-    RefusedDocument,
     compare_draft,
 )
 from streaming.console.comparisons import COMPARISON_PROGRAM
@@ -62,7 +62,11 @@ ASKED = (_asked("orders"), _asked("audit"), _asked("audit", "user:nobody"))
 
 def _live(*documents: dict[str, Any]) -> tuple[LiveDocument, ...]:
     values = ({"system": SYSTEM, **document} for document in documents)
-    return tuple(LiveDocument(json.dumps(value), 1, number) for number, value in enumerate(values))
+    return tuple(_document(value, LiveVersion(json.dumps(value), 1, number)) for number, value in enumerate(values))
+
+
+def _document(value: dict[str, Any], *versions: LiveVersion) -> LiveDocument:
+    return LiveDocument(Key(value["system"], value["kind"], value["name"]), versions)
 
 
 def _job(documents: str, key: str = "a", **more: Any) -> ComparisonJob:
@@ -182,7 +186,7 @@ def _viewed(hour: int) -> PastRequest:
 
 def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     """Also where they come later, to a process that has some; of a time of which they are not known none is turned."""
-    policies = tuple(LiveDocument(json.dumps(one), 1, number) for number, one in enumerate(STREAMSETS))
+    policies = tuple(_document(one, LiveVersion(json.dumps(one), 1, number)) for number, one in enumerate(STREAMSETS))
     facts = (_login(1, "dev"), _login(3), _login(5, "dev"))
     asked = tuple(_viewed(hour) for hour in (0, 2, 4, 6))
     job = ComparisonJob("a", "streamsets", TO_DEVELOPERS, asked)
@@ -199,6 +203,17 @@ def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     assert compare_draft(job, in_parts) == compare_draft(job, live)
 
 
+def test_versions_that_were_in_force_at_a_login_count_beside_a_draft() -> None:
+    """What somebody could who signed in before the newest version is what the job answers, not what lacks."""
+    [organization, pipeline] = STREAMSETS
+    older = {**pipeline, "spec": {**ACL, "acl": {"group:dev": ["READ"]}}}
+    versions = (LiveVersion(json.dumps(older), 1, 1), LiveVersion(json.dumps(pipeline), NOW + 2 * HOUR, 2))
+    policies = (_document(organization, LiveVersion(json.dumps(organization), 1, 0)), _document(pipeline, *versions))
+    whole = LiveDocuments("a", policies, facts=(_login(1, "dev"),), facts_held_after=NOW, no_facts_before=NOW)
+    live = _with(whole, "streamsets")
+    assert compare_draft(ComparisonJob("a", "streamsets", TO_DEVELOPERS, (_viewed(3),)), live).turned == ()
+
+
 def test_a_comparer_without_live_documents_asks_for_them() -> None:
     comparer = Comparer()
     assert comparer(msgspec.json.encode(_job(FROZEN))) == {"result": {"needs_live": True, "since": ""}}
@@ -207,20 +222,20 @@ def test_a_comparer_without_live_documents_asks_for_them() -> None:
 TEAM = {"kind": "Group", "name": "team", "spec": {"roles": "readers", "members": ["user:dana"]}}
 
 
-def _refused(document: dict[str, Any], offset: int = 9) -> RefusedDocument:
-    key, value = Key(SYSTEM, document["kind"], document["name"]), {"system": SYSTEM, **document}
-    return RefusedDocument(key, json.dumps(value), 1, offset, ("spec.roles: must be a list",))
+def _refused(document: dict[str, Any]) -> LiveDocument:
+    value = {"system": SYSTEM, **document}
+    return _document(value, LiveVersion(json.dumps(value), 1, 9, ("spec.roles: must be a list",)))
 
 
 def test_whom_a_refused_document_names_is_answered_error_until_a_good_version_stands() -> None:
-    live = _with(msgspec.structs.replace(_all(_live(READERS, MEMBERS)), refused=(_refused(TEAM),)))
+    live, team = _with(_all((*_live(READERS, MEMBERS), _refused(TEAM)))), Key(SYSTEM, "Group", "team")
     assert compare_draft(_job(json.dumps(READERS)), live).turned == ()
     repaired = json.dumps({**TEAM, "spec": {"roles": ["readers"], "members": ["user:dana"]}})
     turned = compare_draft(_job(repaired), live).turned
     assert [(one.number, one.before, one.after) for one in turned] == [(0, "error", "allow"), (1, "error", "allow")]
-    live.take(LiveDocuments("b", (), "a"))
+    live.take(LiveDocuments("b", (), "a", (team,)))
     assert compare_draft(_job(repaired, key="b"), live).turned == (), "it was deleted"
-    live.take(LiveDocuments("c", (), "b", refused=(RefusedDocument(Key(SYSTEM, "Odd", "x"), "{", 1, 9, ("?",)),)))
+    live.take(LiveDocuments("c", (LiveDocument(Key(SYSTEM, "Odd", "x"), (LiveVersion("{", 1, 9, ("?",)),)),), "b"))
     turned = compare_draft(_job(repaired, key="c", prune=True), live).turned
     assert [(one.number, one.before, one.after) for one in turned] == [(number, "error", "deny") for number in range(3)]
 

@@ -12,7 +12,7 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.systems import all_systems
 from streaming.console.comparison_program import Live, LiveDocuments
-from streaming.console.comparisons import live_document, refused_documents
+from streaming.console.comparisons import live_document
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import DocumentRecord, Loader
 from streaming.topics import TopicNames
@@ -76,17 +76,14 @@ def _contents(log: DocumentLog, topic: str, offset: int) -> Any:
 @pytest.mark.parametrize("system", WRITTEN)
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
-def test_what_is_refused_is_refused_in_the_process_that_compares_drafts(system: str, data: st.DataObject) -> None:
-    """Whom the documents affect that have no good version."""
+def test_the_process_that_compares_drafts_has_what_is_in_force(system: str, data: st.DataObject) -> None:
+    """All that a snapshot says, also of older versions where they count, and of whom refused documents affect."""
     records = data.draw(records_of(system))
     log, offsets = _log(records), {records[0].topic: {"0": records[-1].offset}}
-    live = Live(system)
-    in_force = log.documents_at(offsets).values()
-    refused = log.refused_at(offsets)
-    live.take(LiveDocuments("a", tuple(map(live_document, in_force)), refused=tuple(refused_documents(refused))))
-    sets = (one.policy_sets[system] for one in (live.snapshot, log.snapshot_at(offsets, None)))
-    ours, expected = (one.refused_documents() for one in sets)
-    event(f"refused: {bool(expected)}")
+    live, versions = Live(system), log.versions_at(offsets)
+    live.take(LiveDocuments("a", tuple(live_document(key, document) for key, document in versions.items())))
+    ours, expected = (contents_of(one)[2][system] for one in (live.snapshot, log.snapshot_at(offsets, None)))
+    event(f"refused: {bool(expected[-1])}")
     assert ours == expected
 
 
