@@ -77,9 +77,9 @@ class Comparisons:
 
     def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
-        versions = (version for document in in_force.policies.values() for version in document.versions)
-        sizes = [len(record.value) for record in (*versions, *(record for _, record in in_force.facts))]
-        if sum(sizes) > MOST_LIVE:
+        values = [version.value for document in in_force.policies.values() for version in document.versions]
+        values += [record.value for _, record in in_force.facts]
+        if sum(map(len, values)) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
