@@ -25,6 +25,7 @@ from streaming.console.changes import (
 from streaming.console.listing import listed
 from streaming.console.reading import Cluster
 from streaming.console.records import Records
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
 from streaming.settings import Settings
@@ -48,6 +49,7 @@ class ChangePages:
     ) -> None:
         self._records, self._changes, self._facts, self._respond = records, changes, facts, respond
         self._cluster, self._topics = cluster, settings.topics.policy_topics()
+        self._unseen = UnseenTopics(settings)
         self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
@@ -80,6 +82,7 @@ class ChangePages:
             "change.html.j2",
             "/changes",
             changed=changed,
+            unknown=[self._unseen.text_for(viewer, why) for why in changed.unknown],
             row=_row(change),
             marks=MARKS,
             rollback=rollback_command(change),

@@ -158,13 +158,15 @@ class Console:
             ) from None
         if explained is None:
             return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
-        decision = explained.found.decision
+        decision, text_for = explained.found.decision, self._unseen.text_for
         asked = _asked_again(decision)
         return self._respond(
             request,
             "decision.html.j2",
             "/decisions",
             explained=explained,
+            unknown=text_for(viewer, explained.unknown),
+            notes=[text_for(viewer, note) for note in explained.notes],
             decision=decision,
             row=_row(decision),
             ask=address("/ask", asked),

@@ -1,12 +1,14 @@
 """What belongs to no single system, such as the state of the job, without the topics of systems that are not seen."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from streaming.console.viewer import Viewer
 from streaming.decision_log.status import GroupStatus, Status
 from streaming.settings import Settings
 
-FOR_OPERATORS = "something cannot be read: the console's log says what, and `lockkeeper status` may, too"
+FOR_OPERATORS = "something is missing that is of no system that you see; ask the operators"
 
 
 class UnseenTopics:
@@ -20,8 +22,12 @@ class UnseenTopics:
         return frozenset(topic for system, topic in self._topics.items() if not viewer.may_see(system))
 
     def text_for(self, viewer: Viewer, text: str) -> str:
-        """A text about Kafka; another one where it names such a topic, as missing permissions do."""
-        return FOR_OPERATORS if self._names(self.of(viewer), text) else text
+        """A text about Kafka and what it holds; another one where it names such a topic, or a document on it.
+
+        A decision rests on the offsets of all policy topics: what is no longer known of it may be another system's.
+        """
+        documents = (f"{system}/" for system in self._topics if not viewer.may_see(system))
+        return FOR_OPERATORS if self._names((*self.of(viewer), *documents), text) else text
 
     def status_for(self, viewer: Viewer, status: Status) -> Status:
         """A status without such topics: records of theirs that wait do not count."""
@@ -34,8 +40,8 @@ class UnseenTopics:
         )
 
     @staticmethod
-    def _names(topics: frozenset[str], text: str) -> bool:
-        return any(topic in text for topic in topics)
+    def _names(names: Iterable[str], text: str) -> bool:
+        return any(name in text for name in names)
 
 
 def _without(group: GroupStatus, topics: frozenset[str]) -> GroupStatus:

@@ -108,6 +108,22 @@ def test_an_error_names_no_topic_of_a_system_that_is_not_seen(viewer: Viewer, me
     assert (answer.status_code, message in shown, HIDDEN in shown) == (503, True, viewer is EVERYTHING)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{HIDDEN} at offset 5: compaction may have removed what was in force then",
+        "lenses6/Role/secret: refused, and its last good version may have been removed",
+        f"cdap: {HIDDEN} at offset 5: kept from offset 6 on",
+    ],
+)
+def test_why_policies_are_no_longer_known_names_nothing_that_is_not_seen(text: str) -> None:
+    """A decision rests on the offsets of all policy topics, so what lacks may be of any system."""
+    unseen = UnseenTopics(SETTINGS)
+    assert (unseen.text_for(CARL, text), unseen.text_for(EVERYTHING, text)) == (FOR_OPERATORS, text)
+    own = f"{SEEN} at offset 5: compaction may have removed what was in force then"
+    assert [unseen.text_for(CARL, each) for each in (own, "cdap/Grant/a: refused")] == [own, "cdap/Grant/a: refused"]
+
+
 def _look() -> Look:
     topics = (TopicStatus(HIDDEN, 1, 78, 0, 5), TopicStatus(SEEN, 1, 4, 0, 5))
     group = GroupStatus("job", 1, "c", None, topics)
