@@ -77,7 +77,7 @@ class Span(msgspec.Struct, frozen=True):
     offsets: Offsets
 
 
-class CountedVersion(msgspec.Struct, frozen=True):
+class CountedVersion(msgspec.Struct, frozen=True, gc=False):
     """A record of a policy topic. `value`: b"" of a deletion, and of one too large. `errors`: why it is refused."""
 
     value: bytes
@@ -94,8 +94,11 @@ class CountedVersions(msgspec.Struct, frozen=True):
 
 
 def _versions_that_count(history: DocumentHistory) -> list[Version]:
+    newest = history.newest
     if history.kind.point_in_time:
         return history.versions
+    if newest.good:
+        return [] if newest.deleted else [newest]
     refused = list(itertools.takewhile(lambda version: not version.good, reversed(history.versions)))[::-1]
     current = history.in_force
     return refused if current is None or current.deleted else [current]
