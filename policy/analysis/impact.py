@@ -82,7 +82,7 @@ def who_can(
     with its properties (an organization), but not with its groups, roles and token; in a system with an engine of its
     own, ``also`` are of the type of the request's subject. Raises MalformedRequest.
     """
-    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
+    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, shared_properties(request))}
     system = single_request(base).system
     if system not in snapshot.policy_sets:
         return Reach(())
@@ -113,7 +113,7 @@ def who_among(
     an engine in that of its subjects. Raises MalformedRequest.
     """
     system = single_request(request).system
-    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
+    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, shared_properties(request))}
     engine = engine_of(all_systems()[system])
     wanted, seen = dict.fromkeys(names), set[Who]()
     if engine is not None:
@@ -191,7 +191,7 @@ def _is_refused(who: Who, answers: set[str], system: str) -> bool:
     return "deny" in answers or (REFUSED in answers and not who.name.startswith(tuple(all_systems()[system].subjects)))
 
 
-def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
+def shared_properties(request: Mapping[str, Any]) -> dict[str, Any]:
     """The properties of the request's subject that others may have too."""
     subject = request.get("subject")
     properties = subject.get("properties") if isinstance(subject, Mapping) else None

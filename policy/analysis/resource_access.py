@@ -16,6 +16,7 @@ from policy.analysis.impact import (
     Who,
     document_names,
     engine_subjects,
+    shared_properties,
     single_request,
     spellings,
 )
@@ -62,8 +63,9 @@ Row = tuple[Effect, str, tuple[AccessPath, ...]]
 class ResourceQuestion:
     """The requests that the system can answer, of those that were asked.
 
-    ``requests``: each an action on the resource; their subjects do not count. ``why``: why there is no answer to one of
-    the others; "": there is none. Raises MalformedRequest for a request that is none, or a batch.
+    ``requests``: each an action on the resource; of their subjects the properties count that others may have, too, as
+    for `who_can`. ``why``: why there is no answer to one of the others; "": there is none. Raises MalformedRequest for
+    a request that is none, or a batch.
     """
 
     def __init__(self, snapshot: Snapshot, system: str, requests: Iterable[Mapping[str, Any]]) -> None:
@@ -76,7 +78,8 @@ class ResourceQuestion:
         self._expressions: list[Expression] = []  # of a subject that no document names
         self.why = ""
         for request in requests:
-            self._take(single_request({**request, "subject": {"type": USER, "id": UNKNOWN_PRINCIPALS[0]}}))
+            subject = {"type": USER, "id": UNKNOWN_PRINCIPALS[0], "properties": shared_properties(request)}
+            self._take(single_request({**request, "subject": subject}))
         self._reached = frozenset(self._reaching())
         subjects = () if self._engine is None else engine_subjects(self._engine, self._policy_set.facts)
         self._subjects = grouped(subjects, lambda who: who.name)  # that an engine's documents name
@@ -188,7 +191,7 @@ class ResourceQuestion:
 
 
 def _with_subject(request: Request, who: Who, claimed: str = "") -> Request:
-    properties = {who.claim: [claimed]} if who.claim else {}
+    properties = {**request.subject.properties, **({who.claim: [claimed]} if who.claim else {})}
     subject = msgspec.structs.replace(request.subject, type=who.type or USER, id=who.name, properties=properties)
     return msgspec.structs.replace(request, subject=subject)
 

@@ -24,6 +24,7 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Before then; now if it is left out.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The newest so many.")]
+Exact = Annotated[bool, typer.Option("--exact", help="A * at the end is a character of the name.")]
 NOT_ENFORCED = "not enforced (shadow mode)"
 WIDTHS = (24, 5, 20, 28, 44)  # of the columns before the id
 
@@ -37,6 +38,7 @@ def decisions(
     since: Since = "24h",
     until: Until = None,
     limit: Limit = 20,
+    exact: Exact = False,
     *,
     kafka: KafkaOptions,
     as_json: Json = False,
@@ -57,7 +59,7 @@ def decisions(
 
     if outcome and outcome not in OUTCOMES:
         raise Failure(f"--outcome {outcome}: must be one of {', '.join(OUTCOMES)}", MISUSED)
-    query = Query(span_since(since, until), subject, action, resource, outcome, limit)
+    query = Query(span_since(since, until), subject, action, resource, outcome, limit, exact)
     settings = kafka.settings()
     admin = connect(settings, settings.topics.decisions)
     answer = search(settings, admin, query)

@@ -36,6 +36,12 @@ def decision_address(id_: str) -> str:
     return f"/decisions/{quote(id_, safe='')}"
 
 
+def decisions_address(fields: Mapping[str, str]) -> str:
+    """The list of decisions about the very names of some fields, also those that end with a `*`."""
+    is_pattern = any(fields.get(name, "").endswith("*") for name in ("subject", "action", "resource"))
+    return address("/decisions", {**fields, "exact": "1" if is_pattern else ""})
+
+
 def change_address(name: str) -> str:
     """The page of a change of policies, by the name that the job gave it."""
     return f"/changes/{quote(name, safe='')}"

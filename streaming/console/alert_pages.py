@@ -12,11 +12,10 @@ from policy import to_text
 from streaming.alert_kinds import AlertKind
 from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
 from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
-from streaming.console.changes import ChangeLog, change_at
-from streaming.console.changes import seen_by as change_seen_by
+from streaming.console.changes import ChangeLog, change_at, history_seen_by
 from streaming.console.listing import listed
 from streaming.console.reading import Cluster
-from streaming.console.viewer import Viewer, viewer_of
+from streaming.console.viewer import viewer_of
 from streaming.report.incidents import SEVERITIES
 from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
@@ -56,13 +55,14 @@ class AlertPages:
         episode = next((episode for episode in seen if episode.alert.id == id_), None)
         if episode is None:
             raise HTTPException(404, "there is no such alert: it was deleted by retention, or the id is wrong")
-        evidence, history = pieces(episode), self._cluster.read(self._changes.history)
+        evidence = pieces(episode)
+        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
         return self._respond(
             request,
             "alert.html.j2",
             "/alerts",
             row=row_of(episode),
-            evidence=[(piece, _change_of(piece, history, self._topics, viewer)) for piece in evidence],
+            evidence=[(piece, _change_of(piece, history, self._topics)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
             more=_others(episode),
@@ -91,10 +91,10 @@ def _others(episode: Episode) -> str:
     return address("/alerts", {"subject": episode.subject})
 
 
-def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], viewer: Viewer) -> str:
-    """The address of the change that a piece of evidence names by its record; "" for none that the viewer may see."""
+def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str]) -> str:
+    """The address of the change that a piece of evidence names by its record; "" for none of these."""
     change = change_at(history, topics, piece.topic, piece.offset) if piece.topic and piece.offset >= 0 else None
-    return "" if change is None or change_seen_by(viewer, change) is None else change_address(change.name)
+    return "" if change is None else change_address(change.name)
 
 
 def _fits(episode: Episode, fields: dict[str, str]) -> bool:

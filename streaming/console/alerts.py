@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import to_ms, to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.console.addresses import address, decision_address
+from streaming.console.addresses import decision_address, decisions_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import ConsumerRecord, record_of
@@ -57,10 +57,11 @@ class AlertLog:
     """The episodes on the topic of alerts. For several threads. Raises KafkaException and TimeoutError."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._tail, self._lock = Tail(settings, admin, settings.topics.alerts, MOST_RECORDS), Locked()
+        self._episodes: dict[str, Episode] = {}  # the one with the newest alert is the last
+        self._tail = Tail(settings, admin, settings.topics.alerts, MOST_RECORDS, self._episodes.clear)
+        self._lock = Locked()
         self._topics = {topic: system for system, topic in settings.topics.policy_topics().items()}
         self._deserializer = Deserializer(settings.schema_registry)
-        self._episodes: dict[str, Episode] = {}  # the one with the newest alert is the last
 
     def episodes(self) -> list[Episode]:
         """All of them until now, the newest first."""
@@ -168,4 +169,4 @@ def decisions_behind(episode: Episode) -> str:
         "since": to_text(max(begin - BEFORE_MS, 0)),
         "until": to_text(end + AFTER_MS),
     }
-    return address("/decisions", fields)
+    return decisions_address(fields)

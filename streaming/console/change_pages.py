@@ -17,14 +17,15 @@ from streaming.console.changes import (
     ChangeLog,
     Turned,
     describe,
+    history_seen_by,
     rollback_command,
-    seen_by,
     sides_of,
     turned_requests,
 )
 from streaming.console.listing import listed
 from streaming.console.reading import Cluster
 from streaming.console.records import Records
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
 from streaming.settings import Settings
@@ -48,27 +49,28 @@ class ChangePages:
     ) -> None:
         self._records, self._changes, self._facts, self._respond = records, changes, facts, respond
         self._cluster, self._topics = cluster, settings.topics.policy_topics()
+        self._unseen = UnseenTopics(settings)
         self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
-        history = self._cluster.read(self._changes.history)
-        seen = [part for change in reversed(history.changes) if (part := seen_by(viewer, change)) is not None]
-        shown = listed("/changes", fields, seen, lambda change: _fits(change, fields))
+        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
+        shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
         listing = shown.values(fields, _row, history.is_cut)
         return self._respond(request, "changes.html.j2", "/changes", **listing)
 
     def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
-        history = self._cluster.read(self._changes.history)
+        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
         try:
-            change = seen_by(viewer, history.find(name))
+            change = history.find(name)
         except NoSuchChange:
-            change = None
-        if change is None:
-            raise HTTPException(404, "there is no such change, or several have this id: look for it in the list")
-        key = (change.name, viewer.systems, len(change.widens))
+            raise HTTPException(
+                404, "there is no such change, or several have this id: look for it in the list"
+            ) from None
+        # A topic that was re-created has another change at the place that a name is made of.
+        key = (change.name, change.id, change.at, viewer.systems, len(change.widens))
         changed = self._cluster.work_out(lambda: self._described.get(key, lambda: self._describe(change)))
         compare, turned = bool(request.query_params.get("compare")), None
         if compare:
@@ -80,6 +82,7 @@ class ChangePages:
             "change.html.j2",
             "/changes",
             changed=changed,
+            unknown=[self._unseen.text_for(viewer, why) for why in changed.unknown],
             row=_row(change),
             marks=MARKS,
             rollback=rollback_command(change),

@@ -30,10 +30,14 @@ class ChangeLog:
     """The changes on their topic. For several threads. Raises KafkaException and TimeoutError."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        topic = settings.topics.changes
-        self._tail, self._lock = Tail(settings, admin, topic, MOST_CHANGES), Locked()
-        self._records = ChangeRecords(topic, settings.topics.policy_topics().values())
+        self._topic, self._policies = settings.topics.changes, settings.topics.policy_topics().values()
+        self._tail = Tail(settings, admin, self._topic, MOST_CHANGES, self._forget)
+        self._lock = Locked()
         self._deserializer = Deserializer(settings.schema_registry)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._records = ChangeRecords(self._topic, self._policies)
 
     def history(self) -> ChangeHistory:
         """All of them until now."""
@@ -48,6 +52,12 @@ def seen_by(viewer: Viewer, change: LoggedChange) -> LoggedChange | None:
     parts = [part for part in change.parts if viewer.may_see(part.system)]
     widens = [widens for widens in change.widens if viewer.may_see(widens.system)]
     return LoggedChange(change.id, parts, widens, change.name) if parts else None
+
+
+def history_seen_by(viewer: Viewer, history: ChangeHistory) -> ChangeHistory:
+    """The changes that a viewer may see: one is named by its place, as HEAD~1, and by a prefix among these alone."""
+    seen = [part for change in history.changes if (part := seen_by(viewer, change)) is not None]
+    return ChangeHistory(seen, history.is_cut, history.job_ids)
 
 
 def change_at(history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int) -> LoggedChange | None:

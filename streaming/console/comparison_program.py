@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from policy import (
+    SINCE_EVER,
     Compiler,
     Decision,
     DocumentStore,
@@ -26,21 +27,33 @@ from policy import (
     read_document_text,
     read_value,
 )
-from policy.analysis import Concerned, effects
+from policy.analysis import Concerned, review, widening_text
 from policy.testing import CaseFileError, DraftPolicies, Problem
 from streaming.console.draft_program import Result, run, unreadable
 
 FILE = "documents.yaml"
-MOST_DIFFERENCES = 100  # that are returned
+MOST_DIFFERENCES = 100  # that are returned, and of what is opened
 MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
 
-class LiveDocument(msgspec.Struct, frozen=True):
-    """What a record of a policy topic says. `at`, `offset`: of the record."""
+class LiveVersion(msgspec.Struct, frozen=True):
+    """What a record of a policy topic says. `at`, `offset`: of the record. `errors`: why it is refused.
+
+    `value`: "" for a deletion, and for a refused record that cannot be read.
+    """
 
     value: str
     at: int
     offset: int
+    errors: tuple[str, ...] = ()
+
+
+class LiveDocument(msgspec.Struct, frozen=True):
+    """The versions of a document that count, in their order. `known_from`: of before that moment (ms) some may lack."""
+
+    key: Key
+    versions: tuple[LiveVersion, ...]
+    known_from: int = SINCE_EVER
 
 
 class LiveFact(msgspec.Struct, frozen=True):
@@ -108,14 +121,19 @@ class Turned(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """`count`: of so many requests; `is_cut`: there was no time for all. `problems`: why the draft is not compared."""
+    """`count`: of so many requests; `is_cut`: there was no time for all. `problems`: why the draft is not compared.
+
+    `opens`: who is newly allowed what, or no longer denied it, in words.
+    """
 
     problems: tuple[Problem, ...] = ()
     count: int = 0
     is_cut: bool = False
     turned: tuple[Turned, ...] = ()
     differences: tuple[Concerned, ...] = ()
-    differences_count: int | None = None  # not worked out
+    differences_count: int | None = None  # not worked out, nor what it opens
+    opens: tuple[str, ...] = ()
+    opens_count: int = 0
 
 
 msgspec.json.Decoder(Compared)  # results are converted in several threads: see policy/core/conversion.py
@@ -195,9 +213,11 @@ class Live:
         self.statements = sum(map(len, self.snapshot.policy_sets[self._system].grants.values()))
 
     def _put(self, document: LiveDocument) -> None:
-        """One version alone: the one that is in force."""
         alone = DocumentStore(systems=(self._system,))
-        alone.put(read_value(document.value.encode()), document.at, document.offset)
+        for version in document.versions:
+            _add(alone, document.key, version)
+        if document.known_from > SINCE_EVER:
+            alone.lost_before(document.known_from, document.key)
         for key, history in alone.histories.items():
             self.store.replace(key, history)
 
@@ -208,6 +228,22 @@ class Live:
     def with_facts(self, policies: Snapshot, moment: int | None = None) -> Snapshot:
         """Policies with the facts of now, or of a moment (ms)."""
         return policies.with_facts(self._facts.layer, moment)
+
+
+def _add(store: DocumentStore, key: Key, version: LiveVersion) -> None:
+    at, offset = version.at, version.offset
+    if not version.errors:
+        if version.value:
+            store.put(read_value(version.value.encode()), at, offset)
+        else:
+            store.delete(key, at, offset)
+        return
+    try:
+        value = read_value(version.value.encode())
+    except Unreadable:
+        store.refuse(key, version.errors, at, offset)
+    else:
+        store.refuse(key, version.errors, at, offset, value)
 
 
 class Comparer:
@@ -242,6 +278,8 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
     if problems:
         return Compared(problems)
     values = [{"system": job.system, **located.value} for located in read_document_text(job.documents, FILE)]
+    if not values:  # also with `prune`, where a folder without documents deletes none
+        raise CaseFileError("there are no documents, so nothing is compared")
     drafts = {identify(value): value for value in values}
     with live.drafted(drafts, job.prune) as after:
         return _compared(job, live, after)
@@ -259,9 +297,10 @@ def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     is_cut = count < len(job.requests)
     if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
-    differences = effects(*(live.with_facts(policies) for policies in (live.snapshot, after)))
-    shown = tuple(differences[:MOST_DIFFERENCES])
-    return Compared((), count, is_cut, tuple(turned), shown, len(differences))
+    reviewed = review(live.with_facts(live.snapshot), live.with_facts(after))
+    opens = tuple(widening_text(widening) for widening, _ in reviewed.widenings[:MOST_DIFFERENCES])
+    differences = reviewed.differences[:MOST_DIFFERENCES], len(reviewed.differences)
+    return Compared((), count, is_cut, tuple(turned), *differences, opens, len(reviewed.widenings))
 
 
 def _problems(job: ComparisonJob, documents: str) -> Iterator[Problem]:

@@ -27,7 +27,7 @@ from policy.testing import (
     short_form_of,
 )
 from streaming.console.access_pages import AccessPages
-from streaming.console.addresses import MOST_TEXT, address, decision_address, fields_of, own_address
+from streaming.console.addresses import MOST_TEXT, address, decision_address, decisions_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
 from streaming.console.alerts import AlertLog
 from streaming.console.background import Background
@@ -44,12 +44,14 @@ from streaming.console.reading import Cluster
 from streaming.console.recent import RecentDecisions
 from streaming.console.records import Explained, NoSuchDecision, Records, names_in_parts, request_of, requested_parts
 from streaming.console.sandbox import Sandbox
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
 from streaming.settings import Settings
+from streaming.topics import Offsets
 
 LINKS = (
     ("/overview", "Overview"),
@@ -63,7 +65,7 @@ LINKS = (
 )
 ROWS = 50
 MOST_NAMES = 5000  # principals that a page goes through; `lockkeeper who-can` has no such bound
-FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until")
+FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "request_id", "since", "until", "exact")
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
@@ -87,6 +89,7 @@ class Console:
         self._pages, self._cluster, self._records, self._in_force = pages, cluster, topics.records, topics.in_force
         self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
         changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
+        self._unseen = UnseenTopics(settings)
         self._explained, self._changes = Background[Explained]("decisions"), changes
         drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
         access = self._access = AccessPages(
@@ -155,13 +158,15 @@ class Console:
             ) from None
         if explained is None:
             return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
-        decision = explained.found.decision
+        decision, text_for = explained.found.decision, self._unseen.text_for
         asked = _asked_again(decision)
         return self._respond(
             request,
             "decision.html.j2",
             "/decisions",
             explained=explained,
+            unknown=text_for(viewer, explained.unknown),
+            notes=[text_for(viewer, note) for note in explained.notes],
             decision=decision,
             row=_row(decision),
             ask=address("/ask", asked),
@@ -174,12 +179,16 @@ class Console:
     def _ask(self, request: Request) -> Response:
         fields = fields_of(request, ASKED)
         answer = problem = who = None
+        is_single = True
         past = dict[str, str]()
-        if fields["action"] or fields["resource"] or fields["subject"]:
+        if any(fields[name] for name in ("subject", "action", "resource", "more")):
             try:
                 asked, read = _request(fields, viewer_of(request)), self._in_force.read()
-                answer, past = _answer(read, asked), names_in_parts(asked)
-                who = _who(read.snapshot, asked) if request.query_params.get("who") and answer.is_decided else None
+                offsets = self._offsets_for(viewer_of(request), read)
+                answer, past = _answer(read.snapshot, asked, offsets), names_in_parts(asked)
+                is_single = "evaluations" not in asked
+                is_asked = bool(request.query_params.get("who")) and is_single and answer.is_decided
+                who = _who(read.snapshot, asked) if is_asked else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
         return self._respond(
@@ -190,14 +199,20 @@ class Console:
             answer=answer,
             problem=problem,
             who=who,
+            is_single=is_single,
             who_address=address("/ask", {**fields, "who": "1"}),
             access_address=address("/access", {name: fields[name] for name in ("system", "subject", "groups", "more")}),
             others_address=address("/access", {name: fields[name] for name in ("system", "resource", "more")}),
-            past=address("/decisions", {"system": fields["system"], **past}),
+            past=decisions_address({"system": fields["system"], **past}),
             actions=actions_of(fields["system"]) if viewer_of(request).may_see(fields["system"]) else [],
             names=self._names(request, fields["system"]),
             most=MOST_NAMES,
         )
+
+    def _offsets_for(self, viewer: Viewer, read: Read) -> Offsets:
+        """What a question may name in `min_policy_offsets`: others would say how policies change that are not seen."""
+        unseen = self._unseen.of(viewer)
+        return {topic: offsets for topic, offsets in read.all_offsets.items() if topic not in unseen}
 
     def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
         """Some subjects and resources that documents of a system name, for completion."""
@@ -211,7 +226,7 @@ def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
     """What a form asks for, of what the viewer may see. Raises SpanError."""
     span = span_in(fields, time.time_ns() // 1_000_000)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
-    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS)
+    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS, bool(fields["exact"]))
     return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
 
 
@@ -279,10 +294,10 @@ class AskAnswer(msgspec.Struct, frozen=True):
     is_decided: bool = True
 
 
-def _answer(read: Read, asked: dict[str, Any]) -> AskAnswer:
-    snapshot, trees = read.snapshot, draw_trees(read.snapshot, asked)
+def _answer(snapshot: Snapshot, asked: dict[str, Any], offsets: Offsets) -> AskAnswer:
+    trees = draw_trees(snapshot, asked)
     names = tuple(str(name) for name in unknown_names(snapshot, asked))
-    if (behind := lacking(asked, read.all_offsets)) is not None:
+    if (behind := lacking(asked, offsets)) is not None:
         undecided = tuple(error_tree(tree, behind) for tree in trees)
         return AskAnswer("error", ((Reason("policies-behind", behind), None),), undecided, names, is_decided=False)
     decision = decide(snapshot, asked)

@@ -23,6 +23,7 @@ from streaming.console.playground import MOST_DOCUMENTS, TITLES
 from streaming.console.reading import Cluster
 from streaming.console.records import Records
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import NoLongerKnown
@@ -46,7 +47,7 @@ class DraftPages:
         respond: Callable[..., Response],
     ) -> None:
         self._records, self._tokens, self._respond = records, tokens, respond
-        self._cluster, self._systems = cluster, settings.systems
+        self._cluster, self._systems, self._unseen = cluster, settings.systems, UnseenTopics(settings)
         self._comparisons = Comparisons(records, sandbox)
         self._compared = Background[CompletedComparison]("drafts")
         self.routes = [Route(PATH, self._form), Route(PATH, self._compare, methods=["POST"])]
@@ -84,7 +85,8 @@ class DraftPages:
         except DraftRefused as refused:
             return self._page(request, fields, problem=refused.problem)
         except (DraftFailed, NoLongerKnown) as failed:
-            return self._page(request, fields, problem={"message": str(failed), "line": None})
+            message = self._unseen.text_for(viewer, str(failed))
+            return self._page(request, fields, problem={"message": message, "line": None})
         if completed is None:
             return self._page(request, fields, 202, is_compared_later=True)
         compared, requests = completed

@@ -26,6 +26,7 @@ from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
 from streaming.console.signing_in import SignedIn, sign_in_method
+from streaming.console.unseen import UnseenTopics
 from streaming.kafka.clients import admin_client
 from streaming.pdp.follower import Follower
 from streaming.serve.authentication import LOCAL
@@ -64,6 +65,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     shown = Console(pages, settings, topics, tokens, comparisons)
     preparation = Preparation((records.prepare, shown.prepare), stop)
     pulse = Pulse(settings, admin, stop)
+    unseen = UnseenTopics(settings)
     follower.start()
     try:
         pulse.start()
@@ -73,7 +75,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.
         rates = Rates(VIEWERS * RATE, VIEWERS * BURST) if settings.console.signs_in else Rates()
-        yield Guard(SignedIn(application(routes, pages, static), sign_in, pages), hosts, rates)
+        yield Guard(SignedIn(application(routes, pages, static, unseen.text_for), sign_in, pages), hosts, rates)
     finally:
         stop.set()
         pulse.close()

@@ -24,6 +24,7 @@ from streaming.console.pages import Pages
 from streaming.console.playground import TITLES
 from streaming.console.pulse import KEPT_SECONDS, Beat, Look, Pulse, quantile
 from streaming.console.reading import Cluster
+from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.pdp.reading import Read
 from streaming.report.incidents import SEVERITIES
@@ -52,7 +53,7 @@ class Overview:
     ) -> None:
         self._settings, self._cluster, self._pulse = settings, cluster, pulse
         self._alerts, self._read = alerts, read
-        self._pages, self._stop = pages, stop
+        self._pages, self._stop, self._unseen = pages, stop, UnseenTopics(settings)
         self._streams = 0
         self._rendered: dict[frozenset[str] | None, tuple[int, asyncio.Future[bytes]]] = {}
         self.routes = [Route("/overview", self._page), Route("/overview/events", self._events)]
@@ -103,6 +104,7 @@ class Overview:
             episodes = seen_by(viewer, self._cluster.read(self._alerts.episodes))
         except HTTPException as unread:
             episodes, look = [], msgspec.structs.replace(look, unread=look.unread or unread.detail)
+        look = self._seen_by(viewer, look)
         recent = [episode for episode in episodes if episode.at > now - DAY_MS]
         until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
         by_severity = collections.Counter(episode.alert.severity for episode in recent)
@@ -119,6 +121,10 @@ class Overview:
             "newest": [row_of(episode) for episode in recent[:NEWEST]],
             "now": to_text(now),
         }
+
+    def _seen_by(self, viewer: Viewer, look: Look) -> Look:
+        status = None if look.status is None else self._unseen.status_for(viewer, look.status)
+        return msgspec.structs.replace(look, status=status, unread=self._unseen.text_for(viewer, look.unread))
 
     def _version(self) -> str:
         read = self._read()

@@ -19,6 +19,7 @@ from streaming.kafka.clients import (
     first_offsets,
     last_stable_offsets,
     partitions_of,
+    topic_ids,
 )
 from streaming.kafka.committed import records_between
 from streaming.kafka.manifests import permissions_of
@@ -39,23 +40,46 @@ NOT_THERE = "a topic is not there: run `lockkeeper topics create`, or name other
 Found = TypeVar("Found")
 
 
+class SameTopic:
+    """Whether a topic is the one that it was: offsets of one that was deleted and created again name other records."""
+
+    def __init__(self, admin: AdminClient, topic: str) -> None:
+        self._admin, self._topic, self._id = admin, topic, ""
+
+    def is_same(self) -> bool:
+        """Whether it is the topic of the last call; the first time it is. It must be there.
+
+        Raises KafkaException, TimeoutError, and TopicChanged where it was deleted just now.
+        """
+        before, self._id = self._id, topic_ids(self._admin, [self._topic])[self._topic]
+        return before in ("", self._id)
+
+
 class Tail:
     """`most`: so many of each partition's newest records are read at first. Not for several threads.
 
-    `is_cut`: whether there are, or were, records before the first one that was read.
+    `forget`: called where the topic is another one, so that what was read is no more. `is_cut`: whether there are, or
+    were, records before the first one that was read.
     """
 
-    def __init__(self, settings: Settings, admin: AdminClient, topic: str, most: int) -> None:
+    def __init__(
+        self, settings: Settings, admin: AdminClient, topic: str, most: int, forget: Callable[[], None]
+    ) -> None:
         self._settings, self._admin, self._topic, self._most = settings, admin, topic, most
+        self._log, self._forget = SameTopic(admin, topic), forget
         self._read: dict[Partition, int] = {}
         self.is_cut = False
 
     def records(self) -> Iterator[Message]:
         """What was committed since the last call. Raises KafkaException and TimeoutError."""
-        ends = last_stable_offsets(self._admin, partitions_of(self._admin, [self._topic]))
+        partitions = partitions_of(self._admin, [self._topic])
+        if not self._log.is_same():
+            self._read, self.is_cut = {}, False
+            self._forget()
+        ends = last_stable_offsets(self._admin, partitions)
         starts = dict(self._read)
         if new := {partition: end for partition, end in ends.items() if starts.get(partition, end + 1) > end}:
-            first = first_offsets(self._admin, new)  # a new partition, or a topic that was deleted and created again
+            first = first_offsets(self._admin, new)  # of a new partition, or of one that has lost records
             starts |= {partition: max(first[partition], end - self._most) for partition, end in new.items()}
             self.is_cut = self.is_cut or any(starts[partition] > 0 for partition in new)
         yield from records_between(self._settings, starts, ends)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.console.reading import Locked
+from streaming.console.reading import Locked, SameTopic
 from streaming.console.viewer import Viewer
 from streaming.history.records import record_of
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
@@ -60,6 +60,7 @@ class RecentDecisions:
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._settings, self._admin, self._lock = settings, admin, Locked()
+        self._log = SameTopic(admin, settings.topics.decisions)
         self._deserializer = Deserializer(settings.schema_registry)
         self._partitions: dict[Partition, _Partition] = {}
         self._read: dict[Partition, int] = {}
@@ -80,6 +81,8 @@ class RecentDecisions:
 
     def _read_on(self) -> None:
         partitions = partitions_of(self._admin, [self._settings.topics.decisions])
+        if not self._log.is_same():
+            self._partitions, self._read = {}, {}
         ends, first = last_stable_offsets(self._admin, partitions), first_offsets(self._admin, partitions)
         most = max(MOST // max(len(partitions), 1), FEWEST)
         starts = dict(self._starts(first, ends, most))

@@ -20,7 +20,13 @@ from streaming.decision_log.newest import NewestDecisions, Wanted, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
 from streaming.settings import Settings
-from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, read_document_log, read_further
+from streaming.snapshots.at_offsets import (
+    CountedVersions,
+    DocumentLog,
+    NoLongerKnown,
+    read_document_log,
+    read_further,
+)
 from streaming.snapshots.documents import DocumentRecord, key_of
 from streaming.topics import newest_offset
 
@@ -44,13 +50,13 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class DocumentsInForce(msgspec.Struct, frozen=True):
-    """The policies in force of a system by their keys, and its facts with theirs. `key`: equal for equal ones.
+    """The policies of a system that count by their keys, and its facts with theirs. `key`: equal for equal ones.
 
     `facts_held_after`, `no_facts_before`: see `DocumentLog.facts_known`.
     """
 
     key: str
-    policies: Mapping[Key, DocumentRecord]
+    policies: Mapping[Key, CountedVersions]
     facts: tuple[tuple[Key, DocumentRecord], ...]
     facts_held_after: int
     no_facts_before: int
@@ -100,7 +106,7 @@ class Records:
         """The documents in force of a system. Raises NoLongerKnown."""
         log, facts_topic = self.documents(), self._settings.topics.facts
         topic = self._settings.topics.policy_topics()[system]
-        key, policies = self._live_key(log, system), log.documents_at({topic: {"0": log.end(topic) - 1}})
+        key, policies = self._live_key(log, system), log.versions_at({topic: {"0": log.end(topic) - 1}})
         named = ((key_of(record.key, None), record) for record in log.records(facts_topic))
         facts = tuple((name, record) for name, record in named if name is not None and name.system == system)
         return DocumentsInForce(key, policies, facts, *log.facts_known())

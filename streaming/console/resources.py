@@ -14,6 +14,9 @@ from streaming.console.playground import TITLES
 SECONDS = 0.3  # to evaluate names, of all systems together; each name is finished
 MOST_ROWS = 500  # of a system
 
+ANY = {"type": "user", "id": "any"}
+"""A subject whose name does not count; what stands beside it, such as an organization, does."""
+
 MALFORMED = (CaseFileError, MalformedRequest)
 
 
@@ -71,10 +74,9 @@ def _requests(snapshot: Snapshot, system: str, fields: Mapping[str, str]) -> Ite
     now = time.time_ns() // 1_000_000
     for action in _actions(snapshot, system):
         asked = short_form_of(DraftRequest("", "", action, fields["resource"], fields["more"]))
-        named = {"id": "console", "subject": {"type": "user", "id": "any"}, "time": now}
-        request = full_request(asked, system)
+        request = full_request({"subject": ANY, **asked}, system)
         refuse_ignored(request)
-        yield {**request, **named, "system": system}
+        yield {**request, "id": "console", "time": now, "system": system}
 
 
 def _actions(snapshot: Snapshot, system: str) -> list[str]:

@@ -16,6 +16,7 @@ from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import PATH, Playground
 from streaming.console.sandbox import Sandbox
 from streaming.console.signing_in import Local, SignedIn
+from streaming.console.viewer import VIEWER, Viewer
 from streaming.errors import JobStopped
 from streaming.serve.authentication import LOCAL
 from streaming.serve.connections import Connections
@@ -27,11 +28,18 @@ LOOK_SECONDS = 0.1
 FAILURES = (400, 401, 403, 404, 405, 413, 503)
 
 
-def application(routes: Iterable[BaseRoute], pages: Pages, static: StaticFiles) -> Starlette:
-    """An application with these routes, the static files and pages for errors."""
+def application(
+    routes: Iterable[BaseRoute],
+    pages: Pages,
+    static: StaticFiles,
+    text_for: Callable[[Viewer, str], str] = lambda _viewer, text: text,
+) -> Starlette:
+    """An application with these routes, the static files and pages for errors. `text_for`: what a viewer may read."""
 
     def failed(request: Request, error: Exception) -> Response:
         status, message = getattr(error, "status_code", 500), getattr(error, "detail", "internal error")
+        viewer = request.scope.get(VIEWER)
+        message = message if viewer is None else text_for(viewer, message)
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({"problem": {"level": "error", "message": message, "line": None}}, status)
         return pages.respond("error.html.j2", status, message=message, code=status)

@@ -21,7 +21,10 @@ NOT_IN_JSON = b"\xff"  # no UTF-8
 
 
 class Query(msgspec.Struct, frozen=True):
-    """What is searched for; an empty text matches all, ``*`` in one any characters. ``limit``: the newest so many."""
+    """What is searched for; an empty text matches all. ``limit``: the newest so many.
+
+    A ``*`` at the end of a text matches any characters; with ``exact`` it is one, for names may end so.
+    """
 
     span: Span
     subject: str = ""
@@ -29,6 +32,7 @@ class Query(msgspec.Struct, frozen=True):
     resource: str = ""
     outcome: str = ""
     limit: int = 100
+    exact: bool = False
 
     def fits(self, decision: Mapping[str, Any]) -> bool:
         """Whether a decision, or one evaluation of it, is about all that is asked for."""
@@ -43,12 +47,18 @@ class Query(msgspec.Struct, frozen=True):
             (self.resource, request.get("resource", {}).get("id", "")),
             (self.outcome, context.get("outcome", "")),
         )
-        return all(not wanted or _matches(wanted, text) for wanted, text in asked)
+        return all(not wanted or self._matches(wanted, text) for wanted, text in asked)
 
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
         texts = (self.subject, self.action, self.resource, self.outcome)
-        return all(json_text(text) in value for text in texts if text and WILDCARD not in text)
+        return all(json_text(text) in value for text in texts if text and not self._is_pattern(text))
+
+    def _is_pattern(self, text: str) -> bool:
+        return text.endswith(WILDCARD) and not self.exact
+
+    def _matches(self, wanted: str, text: str) -> bool:
+        return matches(wanted, text) if self._is_pattern(wanted) else wanted == text
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -131,7 +141,3 @@ def json_text(text: str) -> bytes:
         return msgspec.json.encode(text)[1:-1]
     except UnicodeEncodeError:
         return NOT_IN_JSON
-
-
-def _matches(wanted: str, text: str) -> bool:
-    return matches(wanted, text) if WILDCARD in wanted else wanted == text

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from policy.testing import DraftRequest, short_form_of
-from streaming.console.addresses import MOST_TEXT, fields_of
+from streaming.console.addresses import MOST_TEXT, decisions_address, fields_of
 
 NAMES = ("subject", "action", "resource", "since")
 
@@ -27,6 +27,12 @@ def test_names_are_taken_as_they_are(name: str) -> None:
 
 def test_a_moment_may_stand_between_blanks() -> None:
     assert _fields(since=" 1h\n")["since"] == "1h"
+
+
+@pytest.mark.parametrize("name", ["subject", "action", "resource"])
+def test_a_link_to_the_decisions_about_a_name_with_a_star_is_about_that_name(name: str) -> None:
+    assert decisions_address({name: "a*"}) == f"/decisions?{name}=a%2A&exact=1"
+    assert decisions_address({name: "a", "since": "*"}) == f"/decisions?{name}=a&since=%2A"
 
 
 def test_a_text_that_is_too_long_is_refused_rather_than_cut() -> None:

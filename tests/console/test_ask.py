@@ -1,6 +1,7 @@
 """A question by a form is answered as it stands there, or the page says what of it does not count."""
 
 import html
+import json
 import time
 from urllib.parse import quote
 
@@ -47,6 +48,28 @@ def test_policies_that_are_older_than_the_question_wants_allow_nothing(
     assert behind in page
     assert (" allow: " in page or ">allow: " in page, "error: user:dana" in page) == (not behind, bool(behind))
     assert ('id="who"' in page) == (not behind)
+
+
+def test_a_request_may_stand_in_more_alone(client: TestClient) -> None:
+    page = html.unescape(client.get(question_address("dana", "orders")).text)
+    parts = {
+        "subject": {"type": "user", "id": "user:dana"},
+        "action": {"name": "kafka:GetTopicDetails"},
+        "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"},
+    }
+    alone = html.unescape(client.get("/ask", params={"system": "lenses6", "more": json.dumps(parts)}).text)
+    reasons = [shown.split("<h3>Decided by</h3>")[1].split("</ul>")[0] for shown in (page, alone)]
+    assert reasons[0] == reasons[1]
+    assert "lenses6/Role/readers" in reasons[0]
+
+
+def test_a_batch_is_answered_also_where_one_asks_who_else_can(client: TestClient) -> None:
+    """Who else can is a question of one action on one resource: it is not offered, and hides no answer."""
+    page = _ask(client, more="evaluations: [{}, {action: {name: 'kafka:DeleteTopic'}}]", who="1")
+    assert page.count('class="tree"') == 1
+    assert 'class="tag deny"' in page or 'class="tag allow"' in page
+    assert "Who else can?" not in page
+    assert "not for a batch" not in page
 
 
 @pytest.mark.parametrize(("user", "is_denied"), [("dana", False), ("erik", True)])

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from policy import Key, compile_documents, decide
+from policy.analysis import review, widening_text
+from policy.testing import CaseFileError
 from streaming.console.comparison_program import (
     Compared,
     Comparer,
@@ -17,6 +19,7 @@ from streaming.console.comparison_program import (
     LiveDocument,
     LiveDocuments,
     LiveFact,
+    LiveVersion,
     PastRequest,
     compare_draft,
 )
@@ -59,7 +62,11 @@ ASKED = (_asked("orders"), _asked("audit"), _asked("audit", "user:nobody"))
 
 def _live(*documents: dict[str, Any]) -> tuple[LiveDocument, ...]:
     values = ({"system": SYSTEM, **document} for document in documents)
-    return tuple(LiveDocument(json.dumps(value), 1, number) for number, value in enumerate(values))
+    return tuple(_document(value, LiveVersion(json.dumps(value), 1, number)) for number, value in enumerate(values))
+
+
+def _document(value: dict[str, Any], *versions: LiveVersion) -> LiveDocument:
+    return LiveDocument(Key(value["system"], value["kind"], value["name"]), versions)
 
 
 def _job(documents: str, key: str = "a", **more: Any) -> ComparisonJob:
@@ -179,7 +186,7 @@ def _viewed(hour: int) -> PastRequest:
 
 def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     """Also where they come later, to a process that has some; of a time of which they are not known none is turned."""
-    policies = tuple(LiveDocument(json.dumps(one), 1, number) for number, one in enumerate(STREAMSETS))
+    policies = tuple(_document(one, LiveVersion(json.dumps(one), 1, number)) for number, one in enumerate(STREAMSETS))
     facts = (_login(1, "dev"), _login(3), _login(5, "dev"))
     asked = tuple(_viewed(hour) for hour in (0, 2, 4, 6))
     job = ComparisonJob("a", "streamsets", TO_DEVELOPERS, asked)
@@ -196,9 +203,64 @@ def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     assert compare_draft(job, in_parts) == compare_draft(job, live)
 
 
+def test_versions_that_were_in_force_at_a_login_count_beside_a_draft() -> None:
+    """What somebody could who signed in before the newest version is what the job answers, not what lacks."""
+    [organization, pipeline] = STREAMSETS
+    older = {**pipeline, "spec": {**ACL, "acl": {"group:dev": ["READ"]}}}
+    versions = (LiveVersion(json.dumps(older), 1, 1), LiveVersion(json.dumps(pipeline), NOW + 2 * HOUR, 2))
+    policies = (_document(organization, LiveVersion(json.dumps(organization), 1, 0)), _document(pipeline, *versions))
+    whole = LiveDocuments("a", policies, facts=(_login(1, "dev"),), facts_held_after=NOW, no_facts_before=NOW)
+    live = _with(whole, "streamsets")
+    assert compare_draft(ComparisonJob("a", "streamsets", TO_DEVELOPERS, (_viewed(3),)), live).turned == ()
+
+
 def test_a_comparer_without_live_documents_asks_for_them() -> None:
     comparer = Comparer()
     assert comparer(msgspec.json.encode(_job(FROZEN))) == {"result": {"needs_live": True, "since": ""}}
+
+
+TEAM = {"kind": "Group", "name": "team", "spec": {"roles": "readers", "members": ["user:dana"]}}
+
+
+def _refused(document: dict[str, Any]) -> LiveDocument:
+    value = {"system": SYSTEM, **document}
+    return _document(value, LiveVersion(json.dumps(value), 1, 9, ("spec.roles: must be a list",)))
+
+
+def test_whom_a_refused_document_names_is_answered_error_until_a_good_version_stands() -> None:
+    live, team = _with(_all((*_live(READERS, MEMBERS), _refused(TEAM)))), Key(SYSTEM, "Group", "team")
+    assert compare_draft(_job(json.dumps(READERS)), live).turned == ()
+    repaired = json.dumps({**TEAM, "spec": {"roles": ["readers"], "members": ["user:dana"]}})
+    turned = compare_draft(_job(repaired), live).turned
+    assert [(one.number, one.before, one.after) for one in turned] == [(0, "error", "allow"), (1, "error", "allow")]
+    live.take(LiveDocuments("b", (), "a", (team,)))
+    assert compare_draft(_job(repaired, key="b"), live).turned == (), "it was deleted"
+    live.take(LiveDocuments("c", (LiveDocument(Key(SYSTEM, "Odd", "x"), (LiveVersion("{", 1, 9, ("?",)),)),), "b"))
+    turned = compare_draft(_job(repaired, key="c", prune=True), live).turned
+    assert [(one.number, one.before, one.after) for one in turned] == [(number, "error", "deny") for number in range(3)]
+
+
+ROOT = {"kind": "Role", "name": "root", "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}}
+ADMINS = {"kind": "Group", "name": "admins", "spec": {"roles": ["root"], "members": ["user:trent"]}}
+
+
+@pytest.mark.parametrize("documents", [(ROOT, ADMINS), (READERS,), ({**READERS, "spec": {"statements": []}},)], ids=len)
+def test_what_a_draft_opens_is_what_a_review_of_it_says(documents: tuple[dict[str, Any], ...]) -> None:
+    found = _compared("\n---\n".join(map(json.dumps, documents)))
+    replaced = {(one["kind"], one["name"]) for one in documents}
+    kept = [one for one in (READERS, MEMBERS) if (one["kind"], one["name"]) not in replaced]
+    sides = ([READERS, MEMBERS], [*kept, *documents])
+    old, new = (compile_documents({"system": SYSTEM, **one} for one in side) for side in sides)
+    assert list(found.opens) == [widening_text(widening) for widening, _ in review(old, new).widenings]
+    assert found.opens_count == len(found.opens)
+    assert any("user:trent" in line for line in found.opens) == (ROOT in documents)
+
+
+@pytest.mark.parametrize("prune", [False, True])
+@pytest.mark.parametrize("documents", ["", "# nothing\n"])
+def test_a_draft_without_documents_does_not_pass_for_one_that_changes_nothing(documents: str, prune: bool) -> None:
+    with pytest.raises(CaseFileError, match="no documents"):
+        _compared(documents, prune=prune)
 
 
 def test_what_has_changed_is_enough() -> None:

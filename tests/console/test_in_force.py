@@ -95,7 +95,7 @@ def test_a_page_says_how_old_its_policies_are(follower: Follower, client: TestCl
     follower.read = _read(90.0)
     old = client.get(page)
     assert old.status_code == 200
-    assert f"could not be read for more than {BOUND:g} s: does Kafka answer?" in html.unescape(old.text)
+    assert f"could not be read for more than {BOUND:g} s: does Kafka answer? What follows" in html.unescape(old.text)
     assert "read 90 s ago" in old.text
     is_question = page.startswith("/ask")
     assert ("</span> now</h2>" in current, "</span> now</h2>" in old.text) == (is_question, False)

@@ -13,7 +13,7 @@ from streaming.terminal import one_line
 from tests.console.conftest import served
 from tests.console.test_answers_of_commands import NAMES, ORDERS, documents
 from tests.console.test_in_force import follower, in_force, pages_alone
-from tests.console.visit import PHONE, is_too_wide, violations, visit
+from tests.console.visit import DESK, PHONE, is_too_wide, violations, visit
 
 __all__ = ["follower", "in_force", "pages_alone"]  # fixtures
 
@@ -46,3 +46,16 @@ def test_a_name_that_is_typed_is_what_is_asked_and_shown(
         shown = page.locator(".names").inner_text()
         assert all(one in shown for one in NAMES if one.startswith("user:"))
         assert page.title() == "Ask · lockkeeper"
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+def test_a_box_stands_in_the_line_of_its_text(browser: Browser, pages_alone: ASGIApp, size: dict[str, int]) -> None:
+    with served(pages_alone) as site, visit(browser, f"{site}/draft", size) as page:
+        box = page.get_by_role("checkbox", name="Delete all other documents of the language")
+        label = page.locator("label.check")
+        of_box, of_label = box.bounding_box(), label.bounding_box()
+        assert of_box is not None
+        assert of_label is not None
+        assert of_box["x"] - of_label["x"] < of_box["width"], "before the text"
+        middle = of_label["y"] + of_label["height"] / 2
+        assert of_box["y"] < middle < of_box["y"] + of_box["height"]

@@ -1,9 +1,14 @@
 """Who may do what with a resource, in each language, within a bound of time."""
 
+import json
+from typing import Any
+
 import pytest
 import yaml
 
 from policy import Snapshot, compile_documents
+from policy.analysis import who_can
+from policy.testing import full_request
 from streaming.console import resources
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.playground import load_examples
@@ -70,6 +75,42 @@ def test_a_chosen_language_says_what_is_missing() -> None:
     assert "not for a batch" in several.why
     [other] = _answers("kafka:topic:prod/main/orders", "lenses6", more="{system: cdap, subject: {id: a, type: b}}")
     assert (other.title, other.why, bool(other.rows)) == ("Lenses 6", "", True)
+
+
+ORGANIZATIONS = [
+    *({"kind": "Organization", "name": name, "spec": {"enforcement": True}} for name in ("acme", "other")),
+    {
+        "kind": "Object",
+        "name": "pipeline:a",
+        "spec": {"type": "pipeline", "owner": "rita", "organization": "acme", "acl": {"group:north": ["READ"]}},
+    },
+]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"organization": "acme"},
+        {"organization": "other"},
+        {"organization": "acme", "roles": ["Organization Administrator"]},
+        {"subject": {"properties": {"organization": "acme"}}},
+        {"subject": {"id": "rita", "type": "user", "properties": {"organization": "acme", "groups": ["north"]}}},
+        {},
+    ],
+    ids=str,
+)
+def test_subjects_are_of_the_organization_that_is_named(more: dict[str, Any]) -> None:
+    """As `who_can` asks: with the properties of the request's subject that others may have, too."""
+    snapshot = compile_documents({**document, "system": "streamsets"} for document in ORGANIZATIONS)
+    fields = {"resource": "pipeline:a", "more": json.dumps(more)}
+    [answer] = resource_answers(snapshot, ["streamsets"], fields)
+    asked = {"subject": "any", "action": "pipeline.view", "resource": "pipeline:a", **more}
+    allowed = who_can(snapshot, full_request(asked, "streamsets")).allowed
+    shown = [row.who for row in answer.rows if row.effect == "allow" and "pipeline.view" in row.actions]
+    assert sorted(map(str, shown)) == sorted(map(str, allowed))
+    organization = more.get("organization") or more.get("subject", {}).get("properties", {}).get("organization")
+    assert bool(allowed) == (organization == "acme")
+    assert answer.why == ""
 
 
 def test_it_ends_when_its_time_is_up_and_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:

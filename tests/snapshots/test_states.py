@@ -11,6 +11,8 @@ from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.systems import all_systems
+from streaming.console.comparison_program import Live, LiveDocuments
+from streaming.console.comparisons import live_document
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import DocumentRecord, Loader
 from streaming.topics import TopicNames
@@ -69,6 +71,20 @@ def _contents(log: DocumentLog, topic: str, offset: int) -> Any:
         return None
     documents = {str(key): record.offset for key, record in log.documents_at({topic: {"0": offset}}).items()}
     return contents_of(snapshot), snapshot.rejected, snapshot.warnings, documents
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_the_process_that_compares_drafts_has_what_is_in_force(system: str, data: st.DataObject) -> None:
+    """All that a snapshot says, also of older versions where they count, and of whom refused documents affect."""
+    records = data.draw(records_of(system))
+    log, offsets = _log(records), {records[0].topic: {"0": records[-1].offset}}
+    live, versions = Live(system), log.versions_at(offsets)
+    live.take(LiveDocuments("a", tuple(live_document(key, document) for key, document in versions.items())))
+    ours, expected = (contents_of(one)[2][system] for one in (live.snapshot, log.snapshot_at(offsets, None)))
+    event(f"refused: {bool(expected[-1])}")
+    assert ours == expected
 
 
 @pytest.mark.parametrize("system", WRITTEN)

@@ -50,3 +50,23 @@ def test_every_decision_can_be_searched(query: Query | Wanted) -> None:
     decisions = [decode(_record(value)) for value in values]
     assert all(decision is not None and query.fits(decision) in (True, False) for decision in decisions)
     assert decisions[:-1] == [msgspec.json.decode(value) for value in examples.decisions()]
+
+
+def _decided(subject: str, action: str, resource: str) -> dict[str, object]:
+    asked = {"subject": {"id": subject}, "action": {"name": action}, "resource": {"id": resource}}
+    return {"context": {"outcome": "allow", "request": asked}}
+
+
+STAR, PLAIN = _decided("user:*", "kafka:*", "a/*"), _decided("user:dana", "kafka:Get", "a/x")
+
+
+@pytest.mark.parametrize(
+    "names", [{"subject": "user:*"}, {"action": "kafka:*"}, {"resource": "a/*"}], ids=lambda names: next(iter(names))
+)
+@pytest.mark.parametrize(("exact", "found"), [(True, [True, False]), (False, [True, True])], ids=["exact", "pattern"])
+def test_a_star_is_a_character_of_a_name_where_names_are_exact(
+    names: dict[str, str], exact: bool, found: list[bool]
+) -> None:
+    query = Query(SPAN, **names, exact=exact)
+    assert [query.fits(decision) for decision in (STAR, PLAIN)] == found
+    assert [query.may_fit(msgspec.json.encode(decision)) for decision in (STAR, PLAIN)] == found
