@@ -44,9 +44,9 @@ def replace(old: str, new: str, *, repeated: bool = False) -> Edit:
 
 
 def put(pattern: str, path: str, *, repeated: bool = False) -> Edit:
-    """Put a value where its default is, `@` in the pattern; quoted if it is a text of its own."""
+    """Put a value where its default is, `@` in the pattern; texts are quoted, for YAML reads some as numbers."""
     value = look_up(VALUES, path)
-    quoted = pattern.endswith(" @\n") and isinstance(value, str)
+    quoted = isinstance(value, str) and '"@"' not in pattern
     written = json.dumps(value) if quoted and value.isdigit() else str(value)
     expression = f"{{{{ .Values.{path}{' | quote' if quoted else ''} }}}}"
     return replace(pattern.replace("@", written), pattern.replace("@", expression), repeated=repeated)
@@ -121,6 +121,12 @@ TLS = (
 )
 
 
+def of_all_pods(line: str, indent: str = "") -> Edit:
+    """The values `pods`, after a line of the pod's spec; flow style needs no indentation."""
+    blocks = (when(f".Values.pods.{name}", f"{name}: {{{{ toJson .Values.pods.{name} }}}}") for name in VALUES["pods"])
+    return after(line, *(f"{indent}{each}" for block in blocks for each in block))
+
+
 def more_variables(path: str, last: str, indent: int) -> Edit:
     """The variables of a value, after those of the manifest."""
     return after(last, f"{{{{- with .Values.{path} }}}}", f"{{{{- toYaml . | nindent {indent} }}}}", "{{- end }}")
@@ -168,12 +174,20 @@ def _executor(spec: str) -> list[str]:
         end = next((n for n in range(number + 1, len(lines)) if not lines[n].startswith(indent)), len(lines))
         lines[number:end] = when(".Values.kafka.tls", *lines[number:end])
     named = replace("secretName: kafka-cluster-ca-cert", "secretName: {{ .Values.kafka.caSecret | quote }}")
-    return [f"    {line}" for line in named("\n".join(lines)).splitlines()]
+    text = of_all_pods("spec:", "  ")(named("\n".join(lines) + "\n"))
+    return [f"    {line}" for line in text.splitlines()]
 
 
 SETTINGS = """{{- $these := pick .Values.settings @NAMES@ | toJson -}}
-{{- if and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`) -}}
-{{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints" -}}
+{{- $separate := eq (dig "monitor" "mode" "" .Values.settings) "separate" -}}
+{{- if or (and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`)) (and .Values.users.create $separate) -}}
+{{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints, with and without --users" -}}
+{{- end -}}
+{{- if and .Values.executors.instances (ne .Values.checkpoint.accessMode "ReadWriteMany") -}}
+{{- fail "the driver and its executors write one checkpoint: with executors.instances, set checkpoint.accessMode to ReadWriteMany, and a checkpoint.storageClassName that has it" -}}
+{{- end -}}
+{{- if and .Values.serve.enabled .Values.serve.replicas (le .Values.serve.replicas .Values.serve.minAvailable) -}}
+{{- fail "the disruption budget of serve would let no node be drained: set serve.minAvailable to less than serve.replicas" -}}
 {{- end -}}
 apiVersion: v1
 kind: ConfigMap
@@ -202,6 +216,8 @@ RESTARTED = replace(
     "      annotations: {checksum/settings: {{ toJson .Values.settings | sha256sum | quote }}}\n",
 )
 IMAGE = put("image: @\n", "image")
+# As `lockkeeper topics create` does: two of two replicas would stop all writes while one is away.
+IN_SYNC = "    min.insync.replicas: '2'\n"
 CLUSTER = "strimzi.io/cluster: @\n"
 SERVERS = put("value: @\n", "kafka.bootstrapServers")
 SCRAPERS = put("kubernetes.io/metadata.name: @}", "monitoring.namespace")
@@ -211,6 +227,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("partitions: @\n", "topics.partitions", repeated=True),
         put("replicas: @\n", "topics.replicas", repeated=True),
         put(CLUSTER, "kafka.cluster", repeated=True),
+        replace(IN_SYNC, "\n".join([*when("ge (int .Values.topics.replicas) 3", IN_SYNC.rstrip()), ""]), repeated=True),
         whole(".Values.topics.create"),
     ),
     "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), whole(".Values.users.create")),
@@ -236,6 +253,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         JAVA,
         *TLS,
+        of_all_pods("terminationGracePeriodSeconds: 60"),
         more_variables("job.env", "  value: 0.0.0.0", 14),
         *executors(),
     ),
@@ -256,6 +274,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("limits: {memory: @}", "serve.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("serve.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
@@ -270,6 +289,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("limits: {memory: @}", "accessChanges.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("accessChanges.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
@@ -287,6 +307,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("limits: {memory: @}", "console.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("console.env", '- {name: LOCKKEEPER_CONSOLE_PORT, value: "8090"}', 12),
         whole(".Values.console.enabled"),
     ),
@@ -312,18 +333,35 @@ def schema(value: Any) -> dict[str, Any]:
         properties = {name: schema(inner) for name, inner in value.items()}
         return {"type": "object", "properties": properties, "additionalProperties": False}
     if isinstance(value, list):
-        return {"type": "array", "items": {"type": "object", "required": ["name"]}}
+        properties = {name: {"type": "string"} for name in ("name", "value")}
+        return {"type": "array", "items": {"type": "object", "required": ["name"], "properties": properties}}
     if isinstance(value, bool):
         return {"type": "boolean"}
-    return {"type": "integer", "minimum": 0} if isinstance(value, int) else {"type": "string"}
+    return {"type": "integer", "minimum": min(value, 1)} if isinstance(value, int) else {"type": "string"}
+
+
+# Kubernetes takes no 2g, and Spark no 2Gi; each says so when the pod is made, not before.
+QUANTITY = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
+SPARK_SIZE = "^[0-9]+([kmgtKMGT][bB]?)?$"
 
 
 def values_schema() -> str:
     """The schema of values.yaml. Settings are checked by lockkeeper itself, when it starts."""
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema(VALUES)}
     whole["properties"] |= {"settings": {"type": "object"}, "global": {"type": "object"}}
-    modes = ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
-    whole["properties"]["checkpoint"]["properties"]["accessMode"] = {"enum": modes}
+    of = {name: part["properties"] for name, part in whole["properties"].items() if "properties" in part}
+    of["checkpoint"]["accessMode"] = {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]}
+    of["checkpoint"]["size"]["pattern"] = QUANTITY
+    of["serve"]["replicas"]["minimum"] = of["serve"]["minAvailable"]["minimum"] = 0
+    of["pods"]["nodeSelector"] = {"type": "object", "additionalProperties": {"type": "string"}}
+    of["pods"]["tolerations"]["items"] = {"type": "object"}
+    for part in ("job", "executors"):
+        for name in ("memory", "memoryOverhead"):
+            of[part][name]["pattern"] = SPARK_SIZE
+    for part in ("serve", "accessChanges", "console"):
+        of[part]["cpu"] = {"type": ["string", "number"], "pattern": QUANTITY}
+        for name in ("memory", "memoryLimit"):
+            of[part][name]["pattern"] = QUANTITY
     return json.dumps(whole, indent=2) + "\n"
 
 

@@ -42,7 +42,7 @@ def command_of(arguments: Sequence[str], environment: Mapping[str, str]) -> list
             return ["lockkeeper", *arguments]
 
 
-def named_user(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+def named_user(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by which Java and Hadoop know a name of this user, whose id /etc/passwd does not have; {}: it does.
 
     Platforms such as OpenShift choose user ids. Java's login refuses those without a name ("invalid null input: name").
@@ -52,7 +52,8 @@ def named_user(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        names = folder / f"passwd-{os.getuid()}"
+        # Not before it is needed: a read-only root may have no folder for temporary files.
+        names = Path(tempfile.gettempdir()) / f"passwd-{os.getuid()}"
         entry = f"lockkeeper:x:{os.getuid()}:{os.getgid()}::{environment.get('HOME', '/')}:/usr/sbin/nologin\n"
         names.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + entry, encoding="utf-8")
         wrapper = {"NSS_WRAPPER_PASSWD": str(names), "NSS_WRAPPER_GROUP": "/etc/group"}
@@ -87,7 +88,7 @@ def _path(entries: Sequence[Path]) -> str:
 def main() -> None:
     """Become that command: it gets the container's signals itself."""
     command = command_of(sys.argv[1:], os.environ)
-    os.environ.update(named_user(os.environ, Path(tempfile.gettempdir())))
+    os.environ.update(named_user(os.environ))
     os.execvp(command[0], command)
 
 
