@@ -186,7 +186,7 @@ SETTINGS = """{{- $these := pick .Values.settings @NAMES@ | toJson -}}
 {{- if and .Values.executors.instances (ne .Values.checkpoint.accessMode "ReadWriteMany") -}}
 {{- fail "the driver and its executors write one checkpoint: with executors.instances, set checkpoint.accessMode to ReadWriteMany, and a checkpoint.storageClassName that has it" -}}
 {{- end -}}
-{{- if and .Values.serve.enabled .Values.serve.replicas (le .Values.serve.replicas .Values.serve.minAvailable) -}}
+{{- if and .Values.serve.enabled .Values.serve.replicas (le (int .Values.serve.replicas) (int .Values.serve.minAvailable)) -}}
 {{- fail "the disruption budget of serve would let no node be drained: set serve.minAvailable to less than serve.replicas" -}}
 {{- end -}}
 apiVersion: v1
