@@ -121,6 +121,16 @@ TLS = (
 )
 
 
+def kafka_user(suffix: str = "") -> tuple[Edit, ...]:
+    """The name of the Kafka user, which begins with `job_name`, as `lockkeeper topics manifest --users` writes it."""
+    job = '{{ regexReplaceAll "[^a-z0-9.-]+" (lower .Values.settings.job_name) "-" }}'
+    name = f"lockkeeper{suffix}"
+    return (
+        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{job}{suffix}", key', repeated=True),
+        replace(f"sasl.username: {name},", f"sasl.username: {job}{suffix},"),
+    )
+
+
 def of_all_pods(line: str, indent: str = "") -> Edit:
     """The values `pods`, after a line of the pod's spec; flow style needs no indentation."""
     blocks = (when(f".Values.pods.{name}", f"{name}: {{{{ toJson .Values.pods.{name} }}}}") for name in VALUES["pods"])
@@ -245,6 +255,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "sparkapplication.yaml": (
         IMAGE,
         SERVERS,
+        *kafka_user(),
         put("local[@,8]", "job.cores"),
         only_without_executors,
         put('spark.driver.cores: "@"', "job.cores"),
@@ -264,6 +275,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-serve"),
         put("\n  replicas: @\n", "serve.replicas"),
         put("minAvailable: @\n", "serve.minAvailable"),
         put('LOCKKEEPER_SERVE_URL, value: "@"', "serve.url"),
@@ -284,6 +296,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-access-changes"),
         put("requests: {cpu: @,", "accessChanges.cpu"),
         put(", memory: @}", "accessChanges.memory"),
         put("limits: {memory: @}", "accessChanges.memoryLimit"),
@@ -299,6 +312,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-console"),
         put("secretKeyRef: {name: @, key", "console.signInSecret", repeated=True),
         put("secret: {secretName: @, items", "console.signInSecret"),
         put("kubernetes.io/metadata.name: @}", "console.ingressNamespace"),

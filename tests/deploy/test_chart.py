@@ -288,6 +288,24 @@ def test_topics_and_users_of_other_settings_are_refused(other: str, template: Te
     assert settings != template()["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"]
 
 
+@pytest.mark.parametrize("job_name", ["other", "Payments_Authz"])
+def test_pods_of_another_job_name_have_the_users_of_its_manifests(
+    job_name: str, template: Template, lockkeeper: Command, tmp_path: Path
+) -> None:
+    settings = {**read_yaml(CHART / "values.yaml")["settings"], "job_name": job_name}
+    (tmp_path / "lockkeeper.yaml").write_text(yaml.safe_dump(settings))
+    written = lockkeeper("topics", "manifest", "--users", "--config", str(tmp_path / "lockkeeper.yaml")).out
+    users = {user["metadata"]["name"] for user in filter(None, yaml.safe_load_all(written))}
+    shown = template("--set", f"settings.job_name={job_name},topics.create=false,users.create=false")
+    specs = [r["spec"]["template"]["spec"] for (kind, _), r in shown.items() if kind == "Deployment"]
+    specs.append(shown["SparkApplication", "lockkeeper"]["spec"]["driverSpec"]["podTemplateSpec"]["spec"])
+    for spec in specs:
+        variables = {each["name"]: each for each in spec["containers"][0]["env"]}
+        secret = variables["KAFKA_PASSWORD"]["valueFrom"]["secretKeyRef"]["name"]
+        assert secret in users
+        assert yaml.safe_load(variables["LOCKKEEPER_KAFKA"]["value"])["sasl.username"] == secret
+
+
 @pytest.mark.usefixtures("template")
 def test_helm_lints_it() -> None:
     for options in ([], PRODUCTION):
