@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, pyspark_folder
@@ -87,9 +88,20 @@ def _path(entries: Sequence[Path]) -> str:
 
 def main() -> None:
     """Become that command: it gets the container's signals itself."""
-    command = command_of(sys.argv[1:], os.environ)
-    os.environ.update(named_user(os.environ))
+    try:
+        command = command_of(sys.argv[1:], os.environ)
+    except KeyError as missing:
+        _refuse(f"Spark starts a container as {sys.argv[1]}, with the variable {missing.args[0]}, which is not set")
+    try:
+        os.environ.update(named_user(os.environ))
+    except OSError as error:
+        _refuse(f"user {os.getuid()} has no name, and no folder for a file that gives it one: mount /tmp: {error}")
     os.execvp(command[0], command)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"lockkeeper: {reason}", file=sys.stderr)
+    sys.exit(2)  # as for a wrong use of a command
 
 
 if __name__ == "__main__":
