@@ -71,7 +71,8 @@ def test_a_wrong_one_is_reported_without_the_password(given: dict[str, Any], say
         ),
         (
             {"metrics": {"xyz": 5}},
-            "settings: Object contains unknown field `xyz` - at `$.metrics`. Settings there are: metrics.port, metrics.address",
+            "settings: Object contains unknown field `xyz` - at `$.metrics`. "
+            "Settings there are: metrics.port, metrics.address",
         ),
     ],
 )

@@ -61,6 +61,6 @@ class Deployed(NamedTuple):
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        # Python's modules look for a folder that they may write when they are imported, and the rest of /tmp's users later.
+        # Kubernetes mounts none by itself, and Python's tempfile fails without one.
         assert {"name": "tmp", "mountPath": "/tmp"} in self.container["volumeMounts"]
         assert {"name": "tmp", "emptyDir": {}} in pod["volumes"]
