@@ -23,6 +23,7 @@ PRODUCTION_VALUES = yaml.safe_load((CHART / "values-production.yaml").read_text(
 
 HEADER = "{{{{- /* Written by `make chart` from deploy/kubernetes/{sources}; do not edit. */ -}}}}\n"
 EXECUTORS = ".Values.executors.instances"
+SEPARATE_MONITOR = '(eq (dig "monitor" "mode" "" .Values.settings) "separate")'
 CERTIFICATE = ("- {name: kafka-ca, mountPath: /etc/kafka-ca, readOnly: true}",)
 CERTIFICATE_VOLUME = ("- {name: kafka-ca, secret: {secretName: {{ .Values.kafka.caSecret | quote }} }}",)
 
@@ -189,8 +190,7 @@ def _executor(spec: str) -> list[str]:
 
 
 SETTINGS = """{{- $these := pick .Values.settings @NAMES@ | toJson -}}
-{{- $separate := eq (dig "monitor" "mode" "" .Values.settings) "separate" -}}
-{{- if or (and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`)) (and .Values.users.create $separate) -}}
+{{- if or (and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`)) (and .Values.users.create @SEPARATE@) -}}
 {{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints, with and without --users" -}}
 {{- end -}}
 {{- if and .Values.executors.instances (ne .Values.checkpoint.accessMode "ReadWriteMany") -}}
@@ -216,7 +216,8 @@ def settings(text: str) -> str:
     if base != VALUES["settings"]:
         sys.exit("error: `settings` of values.yaml is not deploy/kubernetes/base/lockkeeper.yaml")
     these = json.dumps({name: base[name] for name in NAMES if name in base}, sort_keys=True, separators=(",", ":"))
-    return SETTINGS.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
+    text = SETTINGS.replace("@SEPARATE@", SEPARATE_MONITOR)
+    return text.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
 
 
 # Pods read the settings at their start, and Kubernetes starts none anew because a ConfigMap has changed.
@@ -329,6 +330,40 @@ EDITS: dict[str, tuple[Edit, ...]] = {
 }
 
 
+MONITOR = ("checkpoint.yaml", "sparkapplication.yaml", "service.yaml", "servicemonitor.yaml", "networkpolicy.yaml")
+MONITOR_COMMENT = "# The monitor as an application of its own: `lockkeeper monitor`.\n"
+MONITOR_EDITS = (
+    replace("driverArgs: [run,", "driverArgs: [monitor,"),
+    put("local[@,8]", "monitor.cores"),
+    put('spark.driver.cores: "@"', "monitor.cores"),
+    put("spark.driver.memory: @\n", "monitor.memory"),
+    put("spark.driver.memoryOverhead: @\n", "monitor.memoryOverhead"),
+    more_variables("monitor.env", "  value: 0.0.0.0", 14),
+    IMAGE,
+    SERVERS,
+    *kafka_user("-monitor"),
+    LIBRDKAFKA,
+    JAVA,
+    *TLS,
+    of_all_pods("terminationGracePeriodSeconds: 60"),
+    *EDITS["checkpoint.yaml"],
+    monitors,
+    SCRAPERS,
+    whole(SEPARATE_MONITOR),
+)
+
+
+def monitor() -> str:
+    """What the job has, for the monitor: its names, Kafka user and volume are those of the job with `-monitor`."""
+    texts = (re.sub(r"\A(#.*\n)+", "", (BASE / name).read_text(encoding="utf-8")) for name in MONITOR)
+    text = MONITOR_COMMENT + "---\n".join(texts)
+    text = re.sub(r"(?<!configMap: \{)(name: lockkeeper)(?=[\n,}])", r"\1-monitor", text)
+    text = text.replace("lockkeeper-checkpoint", "lockkeeper-monitor-checkpoint")
+    for edit in MONITOR_EDITS:
+        text = edit(text)
+    return HEADER.format(sources=f"base: {', '.join(MONITOR)}") + label(text)
+
+
 def templates() -> Iterator[tuple[str, str]]:
     """The name and text of each template."""
     for name, edits in EDITS.items():
@@ -336,6 +371,7 @@ def templates() -> Iterator[tuple[str, str]]:
         for edit in edits:
             text = edit(text)
         yield name, HEADER.format(sources=f"base/{name}") + label(text)
+    yield "monitor.yaml", monitor()
     rights = replace("    name: lockkeeper\n", "    name: lockkeeper\n    namespace: {{ .Release.Namespace }}\n")
     text = rights((PRODUCTION / "executors.yaml").read_text(encoding="utf-8"))
     yield "executors.yaml", HEADER.format(sources="production/executors.yaml") + whole(EXECUTORS)(text)
@@ -369,7 +405,7 @@ def values_schema() -> str:
     of["serve"]["replicas"]["minimum"] = of["serve"]["minAvailable"]["minimum"] = 0
     of["pods"]["nodeSelector"] = {"type": "object", "additionalProperties": {"type": "string"}}
     of["pods"]["tolerations"]["items"] = {"type": "object"}
-    for part in ("job", "executors"):
+    for part in ("job", "executors", "monitor"):
         for name in ("memory", "memoryOverhead"):
             of[part][name]["pattern"] = SPARK_SIZE
     for part in ("serve", "accessChanges", "console"):

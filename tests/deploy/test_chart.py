@@ -306,6 +306,47 @@ def test_pods_of_another_job_name_have_the_users_of_its_manifests(
         assert yaml.safe_load(variables["LOCKKEEPER_KAFKA"]["value"])["sasl.username"] == secret
 
 
+@pytest.mark.parametrize("options", [[], PRODUCTION], ids=["base", "production"])
+def test_a_separate_monitor_is_an_application_of_its_own(
+    options: list[str], template: Template, lockkeeper: Command, tmp_path: Path
+) -> None:
+    separate = "settings.monitor.mode=separate,topics.create=false,users.create=false,monitor.cores=2"
+    shown, without = template(*options, "--set", separate), template(*options)
+    added = shown.keys() - without.keys()
+    kinds = ("SparkApplication", "Service", "ServiceMonitor", "NetworkPolicy")
+    assert added == {("PersistentVolumeClaim", "lockkeeper-monitor-checkpoint")} | {
+        (kind, "lockkeeper-monitor") for kind in kinds
+    }
+    for resource in shown.values():
+        jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
+    application, service, scraped, network = (shown[kind, "lockkeeper-monitor"] for kind in kinds)
+    assert application["spec"]["driverArgs"] == ["monitor", "--config", "/etc/lockkeeper/lockkeeper.yaml"]
+    assert application["spec"]["sparkConf"]["spark.kubernetes.driver.master"] == "local[2,8]"
+    assert "executorSpec" not in application["spec"]
+    template_of_pod = application["spec"]["driverSpec"]["podTemplateSpec"]
+    labels, pod = template_of_pod["metadata"]["labels"], template_of_pod["spec"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert network["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert scraped["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["metadata"]["labels"][scraped["spec"]["jobLabel"]] == "lockkeeper-monitor"  # as the rules select it
+    [job] = [r for (kind, name), r in shown.items() if (kind, name) == ("Service", "lockkeeper")]
+    assert not job["spec"]["selector"].items() <= labels.items()
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["checkpoint"]["persistentVolumeClaim"]["claimName"] == "lockkeeper-monitor-checkpoint"
+    assert volumes["settings"]["configMap"]["name"] == "lockkeeper"
+    config = tmp_path / "lockkeeper.yaml"
+    config.write_text(shown["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"])
+    written = lockkeeper("topics", "manifest", "--users", "--config", str(config)).out
+    users = {user["metadata"]["name"] for user in filter(None, yaml.safe_load_all(written))}
+    variables = {each["name"]: each for each in pod["containers"][0]["env"]}
+    for name in ("KAFKA_PASSWORD", "KAFKA_LOGIN"):
+        assert variables[name]["valueFrom"]["secretKeyRef"]["name"] == "lockkeeper-monitor"
+    kafka = yaml.safe_load(variables["LOCKKEEPER_KAFKA"]["value"])
+    assert kafka["sasl.username"] == "lockkeeper-monitor"
+    assert "lockkeeper-monitor" in users
+    assert kafka["security.protocol"] == ("SASL_SSL" if options else "SASL_PLAINTEXT")
+
+
 @pytest.mark.usefixtures("template")
 def test_helm_lints_it() -> None:
     for options in ([], PRODUCTION):
