@@ -23,6 +23,7 @@ PRODUCTION_VALUES = yaml.safe_load((CHART / "values-production.yaml").read_text(
 
 HEADER = "{{{{- /* Written by `make chart` from deploy/kubernetes/{sources}; do not edit. */ -}}}}\n"
 EXECUTORS = ".Values.executors.instances"
+SEPARATE_MONITOR = '(eq (dig "monitor" "mode" "" .Values.settings) "separate")'
 CERTIFICATE = ("- {name: kafka-ca, mountPath: /etc/kafka-ca, readOnly: true}",)
 CERTIFICATE_VOLUME = ("- {name: kafka-ca, secret: {secretName: {{ .Values.kafka.caSecret | quote }} }}",)
 
@@ -44,9 +45,9 @@ def replace(old: str, new: str, *, repeated: bool = False) -> Edit:
 
 
 def put(pattern: str, path: str, *, repeated: bool = False) -> Edit:
-    """Put a value where its default is, `@` in the pattern; quoted if it is a text of its own."""
+    """Put a value where its default is, `@` in the pattern; texts are quoted, for YAML reads some as numbers."""
     value = look_up(VALUES, path)
-    quoted = pattern.endswith(" @\n") and isinstance(value, str)
+    quoted = isinstance(value, str) and '"@"' not in pattern
     written = json.dumps(value) if quoted and value.isdigit() else str(value)
     expression = f"{{{{ .Values.{path}{' | quote' if quoted else ''} }}}}"
     return replace(pattern.replace("@", written), pattern.replace("@", expression), repeated=repeated)
@@ -121,6 +122,22 @@ TLS = (
 )
 
 
+def kafka_user(suffix: str = "") -> tuple[Edit, ...]:
+    """The name of the Kafka user, which begins with `job_name`, as `lockkeeper topics manifest --users` writes it."""
+    job = '{{ regexReplaceAll "[^a-z0-9.-]+" (lower .Values.settings.job_name) "-" }}'
+    name = f"lockkeeper{suffix}"
+    return (
+        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{job}{suffix}", key', repeated=True),
+        replace(f"sasl.username: {name},", f"sasl.username: {job}{suffix},"),
+    )
+
+
+def of_all_pods(line: str, indent: str = "") -> Edit:
+    """The values `pods`, after a line of the pod's spec; flow style needs no indentation."""
+    blocks = (when(f".Values.pods.{name}", f"{name}: {{{{ toJson .Values.pods.{name} }}}}") for name in VALUES["pods"])
+    return after(line, *(f"{indent}{each}" for block in blocks for each in block))
+
+
 def more_variables(path: str, last: str, indent: int) -> Edit:
     """The variables of a value, after those of the manifest."""
     return after(last, f"{{{{- with .Values.{path} }}}}", f"{{{{- toYaml . | nindent {indent} }}}}", "{{- end }}")
@@ -168,12 +185,19 @@ def _executor(spec: str) -> list[str]:
         end = next((n for n in range(number + 1, len(lines)) if not lines[n].startswith(indent)), len(lines))
         lines[number:end] = when(".Values.kafka.tls", *lines[number:end])
     named = replace("secretName: kafka-cluster-ca-cert", "secretName: {{ .Values.kafka.caSecret | quote }}")
-    return [f"    {line}" for line in named("\n".join(lines)).splitlines()]
+    text = of_all_pods("spec:", "  ")(named("\n".join(lines) + "\n"))
+    return [f"    {line}" for line in text.splitlines()]
 
 
 SETTINGS = """{{- $these := pick .Values.settings @NAMES@ | toJson -}}
-{{- if and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`) -}}
-{{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints" -}}
+{{- if or (and (or .Values.topics.create .Values.users.create) (ne $these `@BASE@`)) (and .Values.users.create @SEPARATE@) -}}
+{{- fail "the topics and users of this chart are not those of these settings: set topics.create and users.create to false, and apply what `lockkeeper topics manifest` prints, with and without --users" -}}
+{{- end -}}
+{{- if and .Values.executors.instances (ne .Values.checkpoint.accessMode "ReadWriteMany") -}}
+{{- fail "the driver and its executors write one checkpoint: with executors.instances, set checkpoint.accessMode to ReadWriteMany, and a checkpoint.storageClassName that has it" -}}
+{{- end -}}
+{{- if and .Values.serve.enabled .Values.serve.replicas (le (int .Values.serve.replicas) (int .Values.serve.minAvailable)) -}}
+{{- fail "the disruption budget of serve would let no node be drained: set serve.minAvailable to less than serve.replicas" -}}
 {{- end -}}
 apiVersion: v1
 kind: ConfigMap
@@ -192,7 +216,8 @@ def settings(text: str) -> str:
     if base != VALUES["settings"]:
         sys.exit("error: `settings` of values.yaml is not deploy/kubernetes/base/lockkeeper.yaml")
     these = json.dumps({name: base[name] for name in NAMES if name in base}, sort_keys=True, separators=(",", ":"))
-    return SETTINGS.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
+    text = SETTINGS.replace("@SEPARATE@", SEPARATE_MONITOR)
+    return text.replace("@NAMES@", " ".join(map(json.dumps, NAMES))).replace("@BASE@", these)
 
 
 # Pods read the settings at their start, and Kubernetes starts none anew because a ConfigMap has changed.
@@ -202,6 +227,8 @@ RESTARTED = replace(
     "      annotations: {checksum/settings: {{ toJson .Values.settings | sha256sum | quote }}}\n",
 )
 IMAGE = put("image: @\n", "image")
+# As `lockkeeper topics create` does: two of two replicas would stop all writes while one is away.
+IN_SYNC = "    min.insync.replicas: '2'\n"
 CLUSTER = "strimzi.io/cluster: @\n"
 SERVERS = put("value: @\n", "kafka.bootstrapServers")
 SCRAPERS = put("kubernetes.io/metadata.name: @}", "monitoring.namespace")
@@ -211,6 +238,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("partitions: @\n", "topics.partitions", repeated=True),
         put("replicas: @\n", "topics.replicas", repeated=True),
         put(CLUSTER, "kafka.cluster", repeated=True),
+        replace(IN_SYNC, "\n".join([*when("ge (int .Values.topics.replicas) 3", IN_SYNC.rstrip()), ""]), repeated=True),
         whole(".Values.topics.create"),
     ),
     "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), whole(".Values.users.create")),
@@ -228,6 +256,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
     "sparkapplication.yaml": (
         IMAGE,
         SERVERS,
+        *kafka_user(),
         put("local[@,8]", "job.cores"),
         only_without_executors,
         put('spark.driver.cores: "@"', "job.cores"),
@@ -236,6 +265,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         JAVA,
         *TLS,
+        of_all_pods("terminationGracePeriodSeconds: 60"),
         more_variables("job.env", "  value: 0.0.0.0", 14),
         *executors(),
     ),
@@ -246,6 +276,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-serve"),
         put("\n  replicas: @\n", "serve.replicas"),
         put("minAvailable: @\n", "serve.minAvailable"),
         put('LOCKKEEPER_SERVE_URL, value: "@"', "serve.url"),
@@ -256,6 +287,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("limits: {memory: @}", "serve.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("serve.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
@@ -265,11 +297,13 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-access-changes"),
         put("requests: {cpu: @,", "accessChanges.cpu"),
         put(", memory: @}", "accessChanges.memory"),
         put("limits: {memory: @}", "accessChanges.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("accessChanges.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
@@ -279,6 +313,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         RESTARTED,
         IMAGE,
         SERVERS,
+        *kafka_user("-console"),
         put("secretKeyRef: {name: @, key", "console.signInSecret", repeated=True),
         put("secret: {secretName: @, items", "console.signInSecret"),
         put("kubernetes.io/metadata.name: @}", "console.ingressNamespace"),
@@ -287,11 +322,46 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("limits: {memory: @}", "console.memoryLimit"),
         LIBRDKAFKA,
         *TLS,
+        of_all_pods("automountServiceAccountToken: false"),
         more_variables("console.env", '- {name: LOCKKEEPER_CONSOLE_PORT, value: "8090"}', 12),
         whole(".Values.console.enabled"),
     ),
     "lockkeeper.yaml": (settings,),
 }
+
+
+MONITOR = ("checkpoint.yaml", "sparkapplication.yaml", "service.yaml", "servicemonitor.yaml", "networkpolicy.yaml")
+MONITOR_COMMENT = "# The monitor as an application of its own: `lockkeeper monitor`.\n"
+MONITOR_EDITS = (
+    replace("driverArgs: [run,", "driverArgs: [monitor,"),
+    put("local[@,8]", "monitor.cores"),
+    put('spark.driver.cores: "@"', "monitor.cores"),
+    put("spark.driver.memory: @\n", "monitor.memory"),
+    put("spark.driver.memoryOverhead: @\n", "monitor.memoryOverhead"),
+    more_variables("monitor.env", "  value: 0.0.0.0", 14),
+    IMAGE,
+    SERVERS,
+    *kafka_user("-monitor"),
+    LIBRDKAFKA,
+    JAVA,
+    *TLS,
+    of_all_pods("terminationGracePeriodSeconds: 60"),
+    *EDITS["checkpoint.yaml"],
+    monitors,
+    SCRAPERS,
+    whole(SEPARATE_MONITOR),
+)
+
+
+def monitor() -> str:
+    """What the job has, for the monitor: its names, Kafka user and volume are those of the job with `-monitor`."""
+    texts = (re.sub(r"\A(#.*\n)+", "", (BASE / name).read_text(encoding="utf-8")) for name in MONITOR)
+    text = MONITOR_COMMENT + "---\n".join(texts)
+    text = re.sub(r"(?<!configMap: \{)(name: lockkeeper)(?=[\n,}])", r"\1-monitor", text)
+    text = text.replace("lockkeeper-checkpoint", "lockkeeper-monitor-checkpoint")
+    for edit in MONITOR_EDITS:
+        text = edit(text)
+    return HEADER.format(sources=f"base: {', '.join(MONITOR)}") + label(text)
 
 
 def templates() -> Iterator[tuple[str, str]]:
@@ -301,6 +371,7 @@ def templates() -> Iterator[tuple[str, str]]:
         for edit in edits:
             text = edit(text)
         yield name, HEADER.format(sources=f"base/{name}") + label(text)
+    yield "monitor.yaml", monitor()
     rights = replace("    name: lockkeeper\n", "    name: lockkeeper\n    namespace: {{ .Release.Namespace }}\n")
     text = rights((PRODUCTION / "executors.yaml").read_text(encoding="utf-8"))
     yield "executors.yaml", HEADER.format(sources="production/executors.yaml") + whole(EXECUTORS)(text)
@@ -312,18 +383,35 @@ def schema(value: Any) -> dict[str, Any]:
         properties = {name: schema(inner) for name, inner in value.items()}
         return {"type": "object", "properties": properties, "additionalProperties": False}
     if isinstance(value, list):
-        return {"type": "array", "items": {"type": "object", "required": ["name"]}}
+        properties = {name: {"type": "string"} for name in ("name", "value")}
+        return {"type": "array", "items": {"type": "object", "required": ["name"], "properties": properties}}
     if isinstance(value, bool):
         return {"type": "boolean"}
-    return {"type": "integer", "minimum": 0} if isinstance(value, int) else {"type": "string"}
+    return {"type": "integer", "minimum": min(value, 1)} if isinstance(value, int) else {"type": "string"}
+
+
+# Kubernetes takes no 2g, and Spark no 2Gi; each says so when the pod is made, not before.
+QUANTITY = r"^[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i)?$"
+SPARK_SIZE = "^[0-9]+([kmgtKMGT][bB]?)?$"
 
 
 def values_schema() -> str:
     """The schema of values.yaml. Settings are checked by lockkeeper itself, when it starts."""
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", **schema(VALUES)}
     whole["properties"] |= {"settings": {"type": "object"}, "global": {"type": "object"}}
-    modes = ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]
-    whole["properties"]["checkpoint"]["properties"]["accessMode"] = {"enum": modes}
+    of = {name: part["properties"] for name, part in whole["properties"].items() if "properties" in part}
+    of["checkpoint"]["accessMode"] = {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]}
+    of["checkpoint"]["size"]["pattern"] = QUANTITY
+    of["serve"]["replicas"]["minimum"] = of["serve"]["minAvailable"]["minimum"] = 0
+    of["pods"]["nodeSelector"] = {"type": "object", "additionalProperties": {"type": "string"}}
+    of["pods"]["tolerations"]["items"] = {"type": "object"}
+    for part in ("job", "executors", "monitor"):
+        for name in ("memory", "memoryOverhead"):
+            of[part][name]["pattern"] = SPARK_SIZE
+    for part in ("serve", "accessChanges", "console"):
+        of[part]["cpu"] = {"type": ["string", "number"], "pattern": QUANTITY}
+        for name in ("memory", "memoryLimit"):
+            of[part][name]["pattern"] = QUANTITY
     return json.dumps(whole, indent=2) + "\n"
 
 

@@ -19,6 +19,7 @@ from pyspark.util import PythonEvalType
 from streaming.commit.java_classes import java_classes
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Tally
+from streaming.runtime.executors import is_local
 from streaming.runtime.workers import HAS_JARS, WorkersStart, described_by_workers
 
 POOL = "WORKER_POOL"  # of the environment of workers, for each of which Spark has a pool
@@ -105,8 +106,8 @@ class Evaluation:
 
     def _describe_workers(self) -> Iterator[bytes]:
         """What each worker says of its code; a task for each slot, so that every executor has some."""
-        slots, is_local = self._context.defaultParallelism, str(self._context.master).startswith("local")
-        tasks = min(slots, os.cpu_count() or 1) if is_local else slots
+        slots = self._context.defaultParallelism
+        tasks = min(slots, os.cpu_count() or 1) if is_local(self._spark) else slots
         rows = self._spark.range(0, tasks, 1, tasks).selectExpr(HAS_JARS)
         for row in self._java.collect(self.plan(rows, described_by_workers())):
             yield bytes(row[SIDE])

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, pyspark_folder
@@ -42,7 +43,7 @@ def command_of(arguments: Sequence[str], environment: Mapping[str, str]) -> list
             return ["lockkeeper", *arguments]
 
 
-def named_user(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+def named_user(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by which Java and Hadoop know a name of this user, whose id /etc/passwd does not have; {}: it does.
 
     Platforms such as OpenShift choose user ids. Java's login refuses those without a name ("invalid null input: name").
@@ -52,7 +53,8 @@ def named_user(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
-        names = folder / f"passwd-{os.getuid()}"
+        # Not before it is needed: a read-only root may have no folder for temporary files.
+        names = Path(tempfile.gettempdir()) / f"passwd-{os.getuid()}"
         entry = f"lockkeeper:x:{os.getuid()}:{os.getgid()}::{environment.get('HOME', '/')}:/usr/sbin/nologin\n"
         names.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + entry, encoding="utf-8")
         wrapper = {"NSS_WRAPPER_PASSWD": str(names), "NSS_WRAPPER_GROUP": "/etc/group"}
@@ -86,9 +88,20 @@ def _path(entries: Sequence[Path]) -> str:
 
 def main() -> None:
     """Become that command: it gets the container's signals itself."""
-    command = command_of(sys.argv[1:], os.environ)
-    os.environ.update(named_user(os.environ, Path(tempfile.gettempdir())))
+    try:
+        command = command_of(sys.argv[1:], os.environ)
+    except KeyError as missing:
+        _refuse(f"Spark starts a container as {sys.argv[1]}, with the variable {missing.args[0]}, which is not set")
+    try:
+        os.environ.update(named_user(os.environ))
+    except OSError as error:
+        _refuse(f"user {os.getuid()} has no name, and no folder for a file that gives it one: mount /tmp: {error}")
     os.execvp(command[0], command)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(f"lockkeeper: {reason}", file=sys.stderr)
+    sys.exit(2)  # as for a wrong use of a command
 
 
 if __name__ == "__main__":

@@ -33,7 +33,12 @@ def tasks_beside(spark: SparkSession, most: int) -> int | None:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the driver itself runs the tasks."""
+    """Whether the driver itself runs the tasks.
+
+    On Kubernetes the master is k8s://… also for a driver without executors, which this setting of Spark's makes.
+    """
+    if str(spark.sparkContext.master).startswith("k8s"):
+        return str(spark.conf.get("spark.kubernetes.driver.master", "")).startswith("local")
     return str(spark.sparkContext.master).startswith("local")
 
 

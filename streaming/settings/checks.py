@@ -1,5 +1,6 @@
 """What must hold between settings. Each error names the setting, its value and what would fix it."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,9 @@ from streaming.settings.model import Settings, setting_types
 from streaming.settings.serve import check_serve
 from streaming.settings.urls import is_address, is_loopback
 from streaming.topics import topic_with_two_uses
+
+UNKNOWN_FIELD = re.compile(r"unknown field `([^`]+)`(?: - at `\$\.([^`]+)`)?")
+"""How msgspec reports one: its name, and the mapping that it is in; none: it is at the top."""
 
 MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry", "tracing"})
 
@@ -28,8 +32,7 @@ def check_settings(data: Mapping[str, Any], source: str = "settings") -> Setting
         if problem := console_problem(settings.console, is_loopback(settings.console.address)):
             raise SettingsError(problem)
     except msgspec.ValidationError as error:
-        names = ", ".join(".".join(path) for path, _ in setting_types(Settings))
-        raise SettingsError(f"{source}: {error}{_value_at(data, str(error))}. Settings are: {names}") from None
+        raise SettingsError(f"{source}: {error}{_value_at(data, str(error))}{_setting_meant(str(error))}") from None
     except SettingsError as error:
         raise SettingsError(f"{source}: {error}") from None
     return settings
@@ -42,6 +45,16 @@ def _check_texts(data: Mapping[str, Any]) -> None:
             msgspec.json.encode({name: value})
         except UnicodeEncodeError:
             raise SettingsError(f"{name!r}: a text that is no UTF-8, or half of a surrogate pair; correct it") from None
+
+
+def _setting_meant(message: str) -> str:
+    """For an error about a field that is no setting: those with a name like it, else all of its mapping."""
+    if not (unknown := UNKNOWN_FIELD.search(message)):
+        return ""
+    field, mapping = unknown[1], f"{unknown[2]}." if unknown[2] else ""
+    names = [name for path, _ in setting_types(Settings) if (name := ".".join(path)).startswith(mapping)]
+    hint = nearest(f"{mapping}{field}", names, mapping)
+    return hint or (f". Settings there are: {', '.join(names)}" if names else "")
 
 
 def _value_at(data: Any, message: str) -> str:

@@ -22,6 +22,7 @@ OTHER_VARIABLES = frozenset(
 TEST_PREFIX = "LOCKKEEPER_TEST_"
 # Kubernetes sets variables for each Service of the namespace, this one for all of them.
 SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
+SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://\S+:\d+")
 
 
 def load_settings(
@@ -69,8 +70,10 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[st
     replaced = {variable(path): (path, None) for path in REPLACED}
     accepted = {**removed, **replaced, **variables()}
     _check_variables(environment, accepted)
+    services = _service_variables(environment)
     for name, text in environment.items():
-        if name in accepted:
+        # LOCKKEEPER_SERVE_PORT is what Kubernetes calls the address of a Service lockkeeper-serve, too.
+        if name in accepted and not (services.fullmatch(name) and SERVICE_ADDRESS.fullmatch(text)):
             path, type_ = accepted[name]
             yield path, text if type_ in (str, Text) else parse_text(name, text)
 

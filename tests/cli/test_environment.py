@@ -165,6 +165,19 @@ def test_what_kubernetes_says_of_a_service_is_left_alone() -> None:
         load_settings(None, {"LOCKKEEPER_PORT_9464_TCP_ADDR": "10.0.0.1"})
 
 
+@pytest.mark.parametrize("part", ["serve", "console", "metrics"])
+def test_the_address_of_a_service_is_not_the_port_that_a_setting_of_its_name_has(part: str) -> None:
+    """The job in the namespace of the Service lockkeeper-serve ended, for LOCKKEEPER_SERVE_PORT was tcp://… there."""
+    name = f"LOCKKEEPER_{part.upper()}"
+    link = {f"{name}_SERVICE_HOST": "10.0.0.1", f"{name}_PORT": "tcp://10.0.0.1:8443"}
+    assert load_settings(None, link) == load_settings(None, {})
+    own = load_settings(None, {**link, f"{name}_PORT": "8443"})  # the pod's own takes precedence over Kubernetes'
+    assert getattr(own, part).port == 8443
+    for alone in ({f"{name}_PORT": "tcp://10.0.0.1:8443"}, {**link, f"{name}_PORT": "tcp:8443"}):
+        with pytest.raises(SettingsError, match=f"{part}.port"):
+            load_settings(None, alone)
+
+
 def test_every_variable_that_the_code_and_the_deployment_name_is_known() -> None:
     files = [
         file

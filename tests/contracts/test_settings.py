@@ -60,6 +60,28 @@ def test_a_wrong_one_is_reported_without_the_password(given: dict[str, Any], say
     assert "s3cret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"max_records": "5"}, "settings: Expected `int`, got `str` - at `$.max_records` (it is '5')"),
+        ({"max_record": 5}, "settings: Object contains unknown field `max_record`; did you mean max_records?"),
+        (
+            {"serve": {"prot": 5}},
+            "settings: Object contains unknown field `prot` - at `$.serve`; did you mean serve.port?",
+        ),
+        (
+            {"metrics": {"xyz": 5}},
+            "settings: Object contains unknown field `xyz` - at `$.metrics`. "
+            "Settings there are: metrics.port, metrics.address",
+        ),
+    ],
+)
+def test_an_error_names_the_setting_that_is_meant_and_not_all_of_them(given: dict[str, Any], error: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        check_settings(given)
+    assert str(refused.value) == error
+
+
 INFINITE, NO_NUMBER = float("inf"), float("nan")
 
 

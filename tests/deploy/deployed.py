@@ -61,3 +61,6 @@ class Deployed(NamedTuple):
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+        # Kubernetes mounts none by itself, and Python's tempfile fails without one.
+        assert {"name": "tmp", "mountPath": "/tmp"} in self.container["volumeMounts"]
+        assert {"name": "tmp", "emptyDir": {}} in pod["volumes"]

@@ -90,6 +90,7 @@ VOLUME = {
     "oneOf": [
         record("name configMap", name=TEXT, configMap=record("name", name=TEXT)),
         record("name secret", name=TEXT, secret=record("secretName", secretName=TEXT, items=each(ITEM))),
+        record("name emptyDir", name=TEXT, emptyDir=record()),
         record("name persistentVolumeClaim", name=TEXT, persistentVolumeClaim=record("claimName", claimName=TEXT)),
     ]
 }
@@ -99,6 +100,12 @@ SPREAD = record(
     topologyKey=TEXT,
     whenUnsatisfiable=one_of("DoNotSchedule", "ScheduleAnyway"),
     labelSelector=SELECTOR,
+)
+TOLERATION = record(
+    key=TEXT,
+    operator=one_of("Exists", "Equal"),
+    value=TEXT,
+    effect=one_of("NoSchedule", "PreferNoSchedule", "NoExecute"),
 )
 POD = record(
     "containers",
@@ -112,6 +119,9 @@ POD = record(
     ),
     terminationGracePeriodSeconds=COUNT,
     topologySpreadConstraints=each(SPREAD),
+    imagePullSecrets=each(record("name", name=TEXT)),
+    nodeSelector=TEXTS,
+    tolerations=each(TOLERATION),
     containers=each(CONTAINER),
     volumes=each(VOLUME),
 )

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from streaming.settings import load_settings
+from tests.cli.lockkeeper import Command
 from tests.deploy.files import DEPLOY, ROOT, read_yaml
 from tests.deploy.kustomize import Resource, build, key
 from tests.deploy.schemas import SCHEMAS
@@ -142,6 +143,11 @@ def test_the_schema_has_the_values_and_refuses_mistakes() -> None:
         ("console", {"enabled": "yes"}),
         ("topics", {"partitions": "6"}),
         ("checkpoint", {"accessMode": "RWX"}),
+        ("topics", {"partitions": 0}),
+        ("job", {"memory": "2Gi"}),
+        ("serve", {"memory": "2g"}),
+        ("serve", {"env": [{"name": "LOCKKEEPER_SERVE_DRAIN_SECONDS", "value": 7}]}),
+        ("pods", {"nodeSelector": {"pool": True}}),
     ):
         changed = copy.deepcopy(values)
         changed[path] |= wrong
@@ -199,7 +205,80 @@ def test_parts_can_be_left_out(template: Template) -> None:
     assert not [name for _, name in rest if name in left_out]
 
 
-@pytest.mark.parametrize("other", ["settings.job_name=other", "settings.topics.requests[0]=asked"])
+def test_values_of_all_pods_are_in_each(template: Template) -> None:
+    pods = {
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"pool": "streaming", "zone": "1"},
+        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "authz", "effect": "NoSchedule"}],
+    }
+    shown = template(*PRODUCTION, "--set-json", f"pods={json.dumps(pods)}")
+    specs = [r["spec"]["template"]["spec"] for (kind, _), r in shown.items() if kind == "Deployment"]
+    application = shown["SparkApplication", "lockkeeper"]["spec"]
+    specs += [application[part]["podTemplateSpec"]["spec"] for part in ("driverSpec", "executorSpec")]
+    assert len(specs) == 5
+    for spec in specs:
+        assert {name: spec[name] for name in pods} == pods
+    for resource in shown.values():
+        jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
+
+
+def test_texts_that_yaml_reads_as_numbers_stay_texts(template: Template) -> None:
+    named = ("serve.tlsSecret", "serve.callersSecret", "console.signInSecret", "kafka.caSecret", "monitoring.namespace")
+    texts = [f"{name}={number}" for number, name in enumerate((*named, "console.ingressNamespace"), 1001)]
+    shown = template("--set", "kafka.tls=true,serve.cpu=2", "--set-string", ",".join(texts))
+    for resource in shown.values():
+        jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
+    written = json.dumps(list(shown.values()))
+    for text in texts:
+        number = text.split("=")[1]
+        assert f'"{number}"' in written
+        assert f": {number}" not in written
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 5])
+def test_topics_of_other_replicas_are_those_that_the_command_writes(
+    replicas: int, template: Template, lockkeeper: Command
+) -> None:
+    """Two of two replicas in sync would stop all writes while one broker is away."""
+    shown = template("--set", f"topics.replicas={replicas}")
+    config = str(KUBERNETES / "base" / "lockkeeper.yaml")
+    written = lockkeeper("topics", "manifest", "--config", config, "--replication", str(replicas)).out
+    for topic in filter(None, yaml.safe_load_all(written)):
+        assert shown[key(topic)]["spec"] == topic["spec"]
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ("executors.instances=2", "checkpoint.accessMode"),
+        ("executors.instances=2,checkpoint.accessMode=ReadWriteOncePod", "checkpoint.accessMode"),
+        ("serve.replicas=1", "serve.minAvailable"),
+        ("serve.replicas=3,serve.minAvailable=3", "serve.minAvailable"),
+    ],
+)
+@pytest.mark.usefixtures("template")
+def test_values_with_which_pods_could_not_start_or_move_are_refused(values: str, error: str) -> None:
+    done = _helm("template", "lockkeeper", str(CHART), "--set", values)
+    assert done.returncode != 0
+    assert error in done.stderr
+
+
+def test_a_single_replica_of_the_server_may_be_drained(template: Template) -> None:
+    shown = template("--set", "serve.replicas=1,serve.minAvailable=0")
+    assert shown["PodDisruptionBudget", "lockkeeper-serve"]["spec"]["minAvailable"] == 0
+    template("--set", "serve.replicas=0")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "settings.job_name=other",
+        "settings.topics.requests[0]=asked",
+        "settings.limits.record_out=500000",
+        "settings.systems[0]=lenses6",
+        "settings.monitor.mode=separate",
+    ],
+)
 def test_topics_and_users_of_other_settings_are_refused(other: str, template: Template) -> None:
     done = _helm("template", "lockkeeper", str(CHART), "--set", other)
     assert done.returncode != 0
@@ -207,6 +286,65 @@ def test_topics_and_users_of_other_settings_are_refused(other: str, template: Te
     without = template("--set", f"{other},topics.create=false,users.create=false")
     [[_, settings]] = without["ConfigMap", "lockkeeper"]["data"].items()
     assert settings != template()["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"]
+
+
+@pytest.mark.parametrize("job_name", ["other", "Payments_Authz"])
+def test_pods_of_another_job_name_have_the_users_of_its_manifests(
+    job_name: str, template: Template, lockkeeper: Command, tmp_path: Path
+) -> None:
+    settings = {**read_yaml(CHART / "values.yaml")["settings"], "job_name": job_name}
+    (tmp_path / "lockkeeper.yaml").write_text(yaml.safe_dump(settings))
+    written = lockkeeper("topics", "manifest", "--users", "--config", str(tmp_path / "lockkeeper.yaml")).out
+    users = {user["metadata"]["name"] for user in filter(None, yaml.safe_load_all(written))}
+    shown = template("--set", f"settings.job_name={job_name},topics.create=false,users.create=false")
+    specs = [r["spec"]["template"]["spec"] for (kind, _), r in shown.items() if kind == "Deployment"]
+    specs.append(shown["SparkApplication", "lockkeeper"]["spec"]["driverSpec"]["podTemplateSpec"]["spec"])
+    for spec in specs:
+        variables = {each["name"]: each for each in spec["containers"][0]["env"]}
+        secret = variables["KAFKA_PASSWORD"]["valueFrom"]["secretKeyRef"]["name"]
+        assert secret in users
+        assert yaml.safe_load(variables["LOCKKEEPER_KAFKA"]["value"])["sasl.username"] == secret
+
+
+@pytest.mark.parametrize("options", [[], PRODUCTION], ids=["base", "production"])
+def test_a_separate_monitor_is_an_application_of_its_own(
+    options: list[str], template: Template, lockkeeper: Command, tmp_path: Path
+) -> None:
+    separate = "settings.monitor.mode=separate,topics.create=false,users.create=false,monitor.cores=2"
+    shown, without = template(*options, "--set", separate), template(*options)
+    added = shown.keys() - without.keys()
+    kinds = ("SparkApplication", "Service", "ServiceMonitor", "NetworkPolicy")
+    assert added == {("PersistentVolumeClaim", "lockkeeper-monitor-checkpoint")} | {
+        (kind, "lockkeeper-monitor") for kind in kinds
+    }
+    for resource in shown.values():
+        jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
+    application, service, scraped, network = (shown[kind, "lockkeeper-monitor"] for kind in kinds)
+    assert application["spec"]["driverArgs"] == ["monitor", "--config", "/etc/lockkeeper/lockkeeper.yaml"]
+    assert application["spec"]["sparkConf"]["spark.kubernetes.driver.master"] == "local[2,8]"
+    assert "executorSpec" not in application["spec"]
+    template_of_pod = application["spec"]["driverSpec"]["podTemplateSpec"]
+    labels, pod = template_of_pod["metadata"]["labels"], template_of_pod["spec"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert network["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert scraped["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert service["metadata"]["labels"][scraped["spec"]["jobLabel"]] == "lockkeeper-monitor"  # as the rules select it
+    [job] = [r for (kind, name), r in shown.items() if (kind, name) == ("Service", "lockkeeper")]
+    assert not job["spec"]["selector"].items() <= labels.items()
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["checkpoint"]["persistentVolumeClaim"]["claimName"] == "lockkeeper-monitor-checkpoint"
+    assert volumes["settings"]["configMap"]["name"] == "lockkeeper"
+    config = tmp_path / "lockkeeper.yaml"
+    config.write_text(shown["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"])
+    written = lockkeeper("topics", "manifest", "--users", "--config", str(config)).out
+    users = {user["metadata"]["name"] for user in filter(None, yaml.safe_load_all(written))}
+    variables = {each["name"]: each for each in pod["containers"][0]["env"]}
+    for name in ("KAFKA_PASSWORD", "KAFKA_LOGIN"):
+        assert variables[name]["valueFrom"]["secretKeyRef"]["name"] == "lockkeeper-monitor"
+    kafka = yaml.safe_load(variables["LOCKKEEPER_KAFKA"]["value"])
+    assert kafka["sasl.username"] == "lockkeeper-monitor"
+    assert "lockkeeper-monitor" in users
+    assert kafka["security.protocol"] == ("SASL_SSL" if options else "SASL_PLAINTEXT")
 
 
 @pytest.mark.usefixtures("template")

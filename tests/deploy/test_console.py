@@ -47,7 +47,7 @@ def test_it_starts_with_settings_by_which_viewers_sign_in(folder: Path) -> None:
     assert settings.console.oidc.client_secret == "a secret"
     assert settings.kafka["sasl.username"] == NAME
     assert settings.kafka["security.protocol"] == ("SASL_SSL" if folder == PRODUCTION else "SASL_PLAINTEXT")
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"] if mount.get("readOnly")}
     files = [settings.console.access, container["args"][-1]]
     if folder == PRODUCTION:
         files.append(settings.kafka["ssl.ca.location"])

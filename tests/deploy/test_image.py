@@ -3,6 +3,10 @@
 import fnmatch
 import os
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 import tomllib
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,14 +158,61 @@ def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
 
 def test_a_user_without_a_name_gets_one_that_java_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that a platform chose; the user that the image has needs nothing."""
-    assert container.named_user({}, tmp_path) == {}
+    assert container.named_user({}) == {}
     monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
-    variables = container.named_user({"HOME": "/home", "LD_PRELOAD": "libjemalloc.so"}, tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    variables = container.named_user({"HOME": "/home", "LD_PRELOAD": "libjemalloc.so"})
     assert variables["LD_PRELOAD"] == "libnss_wrapper.so libjemalloc.so"
     names = Path(variables["NSS_WRAPPER_PASSWD"]).read_text(encoding="utf-8").splitlines()
     assert names[0].startswith("root:")
     assert names[-1] == f"lockkeeper:x:1234567:{os.getgid()}::/home:/usr/sbin/nologin"
     assert "libnss-wrapper" in " ".join(rest for word, rest in instructions() if word == "RUN")
+
+
+needs_unshare = pytest.mark.skipif(
+    os.getuid() != 0 or shutil.which("unshare") is None, reason="only root can make a root read-only"
+)
+
+
+def _start_read_only(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Start the entry point where nothing can be written, /tmp included."""
+    read_only = 'mount -o remount,ro,bind / && cd / && exec "$@"'
+    command = [sys.executable, "-m", container.__name__, *arguments]
+    isolated = ["unshare", "--mount", "sh", "-c", read_only, "sh", *command]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(isolated, env={"PATH": path}, capture_output=True, text=True, timeout=60)
+
+
+@needs_unshare
+def test_with_a_read_only_root_and_no_folder_for_temporary_files_its_user_needs_none() -> None:
+    """Kubernetes mounts none by itself: the entry point ended every pod of a Deployment before it read its settings."""
+    done = _start_read_only("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_unshare
+@pytest.mark.parametrize(
+    ("part", "variable"), [("executor", "SPARK_EXECUTOR_MEMORY"), ("driver", "SPARK_DRIVER_BIND_ADDRESS")]
+)
+def test_a_part_of_spark_that_spark_did_not_start_ends_with_the_reason_and_the_code_of_a_wrong_use(
+    part: str, variable: str
+) -> None:
+    done = _start_read_only(part)
+    assert done.returncode == 2
+    reason = f"lockkeeper: Spark starts a container as {part}, with the variable {variable}, which is not set\n"
+    assert done.stderr == reason
+
+
+def test_a_user_without_a_name_needs_a_folder_and_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["container", "--version"])
+    monkeypatch.setattr(os, "getuid", lambda: 1_234_567)
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/nothing")
+    with pytest.raises(SystemExit) as ended:
+        container.main()
+    assert ended.value.code == 2
+    assert "user 1234567 has no name, and no folder for a file that gives it one: mount /tmp" in capsys.readouterr().err
 
 
 def test_an_executor_that_spark_did_not_start_is_refused_naming_what_lacks() -> None:

@@ -181,6 +181,18 @@ def test_the_drivers_variables_are_settings_and_make_sense(folder: Path) -> None
         assert settings.source[f"kafka.{name}"] == settings.kafka[name]
 
 
+@both
+def test_the_services_of_the_folder_do_not_keep_the_job_from_starting(folder: Path) -> None:
+    """Kubernetes sets variables for each Service of the namespace, and some have the names of settings."""
+    links = {}
+    for resource in build(folder):
+        if resource["kind"] == "Service" and resource["spec"].get("clusterIP") != "None":
+            name, [port, *_] = resource["metadata"]["name"].upper().replace("-", "_"), resource["spec"]["ports"]
+            links |= {f"{name}_SERVICE_HOST": "10.0.0.1", f"{name}_PORT": f"tcp://10.0.0.1:{port['port']}"}
+    assert {"LOCKKEEPER_SERVE_PORT", "LOCKKEEPER_CONSOLE_PORT"} <= links.keys() & variables().keys()
+    assert load_settings(BASE / "lockkeeper.yaml", {**links, **_environment(folder)}) == _settings(folder)
+
+
 def test_the_base_has_one_pod_and_production_executors_of_the_same_image_with_tls() -> None:
     base, production = (_named(folder, "SparkApplication")["spec"] for folder in (BASE, PRODUCTION))
     assert base["sparkConf"]["spark.kubernetes.driver.master"].startswith("local[")

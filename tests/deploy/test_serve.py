@@ -33,7 +33,7 @@ def test_it_starts_with_settings_that_ask_for_credentials_and_encrypt(folder: Pa
     assert not settings.serve.allow_plaintext
     assert settings.kafka["sasl.username"] == NAME
     assert settings.kafka["security.protocol"] == ("SASL_SSL" if folder == PRODUCTION else "SASL_PLAINTEXT")
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"] if mount.get("readOnly")}
     files = [settings.serve.callers, settings.serve.tls.certificate, settings.serve.tls.key, container["args"][-1]]
     if folder == PRODUCTION:
         files.append(settings.kafka["ssl.ca.location"])

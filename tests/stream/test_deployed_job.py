@@ -17,8 +17,10 @@ from streaming.kafka.publish import PublishFailed, publish
 from streaming.runtime.java import find_java
 from streaming.runtime.spark import VECTOR_MODULE
 from streaming.settings import Settings, load_settings
+from tests.brokers import free_port
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT
 from tests.deploy.kustomize import build
+from tests.endpoint import get
 from tests.stream.secured_broker import PASSWORD, SecuredBroker, apply, secured_broker
 from tests.stream.world import group, request, role
 from tests.waiting import wait_until
@@ -26,6 +28,15 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 BASE, PRODUCTION = (DEPLOY / "kubernetes" / name for name in ("base", "production"))
+# What the operator of Spark adds, and what a test has less of. A driver that runs the tasks asks no API of Kubernetes.
+OF_POD = {
+    "spark.master": "k8s://https://kubernetes.invalid",
+    "spark.kubernetes.submitInDriver": "true",
+    "spark.kubernetes.driver.master": "local[2,8]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.local.ip": "127.0.0.1",
+}
 CA = "/etc/kafka-ca/ca.crt"  # where the pods have the authority's certificate
 START_SECONDS = 240.0
 
@@ -47,17 +58,15 @@ def _environment(spec: Any, broker: SecuredBroker) -> dict[str, str]:
             text = text.replace(f"$({name})", value)
         text = text.replace(CA, str(broker.authority.ca))
         values[entry["name"]] = text
-    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": broker.scram, "LOCKKEEPER_METRICS_PORT": "0"}
+    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": broker.scram, "LOCKKEEPER_METRICS_PORT": str(free_port())}
     return {**values, "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
 @contextlib.contextmanager
 def _driver(spec: Any, environment: dict[str, str], folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """The driver's container, with the arguments that Spark on Kubernetes gives it; one pod's Spark is a local one."""
-    conf = {**spec["sparkConf"], "spark.master": "local[2]", "spark.driver.memory": "1g", "spark.local.ip": "127.0.0.1"}
-    lines = [
-        f"{name}={value.replace(IN_IMAGE, f'{ROOT}/')}" for name, value in conf.items() if "kubernetes" not in name
-    ]
+    conf = {**spec["sparkConf"], **OF_POD}
+    lines = [f"{name}={value.replace(IN_IMAGE, f'{ROOT}/')}" for name, value in conf.items()]
     (folder / "spark.properties").write_text("\n".join(lines))
     main = spec["pyFiles"].replace(IN_IMAGE, f"{ROOT}/")
     settings = str(BASE / "lockkeeper.yaml")
@@ -98,6 +107,10 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
                 decision = asker.authorize(request("r-1", "dana", "orders"), START_SECONDS)
             assert driver.poll() is None, log.read_text(errors="replace")[-3000:]
             assert decision.allowed, decision
+            # Spark's master is Kubernetes there, too, and it has no executors: the job was not ready, and ended for it.
+            port = environment["LOCKKEEPER_METRICS_PORT"]
+            wait_until(lambda: get(port, "/readyz")[0] == 200, "the probe of the pod succeeds", 60)
+            assert "no executors" not in log.read_text(errors="replace")
             denied = r"User:lockkeeper-client is not authorized to Write topic authz\.policies\.lenses6\.v1"
             with pytest.raises(PublishFailed, match=denied):
                 publish(client, documents)
