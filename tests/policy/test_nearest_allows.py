@@ -25,12 +25,12 @@ from tests.examples import examples
 from tests.policy.test_properties import WITH_GRANTS, WRITTEN, documents_of, requests_of
 
 # With fewer nothing is near: of Kafka's ACLs only entries of the requested resource type are.
-FEWEST = {"kafka-acls": 150}
+FEWEST = {"kafka-acls": 600, "streamsets": 250}
 
 
-def checked(system: str) -> settings:
+def checked(least: int = 60) -> settings:
     return settings(
-        max_examples=max(examples(150), FEWEST.get(system, 60)),
+        max_examples=max(examples(150), least),
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],
@@ -96,7 +96,7 @@ def test_a_statement_with_what_it_lacks_allows_the_request(system: str) -> None:
     """Unless it is said that this alone would not: then a statement of the subject comes near to a part."""
     seen = Counter[tuple[str, bool]]()
 
-    @checked(system)
+    @checked(FEWEST.get(system, 60))
     @given(documents_of(system), requests_of(system))
     def check(documents: list[Any], asked: dict[str, Any]) -> None:
         snapshot, request = compile_documents(documents), parse_request(asked)
@@ -118,7 +118,7 @@ def test_who_is_allowed_is_allowed_and_nobody_is_said_where_nobody_is(system: st
     """By deciding, principal by principal; `who_can` has all of them."""
     seen = Counter[bool]()
 
-    @checked(system)
+    @checked()
     @given(documents_of(system), requests_of(system))
     def check(documents: list[Any], asked: dict[str, Any]) -> None:
         snapshot, request = compile_documents(documents), parse_request(asked)
