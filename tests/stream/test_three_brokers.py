@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streaming.errors import TopicChanged
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
     admin_client,
@@ -48,10 +49,13 @@ def _create(brokers: ThreeBrokers, admin: AdminClient, topic: NewTopic) -> None:
 
 
 def _leaders_answer(client: AdminClient, partitions: list[tuple[str, int]]) -> bool:
-    """Whether all of these empty partitions have leaders that answer: one that was just chosen may not know yet."""
+    """Whether all of these empty partitions have leaders that answer: one that was just chosen may not know yet.
+
+    Nor may a broker know of a topic that was just created: the client takes it for deleted.
+    """
     try:
         return set(log_state(client, partitions, [partitions[0][0]], RETRIED_SECONDS).ends.values()) == {0}
-    except (KafkaException, TimeoutError):
+    except (KafkaException, TimeoutError, TopicChanged):
         return False
 
 
