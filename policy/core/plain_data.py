@@ -149,10 +149,10 @@ def read_yaml(text: str) -> list[Part]:
     try:
         return [part for part in _parts(text) if part.value is not None]
     except yaml.YAMLError as error:
-        raise no_yaml(error, text) from None
+        raise unreadable_yaml(error, text) from None
 
 
-def no_yaml(error: yaml.YAMLError, text: str) -> Unreadable:
+def unreadable_yaml(error: yaml.YAMLError, text: str) -> Unreadable:
     """What PyYAML says of a text, with the line and what to try."""
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark

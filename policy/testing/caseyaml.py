@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 
-from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Parser, Unreadable, no_yaml
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Parser, Unreadable, unreadable_yaml
 
 TAG = "tag:yaml.org,2002:"
 SEVERAL = "a second YAML document begins here: a case file has one, and policy documents are files of their own"
@@ -54,7 +54,7 @@ def read_case_yaml(text: str) -> Any:
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        wrong = no_yaml(error, text)
+        wrong = unreadable_yaml(error, text)
         raise Unreadable(SEVERAL, wrong.line) if "expected a single document" in wrong.message else wrong from None
     except ValueError as error:
         raise Unreadable(f"not YAML: {error}") from None

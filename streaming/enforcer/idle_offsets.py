@@ -21,11 +21,11 @@ class IdleOffsets:
         self._began = time.monotonic()
         self._committed_at: dict[Partition, float] = {}
 
-    def committed(self, partitions: Iterable[Partition]) -> None:
+    def note_committed(self, partitions: Iterable[Partition]) -> None:
         """Note that these were committed just now."""
         self._committed_at |= dict.fromkeys(partitions, time.monotonic())
 
-    def alone(self, offsets: PartitionOffsets) -> PartitionOffsets:
+    def overdue_alone(self, offsets: PartitionOffsets) -> PartitionOffsets:
         """Some of the overdue ones of `offsets`, in sets of which nothing was committed for long.
 
         Those of other sets are committed with what is decided of these: by the driver, the producers of these would be
@@ -38,7 +38,7 @@ class IdleOffsets:
         idle = (at for at in overdue if self._sets.transactional_id(at) not in active)
         return {at: overdue[at] for at in itertools.islice(idle, COMMITTED_AT_ONCE)}
 
-    def beside(self, partitions: Collection[Partition], offsets: PartitionOffsets) -> PartitionOffsets:
+    def overdue_beside(self, partitions: Collection[Partition], offsets: PartitionOffsets) -> PartitionOffsets:
         """Some of the overdue ones of `offsets`, of other partitions in the sets of these."""
         overdue = self._overdue(offsets) if self._sets.count else {}
         ids = set(map(self._sets.transactional_id, partitions)) if overdue else set()

@@ -327,14 +327,14 @@ class Enforcer:
         Raises CannotWrite where that is not known of all: the next evaluation shows what is committed of the others.
         """
         ends = {result.partition: sent.ends[result.partition] for result in sent.evaluated.results}
-        ends |= self._idle.beside(ends, self._tracker.committed)
+        ends |= self._idle.overdue_beside(ends, self._tracker.committed)
         offsets = self._tracker.to_commit(ends, self._checkpoint.query_id(), batch)
         self._sent = sent
         self._on_step("written", batch)
         results = self._partitions.commit(sent.evaluated.results, offsets, self._committed(ends))
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in offsets if (tp.topic, tp.partition) in committed)
-        self._idle.committed(committed)
+        self._idle.note_committed(committed)
         for result in {(result.executor, result.attempt): result for result in results}.values():
             if result.status == OK:
                 self._watch.partition_committed(result.executor, sum(result.millis) / 1000)
@@ -623,7 +623,7 @@ class Enforcer:
         results = self._partitions.commit_offsets(to_commit, self._committed(left))
         committed = {result.partition for result in results if result.status == OK}
         self._tracker.advance(tp for tp in to_commit if (tp.topic, tp.partition) in committed)
-        self._idle.committed(left)
+        self._idle.note_committed(left)
         self._move(result for result in results if result.status == MOVED)
         self._check_results([result for result in results if result.status not in (OK, MOVED)])
 
@@ -655,7 +655,7 @@ class Enforcer:
                 overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds
                 if overdue or self._policies.has_news or self._lacks_positions():
                     self._commit([])
-                self._commit_offsets(self._idle.alone(self._tracker.committed))
+                self._commit_offsets(self._idle.overdue_alone(self._tracker.committed))
                 self._outage.end()
         finally:
             self._busy.release()
