@@ -31,7 +31,9 @@ ID = "\N{INTERLINEAR ANNOTATION ANCHOR}"
 """In an answer to several resources, the id of each: a format character, which no name has."""
 
 ANSWERS_KEPT = 200_000  # queries, as a rule fewer by the budget in bytes: for callers that have no bound of their own
-KEY_BYTES = 4096  # of content and id; larger ones are not worth their memory
+# Of content and id; larger ones are not worth their memory. A request may claim 1,024 groups by default, of up to 120
+# bytes in a directory: with 4 KiB, answers to users in 60 of these were worked out each time.
+KEY_BYTES = 128 << 10
 ID_BYTES = 256  # the same of ids alone
 QUERY_BYTES = 2_000  # beside its key and answers
 ANSWER_BYTES = 1_500  # beside what its size says
@@ -286,7 +288,8 @@ class AnswerCache(Generic[Rendered]):
         return query.answer(request.resource.id)
 
     def _put(self, key: Hashable, query: CachedQuery[Rendered], size: int) -> None:
-        query.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.basis.lookups) + size)
+        texts = 2 * size  # of the key, and of the request that the query holds
+        query.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.basis.lookups) + texts)
         if len(self._queries) >= max(self._most // 2, 1):
             BUDGET.release(sum(old.weight for old in self._old.queries.values()))
             self._old, self._young = self._young if self._most > 1 else _Generation(), _Generation()

@@ -12,7 +12,7 @@ from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.document import Key
 from policy.core.facts import BOUND
-from policy.core.request import CLAIMS, Request, parse_request
+from policy.core.request import CLAIMS, MAX_CLAIMED_GROUPS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.answers import ID, Answer, AnswerCache, ByState
 from policy.evaluation.authorize import STOPS, Answers, decision_for, kept
@@ -216,6 +216,19 @@ def test_beyond_their_weight_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
         _add(cache, str(number), _request_of("a"))
     assert 1 <= len(cache) <= 4
     assert _find(cache, "18", _request_of("a")) is not None
+
+
+def test_an_answer_to_as_many_groups_as_may_be_claimed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory puts hundreds into a token, by long names: worked out each time, an answer took 0.15 to 0.9 ms."""
+    monkeypatch.setattr(BUDGET, "_held", 0)
+    snapshot = policy.compile_documents([])
+    names = [f"CN={number:04},OU=Groups,DC=example,DC=com".ljust(100, "x") for number in range(MAX_CLAIMED_GROUPS)]
+    asked = msgspec.to_builtins(_request_of("dana"))
+    del asked["max_claimed_groups"]  # no member of a request
+    asked["subject"]["properties"] = {"groups": names}
+    first = policy.decide(snapshot, asked)
+    assert policy.decide(snapshot, asked) is first
+    assert BUDGET._held > 2 * len(str(names))
 
 
 def test_resources_that_were_never_asked_for_are_answered_where_the_same_patterns_match() -> None:
