@@ -423,9 +423,9 @@ def _carried_of_many(text: bytes) -> bytes | None:
 
 
 def carried(headers: list[dict[str, Any]]) -> list[Header]:
-    """The trace headers, of each the last one, and our content type."""
-    kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
-    return [JSON, *dict(header for header in kept if len(header[1]) <= CARRIED_BYTES).items()]
+    """Our content type and the trace headers, of each the last one."""
+    last = {h["key"]: h["value"] for h in headers if h["value"] is not None and len(h["value"]) <= CARRIED_BYTES}
+    return [JSON, *((name, last[name]) for name in CARRIED if name in last)]
 
 
 class Decides(Protocol):

@@ -17,7 +17,7 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class KnownTrial {
     private KnownTrial() { }
 
-    /** Of each row what is missing (0, 1, 2), or -1 and the value, key and trace of its decision; then what is counted. */
+    /** Of each row what is missing (0, 1, 2), or -1 and the value, key and headers of its decision; then what is counted. */
     public static byte[] decide(String instance, byte[] task, String line, byte[] packed) throws Exception {
         List rows = rows(packed);
         KnownRecords records = new KnownRecords(
@@ -39,8 +39,12 @@ public final class KnownTrial {
                 ProducerRecord made = records.take();
                 text(out, (byte[]) made.value());
                 text(out, (byte[]) made.key());
-                org.apache.kafka.common.header.Header trace = made.headers().lastHeader("traceparent");
-                text(out, trace == null ? null : trace.value());
+                org.apache.kafka.common.header.Header[] headers = made.headers().toArray();
+                out.writeInt(headers.length);
+                for (int number = 0; number < headers.length; number++) {
+                    text(out, headers[number].key().getBytes());
+                    text(out, headers[number].value());
+                }
             }
         }
         text(out, records.sideOutput().getBytes());

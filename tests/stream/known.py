@@ -18,7 +18,8 @@ from streaming.enforcer.known_task import Versions, encode_task
 from streaming.enforcer.ranges import Budget
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import Outputs, Task
-from streaming.records.formats import Formats
+from streaming.records.formats import JSON, Formats, Header
+from streaming.records.packing import DECISIONS, Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.broadcasts import Facts
 from tests.stream.arrow import AT
@@ -47,12 +48,12 @@ def compile_mutant(spark: SparkSession, package: str, folder: Path, file: str, r
 
 
 class Made(NamedTuple):
-    """What Java made of a record: its decision, key and trace; or what it does not know of it (9: not handed over)."""
+    """What Java made of a record: its decision; or what it does not know of it (9: not handed over)."""
 
     missing: int | None
     value: bytes | None = None
     key: bytes | None = None
-    trace: bytes | None = None
+    headers: Sequence[Header] | None = None
 
 
 class Table:
@@ -81,6 +82,10 @@ class Table:
         pairs = zip(batch.column("value").to_pylist(), batch.column("beside").to_pylist(), strict=True)
         rows = b"".join(_text(text) for pair in pairs for text in pair)
         return _read(self._java.decide(self._instance, bytearray(task), LINE, bytearray(rows)), batch.num_rows)
+
+    def failures(self) -> int:
+        """How often Java has failed, which costs time alone."""
+        return int(self._java.failures())
 
     def learn(self, lessons: bytes, task: bytes) -> None:
         """Teach it."""
@@ -151,9 +156,21 @@ def _read(found: bytes, count: int) -> tuple[list[Made], Any]:
         place += 4 + max(size, 0)
         return None if size < 0 else found[place - size : place]
 
+    def headers() -> list[Header]:
+        nonlocal place
+        (number,) = struct.unpack_from(">i", found, place)
+        place += 4
+        return [((text() or b"").decode(), text() or b"") for _ in range(number)]
+
     for _ in range(count):
         missing = found[place]
         place += 1
-        made.append(Made(None, text(), text(), text()) if missing == 255 else Made(missing))
+        made.append(Made(None, text(), text(), headers()) if missing == 255 else Made(missing))
     side = text()
     return made, msgspec.json.decode(side) if side else None
+
+
+def same(made: Made, careful: Outgoing) -> bool:
+    """Whether Java has made of a record what a worker that keeps nothing makes of it."""
+    number, key, value, headers = careful
+    return (number, key, value, list(headers or [JSON])) == (DECISIONS, made.key, made.value, made.headers)

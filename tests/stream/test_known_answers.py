@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from policy import compile_documents, decide
 from policy.core.request import CLAIMS
+from policy.core.times import to_ms, to_text
 from policy.evaluation import Lookup
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
@@ -47,6 +48,7 @@ from tests.stream.known import (
     Table,
     compile_mutant,
     context_of,
+    same,
     source_of,
     task_of,
     teach,
@@ -101,7 +103,7 @@ class Ways:
             made, side = self.table.decide(batch, task)
             decided = [number for number, one in enumerate(made) if one.missing is None]
             for number in decided:
-                _check_same(made[number], careful[number])
+                assert same(made[number], careful[number])
             assert (side is None) == (not decided)
             self.table.learn(teach(self.evaluator, batch, made, source, now), task)
         return len(decided)
@@ -109,12 +111,6 @@ class Ways:
     def ask(self, *requests: Any, at: int = AT, **more: Any) -> int:
         """The same for requests as JSON."""
         return self.compare([(b"k", json.dumps(request).encode(), None, at) for request in requests], **more)
-
-
-def _check_same(made: Made, careful: Any) -> None:
-    number, key, value, headers = careful
-    trace = dict(headers or ()).get("traceparent")
-    assert (number, made.key, made.value, made.trace) == (0, key, value, trace)
 
 
 def _timed(sent: Iterable[Sent], at: int = AT) -> list[Timed]:
@@ -220,15 +216,38 @@ def test_what_is_no_request_is_left_to_python(ways: Ways) -> None:
         ways.compare([(None, value.replace(right, wrong), None, AT)])
     for value_ in (None, b"", b"{", b"{}", b"[]", b"\xc3\x01", b'"', value[:-1], value * 2):
         assert ways.compare([(None, value_, None, AT)]) == 0
-    for headers in (
-        [("other", b"x")],
-        [("traceparent", None)],
-        [("traceparent", b"x" * 1025)],
-        [("traceparent", b"")],
-        [("traceparent", b"00-1"), ("tracestate", b"a=b")],
-        [("traceparent", b"00-1"), ("traceparent", b"00-2")],
-    ):
-        ways.compare([(None, value, headers, AT)])
+
+
+HEADERS = (
+    [],
+    [("__TypeId__", b"com.example.Request")],  # Spring's serializer adds it to each record
+    [("traceparent", None)],
+    [("traceparent", b"x" * 1024)],
+    [("traceparent", b"x" * 1025)],
+    [("traceparent", b"x" * 1025), ("tracestate", b"a=b")],
+    [("traceparent", b"00-1"), ("traceparent", b"x" * 1025), ("traceparent", None)],
+    [("traceparent", b"")],
+    [("", b"traceparent"), ("traceparents", b"1"), ("traceparen", b"2")],
+    [("tracestate", b"a=b"), ("baggage", b"c=d"), ("traceparent", b"00-1")],
+    [("traceparent", b"00-1"), ("content-type", b"application/json"), ("traceparent", b"00-2")],
+)
+
+
+def test_of_any_headers_the_traces_are_carried_over(ways: Ways) -> None:
+    value = msgspec.json.encode(_request())
+    assert ways.compare([(None, value, headers, AT) for headers in HEADERS]) == len(HEADERS)
+
+
+def test_a_request_is_known_however_large_it_is(spark: SparkSession) -> None:
+    """Users are in hundreds of groups of a directory."""
+    ways, asked = Ways(spark, compile_documents([role("open", "kafka:topic:prod/*"), group("g-7")])), _request()
+    asked["subject"]["properties"] = {"groups": ["g-7", *(f"CN=g-{n},OU=Groups".ljust(100, "x") for n in range(1000))]}
+    assert ways.ask(asked, trust=CLAIMS) == 1
+    asked["resource"]["id"] = f"kafka:topic:prod/main/{'x' * 20_000}"
+    ways.ask(asked, trust=CLAIMS)
+    assert ways.ask(asked, trust=CLAIMS, at=AT + 1, times=1) == 1
+    small = Ways(spark, ways.evaluator.snapshot, Limits(record_in=len(json.dumps(asked))))
+    assert small.ask(asked, trust=CLAIMS) == 0, "beyond the limit with its key"
 
 
 def test_a_context_is_part_of_what_is_asked(spark: SparkSession) -> None:
@@ -243,10 +262,46 @@ def test_time_and_deadline_are_those_that_python_goes_by(spark: SparkSession) ->
     ways = Ways(spark, compile_documents([ending, group("open", "user:dana")]))
     moments = (AT - 6, AT - 5, AT, AT + 4, AT + 5)
     numbers = (0, 5, 10**9 - 1, 10**9, 10**11, 10**11 + 1, AT - 5, AT + 5, 253402300799999, 253402300800000)
-    claims = [{}, *({name: value} for name in ("time", "deadline") for value in (*numbers, AT - 1, AT, AT + 1))]
+    texts = map(to_text, (AT - 5, AT - 1, AT, AT + 1, AT + 5))
+    values = (*numbers, *texts, AT - 1, AT, AT + 1)
+    claims = [{}, *({name: value} for name in ("time", "deadline") for value in values)]
     for trust, at, now in itertools.product((DEFAULT_TRUST, CLAIMS, frozenset({"time"})), moments, (AT, AT + 1)):
         ways.ask(*(_request(**claim) for claim in claims), at=at, trust=trust, now=now, times=2)
     assert ways.ask(_request(), at=AT + 4, times=2) == 1
+
+
+WRITTEN = (
+    *("2026-11-21T10:00:00Z", "2026-11-21T10:00:00.5Z", "2026-11-21T10:00:00.123456789Z", "1970-01-01T00:00:00.0019Z"),
+    *("2024-02-29T23:59:59.999Z", "2000-02-29T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2026-11-30T09:08:07.06Z"),
+)
+UNUSUAL = (
+    *("2026-11-21T10:00:00+00:00", "2026-11-21t10:00:00Z", "2026-11-21T10:00:00z", "2026-11-21 10:00:00Z"),
+    *("2016-12-31T23:59:60Z", "1969-12-31T23:59:59Z", "2026-02-29T00:00:00Z", "2026-11-31T00:00:00Z"),
+    *("1900-02-29T00:00:00Z", "2026-13-01T00:00:00Z", "2026-00-01T00:00:00Z", "2026-11-00T00:00:00Z"),
+    *("2026-11-21T24:00:00Z", "2026-11-21T10:60:00Z", "2026-11-21T10:00:60Z", "2026-11-21T10:00:00", ""),
+    *("2026-11-21T10:00:00.Z", "2026-11-21T10:00:00.1234567891Z", "2026-11-21T10:00:00,5Z", "2026-11-21T10:00Z"),
+    *("+026-11-21T10:00:00Z", "2026-11-21T10:00:00ZZ", "2026-11-21T10:00:00.-1Z", "2026-11-21T1 :00:00Z", "2026"),
+    *(
+        "0000-00-00T00:00:00Z",
+        "2026/11/21T10:00:00Z",
+        "2026-11-21T10-00-00Z",
+        "2100-02-29T00:00:00Z",
+        "2026-11-21T10:00:00A",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", ["time", "deadline"])
+def test_moments_are_written_as_in_the_examples_of_the_contracts(spark: SparkSession, name: str) -> None:
+    """RFC 3339 in UTC is decided in Java, to the millisecond; whatever else it may be, as in Python or not at all."""
+    ways, now = Ways(spark, compile_documents(DOCUMENTS)), AT if name == "time" else 0
+    assert ways.ask(*(_request(**{name: text}) for text in WRITTEN), trust=CLAIMS, now=now) == len(WRITTEN)
+    failures = ways.table.failures()
+    cut = [text[:length] for text in WRITTEN for length in range(19, len(text))]
+    for text in (*UNUSUAL, *WRITTEN, *cut):
+        for moment in (0, to_ms(WRITTEN[0]), 253402300799999):
+            ways.ask(_request(**{name: text}), trust=CLAIMS, now=moment, times=1)
+    assert ways.table.failures() == failures
 
 
 def test_each_trust_has_its_own_answers(spark: SparkSession) -> None:

@@ -87,7 +87,14 @@ MUTANTS = {
         "KnownRecords.java", "scan.time != RequestScan.NO_MOMENT && partition.trustsTime ?", "false ?"
     ),
     "deadlines that are over": Mutant("KnownRecords.java", "task.now > scan.deadline", "task.now - 1 > scan.deadline"),
-    "a trace beside other headers": Mutant("InputRecord.java", "== headers.length - start", "> 0"),
+    "the first of several traces": Mutant("InputRecord.java", "if (length >= 0", "if (carried == null && length >= 0"),
+    "traces of any length": Mutant("InputRecord.java", "length <= CARRIED_BYTES", "true"),
+    "headers whose names begin alike": Mutant(
+        "InputRecord.java", "nameStart + nameLength, name,", "nameStart + 10, name,"
+    ),
+    "a leap second": Mutant("RequestScan.java", "second > 59", "second > 60"),
+    "a fraction of other digits": Mutant("RequestScan.java", "fraction *= 10;", "fraction += 0;"),
+    "what follows a second": Mutant("RequestScan.java", "&& text[at] == 'Z' &&", "&&"),
     "records that are too large": Mutant(
         "KnownRecords.java", "value.length + request.keyLength() > task.recordIn", "false"
     ),
@@ -124,7 +131,9 @@ def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
     yield lambda: tests.test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark)
     yield lambda: tests.test_a_context_is_part_of_what_is_asked(spark)
     yield lambda: tests.test_what_is_no_request_is_left_to_python(ways())
+    yield lambda: tests.test_of_any_headers_the_traces_are_carried_over(ways())
     yield lambda: tests.test_time_and_deadline_are_those_that_python_goes_by(spark)
+    yield lambda: tests.test_moments_are_written_as_in_the_examples_of_the_contracts(spark, "time")
     yield checks.compare
 
 

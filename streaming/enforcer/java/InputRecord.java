@@ -28,14 +28,13 @@ final class InputRecord {
     private static final int HEADERS = 7;
 
     private static final int HEAD_BYTES = 32;
-    private static final byte[] TRACE = Rendering.TRACE.getBytes();
+    private static final int CARRIED_BYTES = 1024; // streaming/enforcer/evaluator.py
 
     final byte[] key; // null: it has none
     final byte[] value; // null: the same
     final long offset;
     final long recorded; // when the broker got it, ms
     private final byte[] headers; // as Python reads them; null: there are none
-    private final int traceStart; // in the headers, of a trace that is alone; 0: it is not
 
     /** The row may be used again for the next record, so what is needed of it is copied. */
     InputRecord(InternalRow row) {
@@ -44,7 +43,6 @@ final class InputRecord {
         offset = row.getLong(OFFSET);
         recorded = Math.floorDiv(row.getLong(TIMESTAMP), 1000L);
         headers = row.isNullAt(HEADERS) ? null : encode(row.getArray(HEADERS));
-        traceStart = traceStart(headers);
     }
 
     static String topic(InternalRow row) {
@@ -82,22 +80,22 @@ final class InputRecord {
         return count == 0 ? null : encoded.array();
     }
 
-    private static int traceStart(byte[] headers) {
-        int start = 4 + TRACE.length + 4;
-        boolean isAlone = headers != null && headers.length >= start
-            && Arrays.equals(headers, 4, 4 + TRACE.length, TRACE, 0, TRACE.length)
-            && ByteBuffer.wrap(headers).getInt(0) == TRACE.length
-            && ByteBuffer.wrap(headers).getInt(4 + TRACE.length) == headers.length - start;
-        return isAlone ? start : 0;
-    }
-
-    boolean hasHeaders() {
-        return headers != null;
-    }
-
-    /** The value of a trace header that is the only one; null: it is not. */
-    byte[] trace() {
-        return traceStart == 0 ? null : Arrays.copyOfRange(headers, traceStart, headers.length);
+    /** What a decision carries over of a header: the last value that is not too long. null: there is none. */
+    byte[] carried(byte[] name) {
+        byte[] carried = null;
+        ByteBuffer in = headers == null ? null : ByteBuffer.wrap(headers);
+        while (in != null && in.hasRemaining()) {
+            int nameLength = in.getInt();
+            int nameStart = in.position();
+            int length = in.position(nameStart + nameLength).getInt();
+            int end = in.position() + Math.max(length, 0);
+            if (length >= 0 && length <= CARRIED_BYTES
+                && Arrays.equals(headers, nameStart, nameStart + nameLength, name, 0, name.length)) {
+                carried = Arrays.copyOfRange(headers, in.position(), end);
+            }
+            in.position(end);
+        }
+        return carried;
     }
 
     int keyLength() {

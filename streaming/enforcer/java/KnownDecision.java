@@ -32,6 +32,8 @@ final class KnownDecision {
 final class Rendering {
     static final String TRACE = "traceparent";
 
+    private static final String[] CARRIED = {TRACE, "tracestate"}; // streaming/enforcer/evaluator.py
+    private static final byte[][] CARRIED_NAMES = {CARRIED[0].getBytes(), CARRIED[1].getBytes()};
     private static final byte[] REQUEST_ID = "\",\"request_id\":".getBytes();
     private static final byte[] SYSTEM = ",\"system\":".getBytes();
     private static final byte[] TIME = ",\"time\":\"".getBytes();
@@ -51,9 +53,9 @@ final class Rendering {
         this.partition = partition;
     }
 
-    /** at: the moment of evaluation, ms; trace: null where there is none. */
-    ProducerRecord record(byte[] key, RequestScan request, KnownAnswer answer, long offset, long at, byte[] trace) {
-        byte[] number = Long.toString(offset).getBytes(StandardCharsets.ISO_8859_1);
+    /** at: the moment of evaluation, ms. */
+    ProducerRecord record(InputRecord input, RequestScan request, KnownAnswer answer, long at) {
+        byte[] number = Long.toString(input.offset).getBytes(StandardCharsets.ISO_8859_1);
         if (at != timeOf) {
             time = RFC_3339.format(Instant.ofEpochMilli(at)).getBytes(StandardCharsets.ISO_8859_1);
             timeOf = at;
@@ -79,10 +81,14 @@ final class Rendering {
         put(END);
         RecordHeaders headers = new RecordHeaders();
         headers.add(JSON);
-        if (trace != null) {
-            headers.add(new RecordHeader(TRACE, trace));
+        for (int name = 0; name < CARRIED.length; name++) {
+            byte[] carried = input.carried(CARRIED_NAMES[name]);
+            if (carried != null) {
+                headers.add(new RecordHeader(CARRIED[name], carried));
+            }
         }
-        return new ProducerRecord(partition.decisions, null, null, key, java.util.Arrays.copyOf(value, end), headers);
+        return new ProducerRecord(
+            partition.decisions, null, null, input.key, java.util.Arrays.copyOf(value, end), headers);
     }
 
     private void put(byte[] text) {

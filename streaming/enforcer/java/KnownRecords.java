@@ -17,9 +17,6 @@ import org.slf4j.LoggerFactory;
  * for its part. Here they need not be counted: so many bytes take a fraction of a second.
  */
 final class KnownRecords implements Iterator, Outbox {
-    private static final int VALUE_BYTES = 8192; // larger ones are not kept in Python either
-    private static final int DECISION_BYTES = 16384; // streaming/enforcer/evaluator.py
-    private static final int TRACE_BYTES = 1024; // the same
     static final AtomicLong FAILURES = new AtomicLong(); // of this class, in this JVM
     private static final int SENT_TOGETHER = 1000;
 
@@ -129,10 +126,8 @@ final class KnownRecords implements Iterator, Outbox {
     /** The decision on a record; null: it is not known. */
     private KnownDecision decide(InputRecord request) {
         byte[] value = request.value;
-        byte[] trace = request.trace();
-        if (value.length > VALUE_BYTES || value.length + request.keyLength() > task.recordIn
-            || request.hasHeaders() && (trace == null || trace.length > TRACE_BYTES)
-            || !scan.scan(value) || scan.deadline != RequestScan.NO_MOMENT && task.now > scan.deadline) {
+        if (value.length + request.keyLength() > task.recordIn || !scan.scan(value)
+            || scan.deadline != RequestScan.NO_MOMENT && task.now > scan.deadline) {
             return null;
         }
         long at = scan.time != RequestScan.NO_MOMENT && partition.trustsTime ? scan.time : request.recorded;
@@ -140,9 +135,8 @@ final class KnownRecords implements Iterator, Outbox {
         if (found.answer == null) {
             return null;
         }
-        ProducerRecord record = rendering.record(request.key, scan, found.answer, request.offset, at, trace);
-        boolean fits =
-            ((byte[]) record.value()).length <= Math.min(DECISION_BYTES, task.recordOut - request.keyLength());
+        ProducerRecord record = rendering.record(request, scan, found.answer, at);
+        boolean fits = ((byte[]) record.value()).length <= task.recordOut - request.keyLength();
         return fits ? new KnownDecision(request.offset, request.recorded, found.answer.label, record) : null;
     }
 

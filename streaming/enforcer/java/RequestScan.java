@@ -1,5 +1,7 @@
 package lockkeeper;
 
+import java.time.LocalDate;
+import java.time.YearMonth;
 import java.util.Arrays;
 
 /**
@@ -30,6 +32,9 @@ final class RequestScan {
         "resource".getBytes(), "time".getBytes(), "deadline".getBytes(), "id".getBytes(), "type".getBytes(),
         "properties".getBytes()};
     private static final int DIGITS = 15;
+    private static final String DATE_TIME = "yyyy-mm-ddThh:mm:ss";
+    private static final int OF_MILLISECONDS = 3; // digits
+    private static final int OF_FRACTION = 9; // the same: more are for Python
     private static final long LAST_MOMENT = 253402300799999L; // policy.core.times
     private static final long LIKE_SECONDS_FIRST = 1000000000L;
     private static final long LIKE_SECONDS_LAST = 100000000000L;
@@ -151,8 +156,67 @@ final class RequestScan {
         return at++ < text.length && at - 1 > first;
     }
 
-    /** A number that is a moment in ms by every reading. */
     private long moment() {
+        return at < text.length && text[at] == '"' ? dateTime() : milliseconds();
+    }
+
+    /** A text of RFC 3339 in UTC, to the millisecond before. Other zones, letters, years and leap seconds are for Python. */
+    private long dateTime() {
+        int first = at + 1;
+        int end = first + DATE_TIME.length();
+        if (end >= text.length || text[first + 4] != '-' || text[first + 7] != '-' || text[first + 10] != 'T'
+            || text[first + 13] != ':' || text[first + 16] != ':') {
+            return NO_MOMENT;
+        }
+        int year = digits(first, 4);
+        int month = digits(first + 5, 2);
+        int day = digits(first + 8, 2);
+        int hour = digits(first + 11, 2);
+        int minute = digits(first + 14, 2);
+        int second = digits(first + 17, 2);
+        if (year < 1970 || month < 1 || month > 12 || day < 1 || day > YearMonth.of(year, month).lengthOfMonth()
+            || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) {
+            return NO_MOMENT;
+        }
+        at = end;
+        int fraction = fraction();
+        boolean isEnded = at + 1 < text.length && text[at] == 'Z' && text[at + 1] == '"';
+        at += 2;
+        long minutes = (LocalDate.of(year, month, day).toEpochDay() * 24 + hour) * 60 + minute;
+        return isEnded && fraction >= 0 ? (minutes * 60 + second) * 1000 + fraction : NO_MOMENT;
+    }
+
+    /** So many digits as a number; -1: another character is among them. */
+    private int digits(int first, int count) {
+        int number = 0;
+        for (int place = first; place < first + count; place++) {
+            if (text[place] < '0' || text[place] > '9') {
+                return UNKNOWN;
+            }
+            number = 10 * number + text[place] - '0';
+        }
+        return number;
+    }
+
+    /** The whole milliseconds of a fraction of a second, which need not be there; -1: it is none. */
+    private int fraction() {
+        if (text[at] != '.') {
+            return 0;
+        }
+        int first = ++at;
+        while (at < text.length && text[at] >= '0' && text[at] <= '9') {
+            at++;
+        }
+        int count = at - first;
+        int fraction = digits(first, Math.min(count, OF_MILLISECONDS));
+        for (int missing = count; missing < OF_MILLISECONDS; missing++) {
+            fraction *= 10;
+        }
+        return count == 0 || count > OF_FRACTION ? UNKNOWN : fraction;
+    }
+
+    /** A number that is a moment in ms by every reading. */
+    private long milliseconds() {
         int first = at;
         long found = 0;
         while (at < text.length && text[at] >= '0' && text[at] <= '9' && at - first <= DIGITS) {
