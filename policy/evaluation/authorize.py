@@ -23,6 +23,7 @@ from policy.core.times import to_ms
 from policy.evaluation.answers import ID, Answer, AnswerCache
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
 from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
 
 # AuthZEN 1.0, evaluations_semantic: the item after which the others are not evaluated. An error is no permit, so it
 # ends the first as a deny does.
@@ -32,6 +33,7 @@ OF_RESOURCE = frozenset({"type", "id", "properties"})
 # From version 3 on, what is the very same object twice is written as a reference: equal requests would differ.
 MARSHAL = 2
 DECISION_BYTES = 500  # of a decision and of each of its reasons, beside their texts: structs, tuples and short strings
+SCALARS = frozenset({str, int, float, bool, type(None)})
 RECENT = 4  # decisions of one answer, by the resource's id
 ID_BYTES = ID.encode()
 
@@ -102,7 +104,9 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
             repeating, properties = _without_id(properties, id_)
         of_resource = resource.get("type"), properties, repeating
         has_parts = "properties" in resource, "context" in request  # null is malformed, and no value can mean "none"
-        parts = get("system"), get("subject"), get("action"), *of_resource, get("context"), has_parts
+        system, context = get("system"), get("context")
+        context = _shown(system, context) if context and type(context) is dict else context
+        parts = system, get("subject"), get("action"), *of_resource, context, has_parts
         return marshal.dumps(parts, MARSHAL), id_, at, repeating is not None
     except ValueError:  # no moment, or no plain data
         return None
@@ -114,6 +118,19 @@ def _without_id(properties: dict[str, Any], id_: str) -> tuple[str | None, dict[
     if len(repeating) != 1 or type(repeating[0]) is not str:
         return None, properties
     return repeating[0], {name: value for name, value in properties.items() if name != repeating[0]}
+
+
+def _shown(system: Any, context: dict[str, Any]) -> dict[str, Any]:
+    """The context without what its system is not shown, as far as that cannot be malformed."""
+    shown_to = all_systems().get(system) if type(system) is str else None
+    fields = None if shown_to is None else shown_to.context_fields
+    if fields is None:
+        return context
+    return {
+        name: value
+        for name, value in context.items()
+        if name in fields or type(name) is not str or type(value) not in SCALARS
+    }
 
 
 def _decide_item(snapshot: Snapshot, answers: Answers, item: Request) -> Decision:

@@ -1,9 +1,14 @@
 """Requests in JSON as far as an answer that is kept is found by: undecoded parts, and the content that these make."""
 
+import functools
+import re
+from collections.abc import Mapping
+
 import msgspec
 
-from policy import MAX_NESTING, REQUEST_NAMES, Decision, Request, check_letter_case, decode_json
+from policy import MAX_NESTING, REQUEST_NAMES, Decision, Request, all_systems, check_letter_case, decode_json
 from policy.evaluation import ID
+from streaming.enforcer.requests import FIELD
 from streaming.ops.tally import Label, label
 from streaming.records.decision import echo, to_json
 
@@ -12,6 +17,12 @@ TIME = frozenset({"time"})
 
 ID_BYTES, ID_ESCAPED = ID.encode(), b"\\u%04x" % ord(ID)
 PROPERTY_IS_ID = b"\1"  # in contents
+CONTEXT_MEMBERS = 32  # of one whose members are told apart
+# A text of printable ASCII without escapes, a word, or a whole number. Others may be malformed.
+_MEMBER = re.compile(
+    rb'[ \t\r\n]*"([ !#-\[\]-~]*)"[ \t\r\n]*:[ \t\r\n]*("[ !#-\[\]-~]*"|true|false|null|-?(?:0|[1-9][0-9]{0,14}))'
+    rb"[ \t\r\n]*([,}])"
+)
 
 Pieces = tuple[bytes, ...]
 """A text that was encoded once, around the resource's id as JSON has it between quotes."""
@@ -64,8 +75,9 @@ def render(request: Request, decision: Decision, shared: bool) -> tuple[Rendered
     return rendered, len(text) + len(rendered.system)
 
 
-def content_of(parts: QueryParts) -> tuple[bytes, bool]:
-    """All that an answer reads but the resource's id and the time; and whether the id is a property, too.
+def content_of(parts: QueryParts) -> tuple[bytes, bool, int]:
+    """All that an answer reads but the resource's id and the time; whether the id is a property, too; and the quotes of
+    what is left out of the context.
 
     No part of well-formed JSON holds a control character, so that different parts make different contents. Where the
     properties have the id once, `PROPERTY_IS_ID` stands for it.
@@ -77,7 +89,44 @@ def content_of(parts: QueryParts) -> tuple[bytes, bool]:
         properties, id_ = bytes(properties), _encode(part.id)
         repeats = properties.count(id_) == 1 and b"\\" not in properties  # else texts may be written otherwise
         properties = properties.replace(id_, PROPERTY_IS_ID) if repeats else properties
-    return b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, parts.context)), repeats
+    context: bytes | msgspec.Raw = parts.context
+    left_out = 0
+    if len(context) > len(b"{}") and (fields := _context_fields().get(bytes(parts.system))) is not None:
+        whole = bytes(context)
+        context = _shown(whole, fields)
+        left_out = whole.count(b'"') - context.count(b'"')
+    content = b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, context))
+    return content, repeats, left_out
+
+
+@functools.cache
+def _context_fields() -> Mapping[bytes, frozenset[bytes]]:
+    return {_encode(name): frozenset(name.encode() for name in fields) for name, fields in context_fields().items()}
+
+
+def context_fields() -> Mapping[str, frozenset[str]]:
+    """The fields of a context that are part of what is asked, by the system that is shown only these of its own."""
+    # Which policies there must be is for the enforcer: `staleness` in requests.py.
+    fields = {name: system.context_fields for name, system in all_systems().items()}
+    return {name: shown | {FIELD} for name, shown in fields.items() if shown is not None}
+
+
+def _shown(context: bytes, fields: frozenset[bytes]) -> bytes:
+    """The members of a context that are part of what is asked; all of it where it has others than plain ones.
+
+    The same as in `ContextFields.java`. A context that stands as a whole begins with a brace, members do not.
+    """
+    names, shown, place, separator = set[bytes](), list[bytes](), 1, b","
+    while separator == b",":
+        member = _MEMBER.match(context, place)
+        if member is None or len(names) == CONTEXT_MEMBERS or member[1] in names:
+            return context
+        name, value, separator = member.groups()
+        names.add(name)
+        if name in fields:
+            shown.append(b'"%b":%b,' % (name, value))
+        place = member.end()
+    return b"".join(shown) if place == len(context) else context
 
 
 def may_be_kept(parts: QueryParts) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 
 from policy import Snapshot
 from policy.evaluation import Lookup, PolicySets
+from streaming.enforcer.answers import context_fields
 from streaming.enforcer.evaluator import EvaluationContext, Source, envelope_of
 from streaming.enforcer.lessons import number_of, principal_lookup
 from streaming.enforcer.worker import Task
@@ -67,7 +68,8 @@ def encode_task(task: Task, version: str, versions: Versions, partitions: Iterab
     context = EvaluationContext(version, offsets, task.facts_offset, task.read, task.now, task.enforced)
     encoded = [_partition(task, context, partition) for partition in partitions if _may_be_known(task, partition)]
     sizes = {"recordIn": limits.record_in, "recordOut": limits.record_out}
-    return msgspec.json.encode({"versions": versions.to_java(), "now": task.now, **sizes, "partitions": encoded})
+    shared = {"now": task.now, **sizes, "contextFields": context_fields()}
+    return msgspec.json.encode({"versions": versions.to_java(), **shared, "partitions": encoded})
 
 
 def _may_be_known(task: Task, partition: Partition) -> bool:

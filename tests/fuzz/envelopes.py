@@ -36,6 +36,7 @@ PIECES = [
         for text in (b"2999-02-29T10:00:00Z", b"2996-02-29T10:00:00Z", b"2016-12-31T23:59:60Z")
     ),
     *(b"2026-11-2", b"T", b"-02-29", b"Z", b"60", b"+00:00", b".123456789", b".1234567891"),
+    *(b'"context":{"ip":"a","n":1},', b'"host":"a",', b'"ip":"a",', b'"n":1', b',"a":true', b"32", b"null}"),
     *(b'"context":{},', b'"evaluations":[],', b'"properties":{},', "é".encode(), "\ufff9".encode(), b"\xed\xa0\x80"),
 ]
 TRACE = "traceparent"
@@ -62,7 +63,8 @@ class Envelopes:
     def __init__(self, spark: Any, seed: str) -> None:
         self._dice = Random(seed)
         documents, requests = traffic.policies_and_requests(STATEMENTS, REQUESTS, self._dice.randrange(1 << 30))
-        self._known = [msgspec.json.encode(request) for request in requests]
+        contexts = [{}, {"context": {"ip": "10.0.0.7", "n": 1}}, {"context": {"host": "10.0.0.7", "is_retry": None}}]
+        self._known = [msgspec.json.encode({**self._dice.choice(contexts), **request}) for request in requests]
         self._snapshot = compile_documents(documents)
         self._table = Table(spark)
         self._table.follow(self._snapshot)

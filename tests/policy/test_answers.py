@@ -20,6 +20,7 @@ from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, change_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
+from policy.systems.kit import query
 from tests.examples import examples
 from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
 
@@ -338,3 +339,28 @@ def test_a_batch_is_decided_as_by_the_evaluator_whatever_it_has_prepared(system:
         policy.decide(snapshot, request, trust=trust)
     assert policy.decide(snapshot, whole, trust=trust) == expected
     event(expected.outcome)
+
+
+PLAIN = st.dictionaries(
+    st.sampled_from(["host", "ip", "mode", "version", "via", "impersonate", "partitions", "x"]),
+    st.one_of(st.sampled_from(["10.0.0.7", "user:dana", "kerberos-principal:d", "SEND"]), st.integers(), st.none()),
+)
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_of_a_context_a_system_needs_no_more_than_it_is_shown(system: str, data: st.DataObject) -> None:
+    """Beside it anything may stand: the whole decision is the same, kept or not."""
+    snapshot, trust = policy.compile_documents(data.draw(dated(system))), data.draw(trusts)
+    asked = data.draw(requests_of(system))
+    contexts = [{**data.draw(PLAIN), **asked.get("context", {}), **data.draw(PLAIN)} for _ in range(3)]
+    for context in (*contexts, *contexts):
+        other = {**asked, "context": context}
+        decision = policy.decide(snapshot, other, trust=trust)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(query, "_shown", lambda request, _fields: request)
+            whole = parse_request(other)
+            assert isinstance(whole, Request)
+            assert decision == policy.answer(snapshot, whole, trust)
+            assert decision.outcome == reference.answer(snapshot, whole, trust)

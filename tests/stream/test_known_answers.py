@@ -257,6 +257,52 @@ def test_a_context_is_part_of_what_is_asked(spark: SparkSession) -> None:
         assert ways.ask(one, trust=CLAIMS) == 1
 
 
+CONTEXTS = (
+    *('{"ip":"10.0.0.7","attempt":3,"is_retry":false}', '{ "ip" : "10.0.0.8" , "nothing" : null }', '{"n":-0,"m":0}'),
+    *(json.dumps({str(number): number for number in range(32)}), '{"ip":"","":""}', '{"n":999999999999999}'),
+)
+WHOLE = (
+    *(
+        '{"ip":"10.0.0.7","ip":"10.0.0.7"}',
+        '{"ip":1,"ip":2}',
+        '{"ip":"\\u0061"}',
+        '{"\\u0069p":"a"}',
+        '{"ip":"é"}',
+        "{}",
+    ),
+    *('{"ip":1.5}', '{"ip":1e5}', '{"ip":01}', '{"ip":+1}', '{"ip":-}', '{"ip":1000000000000000}', '{"ip":[]}'),
+    *('{"ip":{"a":1}}', '{"ip":truth}', '{"ip":nul}', '{"ip":"a"}x', '{"ip":"a"', '{"ip":"a",}', '{,"ip":"a"}', "{ }"),
+    *('{"ip" "a"}', '{"ip":}', '{ip:"a"}', '{"ip":"a\t"}', '{"ip":"a""b":1}', "[]", "[1]", "null", '"ip"', "1", "{"),
+    *(json.dumps({str(number): number for number in range(33)}), '{"ip":"a";"b":1}', '{"ip":"a"]', '{"ip":"\\""}'),
+    *('{"min_policy_offsets":{}}', '{"min_policy_offsets":1}', '{"ip":1,"min_policy_offsets":{"p":{"0":9}}}'),
+)
+
+
+def test_what_a_system_is_not_shown_of_a_context_is_no_part_of_what_is_asked(ways: Ways) -> None:
+    """Each request may have another client's address. What may be malformed counts as a whole."""
+    whole = json.dumps({**_request(), "context": "?"})
+    assert ways.ask({**_request(), "context": {"ip": "10.0.0.1"}}) == 1
+    sent: list[Timed] = [(None, whole.replace('"?"', context).encode(), None, AT) for context in CONTEXTS]
+    assert ways.compare(sent, times=1) == len(CONTEXTS)
+    for context in WHOLE:
+        value = whole.replace('"?"', context).encode()
+        assert ways.compare([(None, value, None, AT)], times=1) == 0
+        ways.compare([(None, value, None, AT)])
+
+
+def test_what_a_system_is_shown_of_a_context_is_part_of_what_is_asked(spark: SparkSession) -> None:
+    entry = {"principal": "User:dana", "operation": "Read", "resource_type": "Topic", "name": "orders"}
+    spec = {"entries": [{**entry, "host": host} for host in ("10.0.0.1", "10.0.0.2")]}
+    ways = Ways(spark, compile_documents([{"system": "kafka-acls", "kind": "Acls", "name": "orders", "spec": spec}]))
+    asked: dict[str, Any] = {"id": "r", "system": "kafka-acls", "subject": {"type": "user", "id": "User:dana"}}
+    asked |= {"action": {"name": "Read"}, "resource": {"type": "Topic", "id": "orders"}}
+    for host, outcome in (("10.0.0.1", "allow"), ("10.0.0.3", "deny"), ("10.0.0.2", "allow")):
+        with_host = [{**asked, "context": {"port": port, "host": host, "ip": "x"}} for port in (1, 2)]
+        assert decide(ways.evaluator.snapshot, with_host[0]).outcome == outcome
+        assert ways.ask(*with_host, trust=CLAIMS) == 2
+        assert ways.ask({**asked, "context": {"host": host, "port": 3}}, trust=CLAIMS, times=1) == 1
+
+
 def test_time_and_deadline_are_those_that_python_goes_by(spark: SparkSession) -> None:
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_from": AT - 5, "valid_until": AT + 5}
     ways = Ways(spark, compile_documents([ending, group("open", "user:dana")]))

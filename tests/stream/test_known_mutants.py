@@ -38,11 +38,17 @@ MUTANTS = {
     **{f"a key without {part.lower()}": _key_without(part) for part in ("SYSTEM", "SUBJECT", "ACTION", "TYPE")},
     "a key without properties": Mutant("Content.java", "add(request.text, first, repeated - first);", ""),
     "a key without what follows the id": Mutant("Content.java", "add(request.text, behind, end - behind);", ""),
-    "a key without context": Mutant(
-        "Content.java",
-        "add(request.text, request.start[RequestScan.CONTEXT], request.length[RequestScan.CONTEXT]);",
-        "",
+    "a key without context": Mutant("ContextFields.java", "to.add(request.text, start, length);", ""),
+    "a context without what its system is shown": Mutant(
+        "ContextFields.java", "if (isShown(count, shown)) {", "if (false) {"
     ),
+    "a context whose names stand twice": Mutant("ContextFields.java", "isNew && other < count", "false"),
+    "what follows the members of a context": Mutant("ContextFields.java", "separator == '}' && at == end", "true"),
+    "escapes in a context": Mutant("ContextFields.java", " && text[at] != '\\\\'", ""),
+    "numbers of a context with zeros before them": Mutant(
+        "ContextFields.java", "(text[first] != '0' || at == first + 1)", "true"
+    ),
+    "what is left of members that are not told apart": Mutant("ContextFields.java", "to.cut(size);", ""),
     "a key without the id": Mutant(
         "Content.java",
         "return add(request.text, request.start[RequestScan.RESOURCE], request.length[RequestScan.RESOURCE]).done();",
@@ -130,6 +136,8 @@ def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
     yield lambda: tests.test_where_ids_lead_ends_with_the_policies(spark)
     yield lambda: tests.test_ids_by_globs_are_known_one_by_one_and_lead_elsewhere_under_other_policies(spark)
     yield lambda: tests.test_a_context_is_part_of_what_is_asked(spark)
+    yield lambda: tests.test_what_a_system_is_not_shown_of_a_context_is_no_part_of_what_is_asked(ways())
+    yield lambda: tests.test_what_a_system_is_shown_of_a_context_is_part_of_what_is_asked(spark)
     yield lambda: tests.test_what_is_no_request_is_left_to_python(ways())
     yield lambda: tests.test_of_any_headers_the_traces_are_carried_over(ways())
     yield lambda: tests.test_time_and_deadline_are_those_that_python_goes_by(spark)

@@ -4,6 +4,8 @@ The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENT
 another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
 """
 
+import functools
+
 from policy.core.facts import Facts
 from policy.core.model import All, AuthorizationQuery, Grant, Unanswerable
 from policy.core.pattern import Name, exactly
@@ -32,6 +34,10 @@ class Cdap(NamesKinds):
     subject_types = ("user",)
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
+
+    @functools.cached_property
+    def context_fields(self) -> frozenset[str]:
+        return frozenset({"mode", "to", "from", "privileges", *catalogue()["context"]})
 
     def actions(self) -> list[str]:
         return list(actions())

@@ -64,6 +64,7 @@ WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
 class KafkaAcls(System):
     name = "kafka-acls"
+    context_fields = frozenset({"host"})
     kinds = {
         ACLS: Kind(principals=("principal",), anyone=(f"{GROUP}:",), of_entries=OF_ENTRIES, read=read_acls),
         AUTHORIZER: Kind(missed=True, read=read_authorizer),

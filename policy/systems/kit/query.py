@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, AuthorizationQuery, Expression, Unanswerable
 from policy.core.names import fault, is_simple
@@ -23,7 +25,15 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
         check_name(request.action.name, "action.name")
         check_name(resource.type, "resource.type")
         check_name(resource.id, "resource.id")
-    return system.to_query(request, facts, trust)
+    return system.to_query(_shown(request, system.context_fields), facts, trust)
+
+
+def _shown(request: Request, fields: frozenset[str] | None) -> Request:
+    """The request with these fields of its context: what a system does not name, no decision can depend on."""
+    context = request.context
+    if not context or fields is None or fields >= context.keys():
+        return request
+    return msgspec.structs.replace(request, context={name: context[name] for name in context if name in fields})
 
 
 def check_name(text: str, place: str) -> None:

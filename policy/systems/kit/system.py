@@ -106,6 +106,13 @@ class System(Protocol):
         return any(kind.fact for kind in self.kinds.values())
 
     @property
+    def context_fields(self) -> frozenset[str] | None:
+        """The fields of a request's context that it is shown; None: all. Requests that differ in others, such as the
+        address of a client, have the same answer, which is worked out once.
+        """
+        return None
+
+    @property
     def name_of_resource(self) -> Callable[[str], Name] | None:
         """How a resource's id is read, where that is all it is for.
 

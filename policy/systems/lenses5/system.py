@@ -4,6 +4,7 @@ Principals: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that
 for a Group document. The permissions of all groups of a user count (L5-Q1); there is no deny.
 """
 
+import functools
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -34,6 +35,11 @@ class Lenses5(System):
     subjects = ("user:",)
     claims = ("claim:",)
     needed_properties = ("connection", "dataset")
+
+    @functools.cached_property
+    def context_fields(self) -> frozenset[str]:
+        """All that the context may say of any thing."""
+        return frozenset(name for thing in catalogue().things.values() for name in thing.fields)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
         """The members of the group, and those that claim it."""

@@ -54,6 +54,7 @@ DESCRIBING = ("display_name", "description", "metadata")
 
 class Lenses6(System):
     name = "lenses6"
+    context_fields = frozenset()
     kinds = {
         "Role": Kind(beside=("statements", *DESCRIBING)),
         "Group": Kind(principals=PEOPLE, beside=("roles", *DESCRIBING)),

@@ -52,6 +52,7 @@ from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
 class StreamSets(NamesKinds):
     name = "streamsets"
+    context_fields = frozenset({"connection", "engine", "fragment", "grant", "new_owner", "version", "via"})
     kinds = {
         ORGANIZATION_KIND: Kind(missed=True, read=read_organization),
         OBJECT: Kind(point_in_time=True, missed=True, read=read_object),

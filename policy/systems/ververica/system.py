@@ -53,6 +53,7 @@ class Ververica(System):
     subjects = (USER,)
     claims = (GROUP,)
     reads_resource_id = False
+    context_fields = frozenset()
     needed_properties = SCOPE
 
     def read(self, document: Document) -> CompiledDocument:

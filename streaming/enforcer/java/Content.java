@@ -67,7 +67,7 @@ final class Content {
     }
 
     /** All that an answer reads of a request but the resource's id and the time; null: for Python. */
-    Content of(RequestScan request) {
+    Content of(RequestScan request, ContextFields context) {
         int repeated = request.repeated();
         if (repeated < 0) {
             return null;
@@ -86,7 +86,7 @@ final class Content {
             add(request.text, behind, end - behind);
         }
         add(SEPARATOR);
-        add(request.text, request.start[RequestScan.CONTEXT], request.length[RequestScan.CONTEXT]);
+        context.add(request, this);
         return done();
     }
 
@@ -102,6 +102,11 @@ final class Content {
 
     int size() {
         return length;
+    }
+
+    /** Back to the first so many bytes. */
+    void cut(int size) {
+        length = size;
     }
 
     private static int hash(byte[] text, int length) {

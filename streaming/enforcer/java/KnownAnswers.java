@@ -120,7 +120,7 @@ final class KnownAnswers {
     void find(RequestScan request, long at, long version, Lookup found) {
         found.answer = null;
         found.missing = NOTHING;
-        Content content = found.content.of(request);
+        Content content = found.content.of(request, found.context);
         if (content == null || version != this.version) {
             return;
         }
@@ -256,8 +256,13 @@ final class KnownAnswers {
 
 /** What was found of a request, with the buffers in which it is looked for: each task has one. */
 final class Lookup {
+    final ContextFields context;
     final Content content = new Content();
     final Content name = new Content();
     KnownAnswer answer;
     int missing;
+
+    Lookup(ContextFields context) {
+        this.context = context;
+    }
 }

@@ -27,7 +27,7 @@ final class KnownRecords implements Iterator, Outbox {
     private final scala.collection.Iterator rows; // of Spark's Kafka source
     private final byte[] topic;
     private final RequestScan scan = new RequestScan();
-    private final Lookup found = new Lookup();
+    private final Lookup found;
     private final Rendering rendering;
     private final KnownCounts counts = new KnownCounts();
     private final ArrayDeque waiting = new ArrayDeque(); // decisions
@@ -49,6 +49,7 @@ final class KnownRecords implements Iterator, Outbox {
         partition = task == null ? null : task.partition(range);
         table = partition == null ? null : task.table(partition);
         rendering = partition == null ? null : new Rendering(partition);
+        found = partition == null ? null : new Lookup(new ContextFields(task.contextFields));
     }
 
     /** Decides some; false: the next record is for Python, or there is none. */

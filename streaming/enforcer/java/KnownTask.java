@@ -26,6 +26,7 @@ public final class KnownTask implements Serializable {
     public long now; // ms, for deadlines
     public int recordIn; // bytes, with the key
     public int recordOut;
+    public Map contextFields; // by system; of others all of a context is part of what is asked
     public KnownPartition[] partitions;
     private String instance;
 

@@ -128,7 +128,7 @@ final class RequestScan {
         }
     }
 
-    private static boolean isBlank(byte c) {
+    static boolean isBlank(byte c) {
         return c == ' ' || c == '\n' || c == '\r' || c == '\t';
     }
 
