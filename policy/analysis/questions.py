@@ -30,6 +30,8 @@ from policy.core.request import Request
 from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
+from policy.systems.kit.query import as_shown
 
 MOST = 100_000  # questions: the process takes 0.6 GB with so many of five systems (docs, access changes)
 KEPT_MS = 24 * 3600 * 1000
@@ -61,8 +63,10 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def question_of(request: Request, trust: frozenset[str]) -> Question:
-    """The question that a request asks."""
-    context = {name: value for name, value in request.context.items() if name != "min_policy_offsets"}
+    """The question that a request asks: from many addresses it is the same, unless its system goes by these."""
+    system = all_systems().get(request.system)
+    shown = request if system is None else as_shown(request, system)
+    context = {name: value for name, value in shown.context.items() if name != "min_policy_offsets"}
     return Question(msgspec.structs.replace(request, id="?", time=None, deadline=None, context=context), trust)
 
 

@@ -89,12 +89,8 @@ def content_of(parts: QueryParts) -> tuple[bytes, bool, int]:
         properties, id_ = bytes(properties), _encode(part.id)
         repeats = properties.count(id_) == 1 and b"\\" not in properties  # else texts may be written otherwise
         properties = properties.replace(id_, PROPERTY_IS_ID) if repeats else properties
-    context: bytes | msgspec.Raw = parts.context
-    left_out = 0
-    if len(context) > len(b"{}") and (fields := _context_fields().get(bytes(parts.system))) is not None:
-        whole = bytes(context)
-        context = _shown(whole, fields)
-        left_out = whole.count(b'"') - context.count(b'"')
+    context = asked_context(parts.system, parts.context)
+    left_out = bytes(parts.context).count(b'"') - context.count(b'"') if parts.context else 0
     content = b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, context))
     return content, repeats, left_out
 
@@ -111,11 +107,16 @@ def context_fields() -> Mapping[str, frozenset[str]]:
     return {name: shown | {FIELD} for name, shown in fields.items() if shown is not None}
 
 
-def _shown(context: bytes, fields: frozenset[bytes]) -> bytes:
-    """The members of a context that are part of what is asked; all of it where it has others than plain ones.
+def asked_context(system: bytes | msgspec.Raw, context: bytes | msgspec.Raw) -> bytes:
+    """The members of a context that are part of what is asked of a system (both as JSON); all of it where it has others
+    than plain ones.
 
     The same as in `ContextFields.java`. A context that stands as a whole begins with a brace, members do not.
     """
+    context = bytes(context)
+    fields = _context_fields().get(bytes(system)) if context else None
+    if fields is None:
+        return context
     names, shown, place, separator = set[bytes](), list[bytes](), 1, b","
     while separator == b",":
         member = _MEMBER.match(context, place)

@@ -45,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     requests: int
     distinct: int
     new_resources: bool
+    by_others: bool
     rounds: int
     rate: float
     seconds: float
@@ -65,6 +66,13 @@ def main(
     ] = 0,
     new_resources: Annotated[
         bool, typer.Option("--new-resources", help="With --distinct: each that comes again is for a new resource.")
+    ] = False,
+    by_others: Annotated[
+        bool,
+        typer.Option(
+            "--by-others",
+            help="As services in other languages write them: moments as text, an address in the context, more headers.",
+        ),
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Warm rounds; their medians are reported.")] = 3,
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
@@ -87,6 +95,7 @@ def main(
         requests,
         distinct,
         new_resources,
+        by_others,
         rounds,
         rate,
         seconds,
@@ -123,7 +132,13 @@ def costs_of_changes_topic(settings: Settings, plan: Plan, folder: str) -> dict[
 def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
     """Everything the plan says, on an empty cluster."""
     stream.prepare(
-        settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None, plan.new_resources
+        settings,
+        plan.statements,
+        plan.requests,
+        plan.traffic == "mix",
+        plan.distinct or None,
+        plan.new_resources,
+        plan.by_others,
     )
     found: dict[str, Any] = {}
     with own_process() as copier, own_process() as decider:

@@ -89,13 +89,14 @@ def prepare(
     mix: bool,
     distinct: int | None = None,
     new_resources: bool = False,
+    by_others: bool = False,
 ) -> None:
     """Create the topics, publish policies and facts, and produce the requests; see `traffic.client_records`."""
     create(settings, COPY)
     producer = client_producer(settings)
     documents, draw = traffic.policies(statements, mix=mix)
     produce_documents(producer, settings, documents)
-    produce_requests(producer, settings, draw, requests, distinct, new_resources)
+    produce_requests(producer, settings, draw, requests, distinct, new_resources, by_others)
     flush(producer)
 
 
@@ -131,11 +132,12 @@ def produce_requests(
     count: int,
     distinct: int | None = None,
     new_resources: bool = False,
+    by_others: bool = False,
 ) -> None:
     """So many requests as the client sends them, with deadlines that do not pass while they wait."""
     topic = settings.topics.requests[0]
     for record in traffic.client_records(
-        topic, draw, count, BACKLOG_SECONDS, distinct=distinct, new_resources=new_resources
+        topic, draw, count, BACKLOG_SECONDS, distinct=distinct, new_resources=new_resources, by_others=by_others
     ):
         produce(producer, record)
 

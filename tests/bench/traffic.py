@@ -7,10 +7,14 @@ the same in all requests, as in `tests.bench.workload`, and about half of the re
 """
 
 import random
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from policy.core.times import to_text
 from streaming.client.records import ProducerRecord, request_record
 from tests.bench import workload
 from tests.bench.workload import Skew
@@ -23,6 +27,8 @@ SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
 WEIGHTS = (40, 20, 15, 15, 10)  # requests of each
 FACTS = {("lenses5", "ConsumerGroup"), ("lenses5", "Connector"), ("cdap", "Entity")}
 IN_REACH = 0.6  # of the requests of one of the other systems are aimed at a statement that its subject has
+
+TYPE_HEADER = ("__TypeId__", b"com.example.AccessRequest")  # as Spring's serializer of JSON adds it
 
 CONNECTION, CLUSTER = "kafka", "connect"
 TOPIC_ACTIONS = {
@@ -68,11 +74,13 @@ def client_records(
     seed: int = 1,
     distinct: int | None = None,
     new_resources: bool = False,
+    by_others: bool = False,
 ) -> Iterator[ProducerRecord]:
     """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers.
 
     `distinct`: after so many the same requests come again, in the same order, with other ids and traces;
-    `new_resources`: and each for a resource that no request has named before.
+    `new_resources`: and each for a resource that no request has named before. `by_others`: as others than this client
+    write them, with moments as text, the address of whom they ask for, and a header of their serializer.
     """
     dice, drawn = random.Random(f"traffic {seed}"), list[Request]()
     for number in range(count):
@@ -85,7 +93,16 @@ def client_records(
             request = {**drawn[number % distinct], "id": _id(dice)}
             if new_resources:
                 request["resource"] = _renamed(request["resource"], str(number))
-        yield request_record(topic, request, timeout, {"traceparent": trace})
+        if by_others:
+            request = _by_others(request, timeout, f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}")
+        record = request_record(topic, request, timeout, {"traceparent": trace})
+        yield msgspec.structs.replace(record, headers=[TYPE_HEADER, *record.headers]) if by_others else record
+
+
+def _by_others(request: Request, timeout: float, address: str) -> Request:
+    now = int(time.time() * 1000)
+    context = {**request.get("context", {}), "ip": address}
+    return {**request, "context": context, "time": to_text(now), "deadline": to_text(now + int(timeout * 1000))}
 
 
 def _renamed(resource: dict[str, Any], ending: str) -> dict[str, Any]:

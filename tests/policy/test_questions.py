@@ -228,3 +228,11 @@ def test_a_question_is_the_same_whatever_its_id_time_and_demanded_offsets() -> N
     other = request(id="r-2", time=7, context={"min_policy_offsets": {"t": {"0": 1}}})
     assert question(other).key == ASKED.key
     assert question(request(context={"a": 1})).key != ASKED.key
+
+
+def test_a_question_is_one_from_whatever_address_it_is_asked_unless_its_system_goes_by_that() -> None:
+    """Else questions of one client with many addresses push out all others, and are reported as often."""
+    addresses = [{"host": f"10.0.0.{number}", "min_policy_offsets": {}} for number in range(3)]
+    for system, count in (("lenses6", 1), ("kafka-acls", 3), ("cedar", 3), ("unknown", 3)):
+        asked = [{**request(), "system": system, "context": address} for address in addresses]
+        assert len({question(one).key for one in asked}) == count, system

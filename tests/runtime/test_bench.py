@@ -106,6 +106,22 @@ def test_requests_come_again_for_resources_that_are_new() -> None:
         assert first == again
 
 
+def test_requests_of_services_in_other_languages_are_decided_alike() -> None:
+    documents, ask = traffic.policies(100)
+    snapshot = policy.compile_documents(documents)
+    for by_client, by_other in zip(
+        *(traffic.client_records("requests", ask, 40, timeout=60, by_others=others) for others in (False, True)),
+        strict=True,
+    ):
+        asked, other = json.loads(by_client.value), json.loads(by_other.value)
+        assert "ip" in other["context"]
+        assert other["time"].endswith("Z")
+        assert [name for name, _ in by_other.headers] == ["__TypeId__", "traceparent"]
+        assert (
+            policy.decide(snapshot, other).outcome == policy.decide(snapshot, {**asked, "time": other["time"]}).outcome
+        )
+
+
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_every_engine_gives_the_same_answers(name: str) -> None:
     if name.startswith(BESIDE):

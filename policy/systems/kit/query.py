@@ -25,12 +25,12 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
         check_name(request.action.name, "action.name")
         check_name(resource.type, "resource.type")
         check_name(resource.id, "resource.id")
-    return system.to_query(_shown(request, system.context_fields), facts, trust)
+    return system.to_query(as_shown(request, system), facts, trust)
 
 
-def _shown(request: Request, fields: frozenset[str] | None) -> Request:
-    """The request with these fields of its context: what a system does not name, no decision can depend on."""
-    context = request.context
+def as_shown(request: Request, system: System) -> Request:
+    """The request with as much of its context as its system is shown: on nothing else any decision can depend."""
+    context, fields = request.context, system.context_fields
     if not context or fields is None or fields >= context.keys():
         return request
     return msgspec.structs.replace(request, context={name: context[name] for name in context if name in fields})
