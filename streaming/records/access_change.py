@@ -44,7 +44,8 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
 class AccessChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who may do what now and could not before, or the other way round. `change` None: facts changed, or time passed.
 
-    `context`: the request's. `policy_offsets`, `facts_offset`: from which on `after` is the answer.
+    `context`: as much of the request's as its system is shown. `policy_offsets`, `facts_offset`: from which on `after`
+    is the answer.
     """
 
     id: str

@@ -42,8 +42,9 @@ def test_the_key_is_the_subject_and_what_it_claimed_is_left_out() -> None:
 
 
 def test_a_record_that_would_be_too_large_says_who_and_what() -> None:
+    properties = {"b": "y" * (1 << 20)}
     large = turned(
-        context={"a": "x" * (1 << 20)}, resource={"type": "lrn", "id": "r" * 5000, "properties": {"b": "y" * 9999}}
+        system="cedar", context={"a": "x" * 9999}, resource={"type": "lrn", "id": "r" * 5000, "properties": properties}
     )
     _, key, value, _ = access_change_record("t", access_change(large, SINCE), 1000)
     assert value is not None
