@@ -8,6 +8,8 @@ from streaming.enforcer.answers import TIME
 from streaming.pdp.deadlines import is_late
 from streaming.pdp.reading import AnswerContext, lacking
 
+LATE = Decision("error", (Reason("deadline-exceeded", "the request was judged after its deadline"),))
+
 
 def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decision:
     """The decision, at the time of the answer: `error` after the request's deadline, and for offsets not read yet.
@@ -23,6 +25,6 @@ def evaluate(request: Mapping[str, Any], answer_context: AnswerContext) -> Decis
         except MalformedRequest as malformed:
             return Decision("error", (Reason("malformed-request", str(malformed)),))
     if late:  # the job does not go through the items of a batch either
-        return Decision("error", (Reason("deadline-exceeded", "the request was judged after its deadline"),))
+        return LATE
     timed = {**request, "time": answer_context.time}
     return decide(answer_context.read.snapshot, timed, trust=answer_context.trust | TIME)

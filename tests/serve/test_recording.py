@@ -97,6 +97,23 @@ def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
         assert len(_recorded(world)) == 3  # before the answer is given
 
 
+def test_an_answer_whose_record_took_until_after_the_deadline_is_no_allow(world: World) -> None:
+    kafka = {**world.settings.kafka, "linger.ms": "1000"}
+    settings = msgspec.structs.replace(_settings(world, record="durable"), kafka=kafka)
+    with serving(settings) as served:
+        now = time.time_ns() // 1_000_000
+        assert served.ask(PATH, {**ASKED, "deadline": now + 60_000})[1]["decision"] is True
+        batch = {**ASKED, "evaluations": [{}, {}]}
+        for path, asked in ((PATH, ASKED), ("/access/v1/evaluations", batch)):
+            now = time.time_ns() // 1_000_000
+            status, body, _ = served.ask(path, {**asked, "deadline": now + 700})
+            assert status == 200
+            for answer in body.get("evaluations", [body]):
+                assert (answer["decision"], answer["context"]["outcome"]) == (False, "error")
+                assert answer["context"]["reasons"][0]["code"] == "deadline-exceeded"
+    assert [record["answered"]["outcome"] for record in _recorded(world)] == ["allow"] * 3
+
+
 def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -> None:
     names = msgspec.structs.replace(world.names, answered=())
     with pytest.raises(CannotStart, match=r"topics.answered names no topic.*serve.record: none"):
