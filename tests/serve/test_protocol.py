@@ -121,6 +121,13 @@ def test_the_content_type_and_coding_of_a_body(server: LocalServer, headers: byt
     assert (b"\r\naccept-encoding: identity\r\n" in found) == (status == 415)
 
 
+def test_blanks_around_the_value_of_a_header_are_not_part_of_it(server: LocalServer) -> None:
+    """RFC 9110, 5.5. A length with a blank after it was said to be too large."""
+    headers = (b"host:localhost \t", b"content-type: application/json ", b"connection: close ")
+    length = b"content-length:  %d\t" % len(BODY)
+    assert statuses(server.send(b"\r\n".join((b"POST %s HTTP/1.1" % PATH, *headers, length, b"", BODY)))) == [200]
+
+
 def test_a_trailer_is_no_header(server: LocalServer) -> None:
     """What is in front of the server has not looked at it: here a second host would be refused."""
     sent = chunked(BODY, end=b"0\r\nhost: evil.example\r\nx-request-id: abc\r\n\r\n", head=HEAD + LAST)
