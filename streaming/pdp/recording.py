@@ -71,6 +71,7 @@ class Recorder:
         self.recorded = self.lost = 0
         self._counting, self._renewing = threading.Lock(), threading.Lock()
         self._producer, self._stop = self._make(), threading.Event()
+        self._failed: list[Producer] = []  # whose last reports are still to come
         self._thread = threading.Thread(target=self._poll, name="recorder", daemon=True)
         self._thread.start()
 
@@ -133,6 +134,8 @@ class Recorder:
         with self._renewing:
             if is_fatal(error) and self._producer is failed:
                 self._producer = self._make()
+                self._failed.append(failed)
+                failed.purge(blocking=False)  # it sends nothing any more: its records are lost, and count as such
 
     def _count(self, recorded: int = 0, lost: int = 0) -> None:
         with self._counting:
@@ -147,12 +150,20 @@ class Recorder:
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(POLL_SECONDS)
+            self._poll_failed()
+
+    def _poll_failed(self) -> None:
+        for failed in tuple(self._failed):
+            failed.poll(0)
+            if not len(failed):
+                self._failed.remove(failed)
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Wait for what is in the queue; what is left of it is lost."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(seconds)
+        self._poll_failed()
         if left:
             self._count(lost=left)
             log.error("answers were not recorded: Kafka did not take them in time", records=left)

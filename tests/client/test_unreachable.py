@@ -32,6 +32,7 @@ from streaming.client.connection import IdempotentProducer
 from streaming.pdp.recording import Recorder
 from streaming.settings import Settings
 from streaming.topics import TopicNames
+from tests.waiting import wait_until
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})
@@ -307,6 +308,18 @@ def test_so_is_that_of_recorded_answers(flag: bool) -> None:
         assert recorder._producer is first
         recorder._renew(first, KafkaError(KafkaError._FATAL, "lost", fatal=flag))
         assert recorder._producer is not first
+
+
+def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> None:
+    """Nobody asked it for its reports any more: who waited for a durable record did so in vain."""
+    settings = Settings(bootstrap_servers="localhost:1", topics=TopicNames(answered=("answered",)))
+    reported: list[bool] = []
+    with contextlib.closing(Recorder(settings)) as recorder:
+        for _ in range(3):
+            recorder.send({}, b"{}", reported.append)
+        recorder._renew(recorder._producer, KafkaError(KafkaError._FATAL, "lost"))
+        wait_until(lambda: reported == [False] * 3, "the reports")
+        assert (recorder.lost, recorder.queued) == (3, 0)
 
 
 def test_secrets_are_shown_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:
