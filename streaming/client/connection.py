@@ -126,6 +126,7 @@ class IdempotentProducer:
         self._connection = connection
         self._renewing = threading.Lock()
         self._producer = self._make()
+        self._failed: list[Producer] = []  # whose last reports are still to come
 
     def _make(self) -> Producer:
         return self._connection.make(Producer, USUAL, FIXED)
@@ -158,10 +159,16 @@ class IdempotentProducer:
         with self._renewing:
             if self._producer is failed:
                 self._producer = self._make()
+                self._failed.append(failed)
+                failed.purge(blocking=False)  # it sends nothing any more: who waits for a report is to know
 
     def poll(self, seconds: float) -> None:
         """Give the reports that have come; wait for the first of them."""
         self._producer.poll(seconds)
+        for failed in tuple(self._failed):
+            failed.poll(0)
+            if not len(failed):
+                self._failed.remove(failed)
 
     def close(self, seconds: float) -> None:
         """Wait for what is on its way, and give its reports."""

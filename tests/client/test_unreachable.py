@@ -24,11 +24,13 @@ from streaming.client import (
     LocalClient,
     NotDecided,
     NotReported,
+    Place,
     PolicyPublisher,
     PublishFailed,
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
+from streaming.client.records import ProducerRecord
 from streaming.pdp.recording import Recorder
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -320,6 +322,20 @@ def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> Non
         recorder._renew(recorder._producer, KafkaError(KafkaError._FATAL, "lost"))
         wait_until(lambda: reported == [False] * 3, "the reports")
         assert (recorder.lost, recorder.queued) == (3, 0)
+
+
+def test_requests_and_events_on_a_producer_that_failed_for_good_are_not_sent_and_say_so() -> None:
+    producer, reported = IdempotentProducer(NOBODY), list[tuple[Place | None, str]]()
+    for _ in range(3):
+        producer.send(ProducerRecord("topic", None, b"{}", [], "id"), lambda *report: reported.append(report))
+    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), producer._producer, "topic")
+
+    def are_reported() -> bool:
+        producer.poll(0)
+        return len(reported) == 3
+
+    wait_until(are_reported, "the reports")
+    assert all(place is None and why.startswith("not sent: ") for place, why in reported)
 
 
 def test_secrets_are_shown_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:
