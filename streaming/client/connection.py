@@ -26,7 +26,7 @@ from streaming.kafka.permissions import (
 )
 from streaming.kafka.stalled import Progress, positions_of
 from streaming.records.decision import Place
-from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
+from streaming.settings import MASK, Limits, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ SECRET = re.compile(r"password|secret|token|credential|jaas|oauthbearer|\.pem$|\
 class Connection:
     """How to reach a cluster. `kafka`: librdkafka's settings, as they are, security among them.
 
-    `schema_registry`: needed where the job writes Avro in Confluent's wire format.
+    `schema_registry`: needed where the job writes Avro in Confluent's wire format. `limits`, `trust`: the job's, which
+    hold for what a local client takes, too.
 
     What the client promises goes before `kafka`: it reads committed records alone, whatever is set there.
     """
@@ -50,11 +51,14 @@ class Connection:
     topics: TopicNames = field(default_factory=TopicNames)
     kafka: Mapping[str, Setting] = field(default_factory=dict)
     schema_registry: SchemaRegistry = SchemaRegistry()  # noqa: RUF009 (it is frozen)
+    limits: Limits = Limits()  # noqa: RUF009
+    trust: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The connection that settings of the job describe."""
-        return cls(settings.bootstrap_servers, settings.topics, dict(settings.kafka), settings.schema_registry)
+        kafka, registry = dict(settings.kafka), settings.schema_registry
+        return cls(settings.bootstrap_servers, settings.topics, kafka, registry, settings.limits, settings.trust)
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -71,7 +75,13 @@ class Connection:
 
     def settings(self, **more: Any) -> Settings:
         """The same as settings of the job, for what takes those."""
-        own = {"topics": self.topics, "schema_registry": self.schema_registry, "kafka": dict(self.kafka)}
+        own = {
+            "topics": self.topics,
+            "schema_registry": self.schema_registry,
+            "kafka": dict(self.kafka),
+            "limits": self.limits,
+            "trust": dict(self.trust),
+        }
         return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
 
     def make(self, kind: Callable[[dict[str, Any]], T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:

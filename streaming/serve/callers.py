@@ -131,10 +131,6 @@ def _caller(name: str, entry: Entry, settings: Settings) -> Caller:
 
 
 def rules_of(settings: Settings, systems: tuple[str, ...], trust: frozenset[str]) -> Rules:
-    """What holds for a caller that may claim `trust`, as far as the topic of its recorded answers is trusted with it.
-
-    The job judges by both: it would call an answer by another claim wrong.
-    """
-    if settings.records_answers and settings.topics.answered:
-        trust &= settings.trust_of(settings.topics.answered[0])
-    return Rules(systems, settings.serve.default_system, trust, settings.limits, settings.mode == "enforce")
+    """What holds for a caller that may claim `trust`."""
+    claims = settings.counts_in_answers(trust)
+    return Rules(systems, settings.serve.default_system, claims, settings.limits, settings.mode == "enforce")

@@ -30,9 +30,10 @@ from streaming.client import (
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
+from streaming.client.local import LocalExchange
 from streaming.client.records import ProducerRecord
 from streaming.pdp.recording import Recorder
-from streaming.settings import Settings
+from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.topics import TopicNames
 from tests.waiting import wait_until
 
@@ -387,6 +388,24 @@ def test_a_request_larger_than_a_record_may_be_is_an_error_in_the_application_to
         assert (decision.outcome, decision.code) == ("error", "malformed-request")
         assert "at most 1048576" in decision.reasons[0].message
         assert client.authorize(**SHORT, subject="u").code == "policies-stale"
+
+
+def test_a_local_client_has_the_limits_and_the_trust_of_the_job() -> None:
+    """With others it took documents that the job refuses, and allowed by claims that do not count."""
+    topics, limits = TopicNames(answered=("answered",)), Limits(record_in=2048, document=4096)
+    settings = Settings(topics=topics, limits=limits, trust={"answered": frozenset({"groups"})})
+    with LocalClient(Connection.of(settings)) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._settings.limits == limits
+        assert client._exchange._options.trust == {"groups"}
+    with LocalClient(Connection.of(settings), record="none") as client:
+        decision = client.authorize(**SHORT, subject="u", context={"pad": "x" * 2048})
+        assert (decision.outcome, decision.code) == ("error", "malformed-request")
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.trust == DEFAULT_TRUST, "no topic has its answers"
+    with LocalClient(Connection.of(settings), answered="other", trust={"roles"}) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.trust == {"roles"}
 
 
 @pytest.mark.parametrize("record", ["all", "none"])
