@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -41,8 +41,8 @@ SECRET = re.compile(r"password|secret|token|credential|jaas|oauthbearer|\.pem$|\
 class Connection:
     """How to reach a cluster. `kafka`: librdkafka's settings, as they are, security among them.
 
-    `schema_registry`: needed where the job writes Avro in Confluent's wire format. `limits`, `trust`: the job's, which
-    hold for what a local client takes, too.
+    `schema_registry`: needed where the job writes Avro in Confluent's wire format. `limits`, `trust`, `mode`: those
+    of the job, which hold for what a local client answers, too.
 
     What the client promises goes before `kafka`: it reads committed records alone, whatever is set there.
     """
@@ -53,12 +53,20 @@ class Connection:
     schema_registry: SchemaRegistry = SchemaRegistry()  # noqa: RUF009 (it is frozen)
     limits: Limits = Limits()  # noqa: RUF009
     trust: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    mode: Literal["enforce", "shadow"] = "enforce"
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The connection that settings of the job describe."""
-        kafka, registry = dict(settings.kafka), settings.schema_registry
-        return cls(settings.bootstrap_servers, settings.topics, kafka, registry, settings.limits, settings.trust)
+        return cls(
+            settings.bootstrap_servers,
+            settings.topics,
+            dict(settings.kafka),
+            settings.schema_registry,
+            settings.limits,
+            settings.trust,
+            settings.mode,
+        )
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -81,6 +89,7 @@ class Connection:
             "kafka": dict(self.kafka),
             "limits": self.limits,
             "trust": dict(self.trust),
+            "mode": self.mode,
         }
         return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
 

@@ -200,7 +200,7 @@ class _Local(BaseClient):
         freshness: Literal["bounded", "full"] = "bounded",
         max_staleness: float = 15.0,
         name: str = "",
-        mode: Literal["enforce", "shadow"] = "enforce",
+        mode: Literal["enforce", "shadow"] | None = None,
         timeout: float = 5.0,
         raise_on_error: bool = False,
         shadow: Literal["refuse", "pass"] = "refuse",
@@ -211,8 +211,9 @@ class _Local(BaseClient):
         `record`: which answers; with `durable` they are given once Kafka has the record. `trust`: what requests may
         claim, as far as the topic is trusted with it. `freshness`: `full` reads the policies up to ends that are
         fetched after each request came. `max_staleness`: seconds; policies that could not be read for so long decide
-        nothing. `name`: in records; "": the machine's. `mode`: `shadow` marks decisions as not enforced. Raises
-        ClientError for settings that cannot be used, also where answers are to be recorded and no topic is named.
+        nothing. `name`: in records; "": the machine's. `mode`: `shadow` marks decisions as not enforced; None: the
+        connection's. Raises ClientError for settings that cannot be used, also where answers are to be recorded and no
+        topic is named.
         """
         self._connection, self._requests = connection_to(connection), answered
         self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
@@ -223,7 +224,8 @@ class _Local(BaseClient):
         if answered:
             topics = msgspec.structs.replace(topics, answered=(answered,))
         settings = self._connection.settings(serve=serve, systems=topics.systems, topics=topics)
-        options = LocalOptions(settings.counts_in_answers(frozenset(trust)), freshness, mode == "enforce", name)
+        enforced = (mode or settings.mode) == "enforce"
+        options = LocalOptions(settings.counts_in_answers(frozenset(trust)), freshness, enforced, name)
         try:
             self._exchange = LocalExchange(self._connection, settings, options)
         except CannotStart:

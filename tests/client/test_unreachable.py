@@ -408,6 +408,16 @@ def test_a_local_client_has_the_limits_and_the_trust_of_the_job() -> None:
         assert client._exchange._options.trust == {"roles"}
 
 
+@pytest.mark.parametrize(
+    ("job", "own", "enforced"), [("shadow", None, False), ("shadow", "enforce", True), ("enforce", None, True)]
+)
+def test_a_local_client_enforces_where_the_job_does(job: Any, own: Any, enforced: bool) -> None:
+    """By the settings of a job in shadow mode its allows were taken for such."""
+    with LocalClient(Connection.of(Settings(mode=job)), record="none", mode=own) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.enforced is enforced
+
+
 @pytest.mark.parametrize("record", ["all", "none"])
 def test_a_local_client_refuses_the_same_settings(record: Any) -> None:
     """Also where it would record its answers, with a producer of the server's."""
