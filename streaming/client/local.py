@@ -139,7 +139,7 @@ class LocalExchange(TakesRequests):
             settle(pending, decision)
             return
         value = answered_record(body, answer, answer_context, recorder.by)
-        if recorder.mode_of(system) == "durable":
+        if recorder.must_wait(system):
             recorder.send(body, value, partial(_give_recorded, pending, decision))
         else:
             recorder.send(body, value)

@@ -69,6 +69,7 @@ class Recorder:
         self.by = name or socket.gethostname()
         self._most_bytes = settings.limits.record_in
         self.recorded = self.lost = 0
+        self._is_refused = False  # the newest record of which there was a report
         self._counting, self._renewing = threading.Lock(), threading.Lock()
         self._producer, self._stop = self._make(), threading.Event()
         self._failed: list[Producer] = []  # whose last reports are still to come
@@ -93,6 +94,12 @@ class Recorder:
     def mode_of(self, system: str) -> RecordMode:
         """What is recorded of a system."""
         return self._settings.serve.record_of(system)
+
+    def must_wait(self, system: str) -> bool:
+        """Whether an answer is given once Kafka has its record: also while it refuses records, such as of a topic that
+        was deleted. Else all answers would be given, and none recorded.
+        """
+        return self._is_refused or self.mode_of(system) == "durable"
 
     def is_recorded(self, system: str, decision: Decision) -> bool:
         """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
@@ -121,6 +128,7 @@ class Recorder:
     def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, _message: Message) -> None:
             self._count(recorded=int(error is None), lost=int(error is not None))
+            self._is_refused = error is not None
             if error is not None:
                 log.error("an answer was not recorded", error=error.str())
                 self._renew(producer, error)

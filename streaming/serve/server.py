@@ -255,7 +255,7 @@ class Application:
         if not recorder.is_recorded(system, decision):
             return
         value = answered_record(request.body, decision, answer_context, recorder.by)
-        if recorder.mode_of(system) == "durable":
+        if recorder.must_wait(system):
             await recorder.durable(request.body, value)
         else:
             recorder.send(request.body, value)
