@@ -29,7 +29,7 @@ from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
 from streaming.pdp.recording import NotRecorded, Recorder, answered_record
-from streaming.records.answered import FreshnessKind
+from streaming.records.answered import BY_CHARACTERS, FreshnessKind
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
 
 POLL_SECONDS = 0.1
@@ -217,6 +217,8 @@ class _Local(BaseClient):
         """
         self._connection, self._requests = connection_to(connection), answered
         self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
+        if len(name) > BY_CHARACTERS:  # the job would make its records dead letters
+            raise ClientError(f"name: has {len(name)} characters; at most {BY_CHARACTERS}")
         if unknown := set(trust) - DEFAULT_TRUST:
             raise ClientError(f"trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
         serve = ServeSettings(record=record, max_staleness_seconds=checked_timeout(max_staleness))

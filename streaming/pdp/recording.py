@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from policy import Decision, to_text
+from policy import REQUEST_NAMES, Decision, to_text
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
 from streaming.pdp.reading import AnswerContext
@@ -38,7 +38,9 @@ class NotRecorded(Exception):
 
 
 def answered_record(body: Mapping[str, Any], decision: Decision, answer_context: AnswerContext, by: str) -> bytes:
-    """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
+    """The record of a request with its answer, without fields that requests do not have: the job would make it a dead
+    letter for an `Answered`, which the decision ignores. Raises NotRecorded for what JSON cannot hold.
+    """
     read = answer_context.read
     answer = Answer(
         by,
@@ -53,7 +55,8 @@ def answered_record(body: Mapping[str, Any], decision: Decision, answer_context:
         tuple(ItemAnswer(item.allowed, item.outcome) for item in decision.evaluations),
     )
     try:
-        return msgspec.json.encode({**body, "answered": answer})
+        request = {name: value for name, value in body.items() if name in REQUEST_NAMES}
+        return msgspec.json.encode({**request, "answered": answer})
     except (TypeError, ValueError, RecursionError) as error:
         raise NotRecorded(f"the request cannot be written: {error}") from None
 

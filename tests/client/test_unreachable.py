@@ -419,6 +419,11 @@ def test_a_local_client_enforces_where_the_job_does(job: Any, own: Any, enforced
         assert client._exchange._options.enforced is enforced
 
 
+def test_a_local_client_has_a_name_that_its_records_may_have() -> None:
+    with pytest.raises(ClientError, match="name: has 257 characters; at most 256"):
+        LocalClient(NOBODY, record="none", name="n" * 257)
+
+
 @pytest.mark.parametrize("record", ["all", "none"])
 def test_a_local_client_refuses_the_same_settings(record: Any) -> None:
     """Also where it would record its answers, with a producer of the server's."""

@@ -16,6 +16,8 @@ from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
 from streaming.pdp.evaluation import evaluate
 from streaming.pdp.reading import AnswerContext, Read, lacking
+from streaming.pdp.recording import answered_record
+from streaming.records.answered import read_answer
 from streaming.serve.authzen import (
     MAX_EVALUATIONS,
     BadRequest,
@@ -197,6 +199,18 @@ def test_what_is_no_request_is_refused_after_its_deadline_too(change: dict[str, 
     """Its record would be a dead letter, where the job is to decide what a server has answered."""
     with pytest.raises(BadRequest, match="not a request"):
         _one({**ALLOWED, "deadline": 1, **change})
+
+
+@pytest.mark.parametrize("extra", [{"Answered": 1}, {"ANSWERED": {}, "answered": None}, {"sid": [{}]}])
+def test_what_a_decision_ignores_makes_no_record_a_dead_letter(extra: dict[str, Any]) -> None:
+    """Whoever asks through an application could keep what is allowed to him out of the decisions."""
+    request = {**ALLOWED, "id": "r-1", "system": SYSTEM, **extra}
+    answer_context = AnswerContext(read_at(), NOW, "bounded", 0.012, 15.0, frozenset())
+    decision = evaluate(request, answer_context)
+    assert decision.allowed
+    record = answered_record(request, decision, answer_context, "shop")
+    assert read_answer(record).outcome == "allow"
+    assert json.loads(record).keys() == {*ALLOWED, "id", "system", "answered"}
 
 
 @pytest.mark.parametrize("time_", ["tomorrow", 1.5, True, {}, -1, 1_795_000_000])
