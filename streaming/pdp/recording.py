@@ -37,6 +37,10 @@ class NotRecorded(Exception):
     """An answer could not be recorded, so it must not be given. The message says why."""
 
 
+class RecordTooLarge(NotRecorded):
+    """The request and its answer are larger than a record may be: asking again does not help."""
+
+
 def answered_record(body: Mapping[str, Any], decision: Decision, answer_context: AnswerContext, by: str) -> bytes:
     """The record of a request with its answer, without fields that requests do not have: the job would make it a dead
     letter for an `Answered`, which the decision ignores. Raises NotRecorded for what JSON cannot hold.
@@ -118,7 +122,7 @@ class Recorder:
         """
         key = _key_of(body)
         if len(value) + len(key or b"") > self._most_bytes:
-            raise NotRecorded(f"the request and its answer have more than {self._most_bytes} bytes")
+            raise RecordTooLarge(f"the request and its answer have more than {self._most_bytes} bytes")
         producer = self._producer
         try:
             producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))

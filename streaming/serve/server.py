@@ -19,7 +19,7 @@ from streaming.ops.health import serving
 from streaming.pdp.deadlines import is_late
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, why_stale
-from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, RecordTooLarge, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.admission import MOST_REQUESTS, Admission
@@ -183,6 +183,8 @@ class Application:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
             return 503, authzen.stale(str(stale)), []
+        except RecordTooLarge as large:
+            return 413, authzen.message(str(large)), []
         except NotRecorded as unrecorded:
             return 503, authzen.stale(str(unrecorded), "not-recorded"), []
         except KeysUnavailable as unavailable:
