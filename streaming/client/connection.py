@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -26,7 +26,7 @@ from streaming.kafka.permissions import (
 )
 from streaming.kafka.stalled import Progress, positions_of
 from streaming.records.decision import Place
-from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
+from streaming.settings import MASK, Limits, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
 
 T = TypeVar("T")
@@ -41,7 +41,8 @@ SECRET = re.compile(r"password|secret|token|credential|jaas|oauthbearer|\.pem$|\
 class Connection:
     """How to reach a cluster. `kafka`: librdkafka's settings, as they are, security among them.
 
-    `schema_registry`: needed where the job writes Avro in Confluent's wire format.
+    `schema_registry`: needed where the job writes Avro in Confluent's wire format. `limits`, `trust`, `mode`: those
+    of the job, which hold for what a local client answers, too.
 
     What the client promises goes before `kafka`: it reads committed records alone, whatever is set there.
     """
@@ -50,11 +51,22 @@ class Connection:
     topics: TopicNames = field(default_factory=TopicNames)
     kafka: Mapping[str, Setting] = field(default_factory=dict)
     schema_registry: SchemaRegistry = SchemaRegistry()  # noqa: RUF009 (it is frozen)
+    limits: Limits = Limits()  # noqa: RUF009
+    trust: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    mode: Literal["enforce", "shadow"] = "enforce"
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The connection that settings of the job describe."""
-        return cls(settings.bootstrap_servers, settings.topics, dict(settings.kafka), settings.schema_registry)
+        return cls(
+            settings.bootstrap_servers,
+            settings.topics,
+            dict(settings.kafka),
+            settings.schema_registry,
+            settings.limits,
+            settings.trust,
+            settings.mode,
+        )
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -71,7 +83,14 @@ class Connection:
 
     def settings(self, **more: Any) -> Settings:
         """The same as settings of the job, for what takes those."""
-        own = {"topics": self.topics, "schema_registry": self.schema_registry, "kafka": dict(self.kafka)}
+        own = {
+            "topics": self.topics,
+            "schema_registry": self.schema_registry,
+            "kafka": dict(self.kafka),
+            "limits": self.limits,
+            "trust": dict(self.trust),
+            "mode": self.mode,
+        }
         return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
 
     def make(self, kind: Callable[[dict[str, Any]], T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
@@ -126,6 +145,7 @@ class IdempotentProducer:
         self._connection = connection
         self._renewing = threading.Lock()
         self._producer = self._make()
+        self._failed: list[Producer] = []  # whose last reports are still to come
 
     def _make(self) -> Producer:
         return self._connection.make(Producer, USUAL, FIXED)
@@ -158,10 +178,16 @@ class IdempotentProducer:
         with self._renewing:
             if self._producer is failed:
                 self._producer = self._make()
+                self._failed.append(failed)
+                failed.purge(blocking=False)  # it sends nothing any more: who waits for a report is to know
 
     def poll(self, seconds: float) -> None:
         """Give the reports that have come; wait for the first of them."""
         self._producer.poll(seconds)
+        for failed in tuple(self._failed):
+            failed.poll(0)
+            if not len(failed):
+                self._failed.remove(failed)
 
     def close(self, seconds: float) -> None:
         """Wait for what is on its way, and give its reports."""

@@ -29,7 +29,7 @@ from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, why_stale
 from streaming.pdp.recording import NotRecorded, Recorder, answered_record
-from streaming.records.answered import FreshnessKind
+from streaming.records.answered import BY_CHARACTERS, FreshnessKind
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
 
 POLL_SECONDS = 0.1
@@ -139,7 +139,7 @@ class LocalExchange(TakesRequests):
             settle(pending, decision)
             return
         value = answered_record(body, answer, answer_context, recorder.by)
-        if recorder.mode_of(system) == "durable":
+        if recorder.must_wait(system):
             recorder.send(body, value, partial(_give_recorded, pending, decision))
         else:
             recorder.send(body, value)
@@ -200,7 +200,7 @@ class _Local(BaseClient):
         freshness: Literal["bounded", "full"] = "bounded",
         max_staleness: float = 15.0,
         name: str = "",
-        mode: Literal["enforce", "shadow"] = "enforce",
+        mode: Literal["enforce", "shadow"] | None = None,
         timeout: float = 5.0,
         raise_on_error: bool = False,
         shadow: Literal["refuse", "pass"] = "refuse",
@@ -209,13 +209,16 @@ class _Local(BaseClient):
 
         `answered`: the topic on which answers are recorded; "": the first of the connection's `topics.answered`.
         `record`: which answers; with `durable` they are given once Kafka has the record. `trust`: what requests may
-        claim. `freshness`: `full` reads the policies up to ends that are fetched after each request came.
-        `max_staleness`: seconds; policies that could not be read for so long decide nothing. `name`: in records; "":
-        the machine's. `mode`: `shadow` marks decisions as not enforced. Raises ClientError for settings that cannot be
-        used, also where answers are to be recorded and no topic is named.
+        claim, as far as the topic is trusted with it. `freshness`: `full` reads the policies up to ends that are
+        fetched after each request came. `max_staleness`: seconds; policies that could not be read for so long decide
+        nothing. `name`: in records; "": the machine's. `mode`: `shadow` marks decisions as not enforced; None: the
+        connection's. Raises ClientError for settings that cannot be used, also where answers are to be recorded and no
+        topic is named.
         """
         self._connection, self._requests = connection_to(connection), answered
         self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
+        if len(name) > BY_CHARACTERS:  # the job would make its records dead letters
+            raise ClientError(f"name: has {len(name)} characters; at most {BY_CHARACTERS}")
         if unknown := set(trust) - DEFAULT_TRUST:
             raise ClientError(f"trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
         serve = ServeSettings(record=record, max_staleness_seconds=checked_timeout(max_staleness))
@@ -223,7 +226,8 @@ class _Local(BaseClient):
         if answered:
             topics = msgspec.structs.replace(topics, answered=(answered,))
         settings = self._connection.settings(serve=serve, systems=topics.systems, topics=topics)
-        options = LocalOptions(frozenset(trust), freshness, mode == "enforce", name)
+        enforced = (mode or settings.mode) == "enforce"
+        options = LocalOptions(settings.counts_in_answers(frozenset(trust)), freshness, enforced, name)
         try:
             self._exchange = LocalExchange(self._connection, settings, options)
         except CannotStart:

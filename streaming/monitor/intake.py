@@ -180,6 +180,7 @@ def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
 
 def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
     time, answers = to_ms(decision.time), decision.answers
+    since = _given_since(decision.answered, time)
     echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
     asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
     outcomes, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
@@ -189,7 +190,7 @@ def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
-        yield key, DecisionEvent(access, outcomes[number] == "allow", time, time, denials)
+        yield key, DecisionEvent(access, outcomes[number] == "allow", since, time, denials)
         for occurred in _occurrences(id_, answer, request, time, at):
             yield key, occurred
     if decision.answered is not None:
@@ -199,18 +200,29 @@ def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
 def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]:
     """The outcome that the subject got, of each part: of what was answered elsewhere, that answer.
 
-    An allow counts only where the job, if it could verify the answer, allows the same.
+    An allow counts only where the job, if it could verify the answer, allows the same; of a misdated answer, which it
+    decides at the record's time, at the answer's.
     """
     answered, own = decision.answered, [answer.outcome for answer in answers]
     if answered is None:
         return own
     items = [item.outcome for item in answered.evaluations] if decision.evaluations else [answered.outcome]
-    if not answered.verified:
+    if not answered.verified or (answered.misdated and answered.agrees):
         return items if len(items) == len(own) else own
     if not items and answered.outcome != "error":
         return own  # the record says nothing of the items
     unanswered: list[Outcome] = ["error"] * (len(own) - len(items))
     return [mine if got == "allow" else got for mine, got in zip(own, items + unanswered, strict=False)]
+
+
+def _given_since(answered: Answered | None, time: int) -> int:
+    """From when on (ms) an answer may have been given that is decided at `time`.
+
+    The record of a misdated one may have waited for Kafka, and its subject acted meanwhile.
+    """
+    if answered is None or not answered.misdated or answered.time is None:
+        return time
+    return min(to_ms(answered.time), time)
 
 
 def _of_answer(

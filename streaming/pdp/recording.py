@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from policy import Decision, to_text
+from policy import REQUEST_NAMES, Decision, to_text
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
 from streaming.pdp.reading import AnswerContext
@@ -37,8 +37,14 @@ class NotRecorded(Exception):
     """An answer could not be recorded, so it must not be given. The message says why."""
 
 
+class RecordTooLarge(NotRecorded):
+    """The request and its answer are larger than a record may be: asking again does not help."""
+
+
 def answered_record(body: Mapping[str, Any], decision: Decision, answer_context: AnswerContext, by: str) -> bytes:
-    """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
+    """The record of a request with its answer, without fields that requests do not have: the job would make it a dead
+    letter for an `Answered`, which the decision ignores. Raises NotRecorded for what JSON cannot hold.
+    """
     read = answer_context.read
     answer = Answer(
         by,
@@ -53,7 +59,8 @@ def answered_record(body: Mapping[str, Any], decision: Decision, answer_context:
         tuple(ItemAnswer(item.allowed, item.outcome) for item in decision.evaluations),
     )
     try:
-        return msgspec.json.encode({**body, "answered": answer})
+        request = {name: value for name, value in body.items() if name in REQUEST_NAMES}
+        return msgspec.json.encode({**request, "answered": answer})
     except (TypeError, ValueError, RecursionError) as error:
         raise NotRecorded(f"the request cannot be written: {error}") from None
 
@@ -69,8 +76,10 @@ class Recorder:
         self.by = name or socket.gethostname()
         self._most_bytes = settings.limits.record_in
         self.recorded = self.lost = 0
+        self._is_refused = False  # the newest record of which there was a report
         self._counting, self._renewing = threading.Lock(), threading.Lock()
         self._producer, self._stop = self._make(), threading.Event()
+        self._failed: list[Producer] = []  # whose last reports are still to come
         self._thread = threading.Thread(target=self._poll, name="recorder", daemon=True)
         self._thread.start()
 
@@ -93,6 +102,12 @@ class Recorder:
         """What is recorded of a system."""
         return self._settings.serve.record_of(system)
 
+    def must_wait(self, system: str) -> bool:
+        """Whether an answer is given once Kafka has its record: also while it refuses records, such as of a topic that
+        was deleted. Else all answers would be given, and none recorded.
+        """
+        return self._is_refused or self.mode_of(system) == "durable"
+
     def is_recorded(self, system: str, decision: Decision) -> bool:
         """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
         mode = self.mode_of(system)
@@ -107,7 +122,7 @@ class Recorder:
         """
         key = _key_of(body)
         if len(value) + len(key or b"") > self._most_bytes:
-            raise NotRecorded(f"the request and its answer have more than {self._most_bytes} bytes")
+            raise RecordTooLarge(f"the request and its answer have more than {self._most_bytes} bytes")
         producer = self._producer
         try:
             producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))
@@ -120,6 +135,7 @@ class Recorder:
     def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
         def note(error: KafkaError | None, _message: Message) -> None:
             self._count(recorded=int(error is None), lost=int(error is not None))
+            self._is_refused = error is not None
             if error is not None:
                 log.error("an answer was not recorded", error=error.str())
                 self._renew(producer, error)
@@ -133,6 +149,8 @@ class Recorder:
         with self._renewing:
             if is_fatal(error) and self._producer is failed:
                 self._producer = self._make()
+                self._failed.append(failed)
+                failed.purge(blocking=False)  # it sends nothing any more: its records are lost, and count as such
 
     def _count(self, recorded: int = 0, lost: int = 0) -> None:
         with self._counting:
@@ -147,12 +165,20 @@ class Recorder:
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(POLL_SECONDS)
+            self._poll_failed()
+
+    def _poll_failed(self) -> None:
+        for failed in tuple(self._failed):
+            failed.poll(0)
+            if not len(failed):
+                self._failed.remove(failed)
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Wait for what is in the queue; what is left of it is lost."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(seconds)
+        self._poll_failed()
         if left:
             self._count(lost=left)
             log.error("answers were not recorded: Kafka did not take them in time", records=left)

@@ -52,10 +52,11 @@ class AnsweredItem(msgspec.Struct, frozen=True):
 
 
 class Answered(Findings, frozen=True, kw_only=True):
-    """An answer that was given outside of the job, by `by`, and what the job found of it."""
+    """An answer that was given outside of the job, by `by`, and what the job found of it. `time`: RFC 3339 or ms."""
 
     by: str
     outcome: Outcome
+    time: str | int | None = None
     evaluations: tuple[AnsweredItem, ...] = ()
 
 

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from streaming.serve.authzen import Rules
-from streaming.serve.callers import Caller, Callers, load_callers
+from streaming.serve.callers import Caller, Callers, load_callers, rules_of
 from streaming.serve.files import Changes
 from streaming.serve.keys import IssuerKeys, KeysUnavailable
 from streaming.serve.tls import PEER, Peer
@@ -55,8 +54,7 @@ class Authentication:
         serve = settings.serve
         self._settings, self._clock = settings, clock
         self._callers: Callers | None = load_callers(settings) if serve.callers else None
-        rules = Rules(settings.systems, serve.default_system, serve.trust, settings.limits, settings.mode == "enforce")
-        self._anyone = Caller("", rules)
+        self._anyone = Caller("", rules_of(settings, settings.systems, serve.trust))
         self._hosts = LOCAL | {urlsplit(serve.url).hostname or "localhost"}
         self._tokens: Tokens | None = None
         self._keys: IssuerKeys | None = None

@@ -19,7 +19,7 @@ from policy import (
     decode_json,
     to_text,
 )
-from streaming.pdp.evaluation import evaluate
+from streaming.pdp.evaluation import LATE, evaluate
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import FreshnessKind
 from streaming.settings import Limits
@@ -172,6 +172,11 @@ def answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules
         decision = Decision("error", (Reason("answer-too-large", why),))
         body = _body(decision, asked, context)
     return decision, body
+
+
+def late_answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules) -> tuple[Decision, bytes]:
+    """What is answered in place of a decision that was recorded after the request's deadline."""
+    return LATE, _body(LATE, asked, response_context(answer_context, rules))
 
 
 def response_context(answer_context: AnswerContext, rules: Rules) -> dict[str, Any]:

@@ -127,6 +127,10 @@ def _check_use(where: str, credentials: list[tuple[str, str]], settings: Setting
 
 
 def _caller(name: str, entry: Entry, settings: Settings) -> Caller:
-    serve = settings.serve
-    rules = Rules(entry.systems, serve.default_system, entry.trust, settings.limits, settings.mode == "enforce")
-    return Caller(name, rules, entry.search)
+    return Caller(name, rules_of(settings, entry.systems, entry.trust), entry.search)
+
+
+def rules_of(settings: Settings, systems: tuple[str, ...], trust: frozenset[str]) -> Rules:
+    """What holds for a caller that may claim `trust`."""
+    claims = settings.counts_in_answers(trust)
+    return Rules(systems, settings.serve.default_system, claims, settings.limits, settings.mode == "enforce")

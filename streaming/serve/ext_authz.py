@@ -99,7 +99,21 @@ def _pattern(template: str) -> str:
 
 
 def _filled(text: str, parameters: dict[str, str]) -> str:
+    """The text with the values in place of the placeholders. Raises Denied where other values could give the same.
+
+    Of `{namespace}.{dataset}`, `a.b` and `c` would ask about what `a` and `b.c` are.
+    """
+    for name, separator in _separators(text):
+        value = parameters[name]
+        if (value + separator).index(separator) < len(value):
+            raise Denied("no route fits the request")
     return PLACEHOLDER.sub(lambda match: parameters[match[1]], text)
+
+
+def _separators(text: str) -> list[tuple[str, str]]:
+    """Each placeholder that another one follows, with what stands between them."""
+    _, *parts = PLACEHOLDER.split(text)
+    return list(zip(parts[0:-2:2], parts[1:-2:2], strict=True))
 
 
 def load_routes(settings: Settings) -> Routes | None:
@@ -127,3 +141,5 @@ def _check(where: str, route: Route) -> None:
     for text in (route.resource.id, *route.resource.properties.values()):
         if unknown := sorted(set(PLACEHOLDER.findall(text)) - set(names)):
             raise SettingsError(f"{where}.resource: the path has no {{{unknown[0]}}}")
+        if not all(separator for _, separator in _separators(text)):
+            raise SettingsError(f"{where}.resource: {text!r}: write something between two placeholders")

@@ -204,7 +204,7 @@ class Protocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         # A trailer is no header (RFC 9110, 6.5.1): what is in front of the server has not looked at it as one.
         if self._heading:
-            super().on_header(name, value)
+            super().on_header(name, value.rstrip(b" \t"))  # RFC 9110, 5.5: which the parser leaves at the end
             if len(self.headers) > HEADERS:
                 raise ValueError("too many headers")  # ends the parser
 

@@ -16,9 +16,10 @@ import structlog
 from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import serving
+from streaming.pdp.deadlines import is_late
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import AnswerContext, Read, lacking, why_stale
-from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, RecordTooLarge, answered_record, open_recorder
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.admission import MOST_REQUESTS, Admission
@@ -182,6 +183,8 @@ class Application:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
             return 503, authzen.stale(str(stale)), []
+        except RecordTooLarge as large:
+            return 413, authzen.message(str(large)), []
         except NotRecorded as unrecorded:
             return 503, authzen.stale(str(unrecorded), "not-recorded"), []
         except KeysUnavailable as unavailable:
@@ -223,6 +226,8 @@ class Application:
         decision, body = authzen.answer(request, answer_context, caller.rules)
         if self._recorder is not None:
             await self._record(self._recorder, request, decision, answer_context)
+            if is_late(request.body.get("deadline"), time.time_ns() // 1_000_000):  # a durable record takes a while
+                decision, body = authzen.late_answer(request, answer_context, caller.rules)
         self._metrics.decided(request.body["system"], decision)
         return decision, body
 
@@ -252,7 +257,7 @@ class Application:
         if not recorder.is_recorded(system, decision):
             return
         value = answered_record(request.body, decision, answer_context, recorder.by)
-        if recorder.mode_of(system) == "durable":
+        if recorder.must_wait(system):
             await recorder.durable(request.body, value)
         else:
             recorder.send(request.body, value)

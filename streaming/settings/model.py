@@ -175,6 +175,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
+    def counts_in_answers(self, trust: frozenset[str]) -> frozenset[str]:
+        """Of what a caller may claim, what counts for an answer outside the job: its record's topic is trusted with it.
+
+        The job judges by both, and would call an answer by another claim wrong.
+        """
+        is_recorded = self.records_answers and self.topics.answered
+        return trust & self.trust_of(self.topics.answered[0]) if is_recorded else trust
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Of the settings for Kafka's clients and Spark the names alone: any of their values may be a secret."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)

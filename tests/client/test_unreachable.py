@@ -24,14 +24,18 @@ from streaming.client import (
     LocalClient,
     NotDecided,
     NotReported,
+    Place,
     PolicyPublisher,
     PublishFailed,
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
+from streaming.client.local import LocalExchange
+from streaming.client.records import ProducerRecord
 from streaming.pdp.recording import Recorder
-from streaming.settings import Settings
+from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.topics import TopicNames
+from tests.waiting import wait_until
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})
@@ -309,6 +313,33 @@ def test_so_is_that_of_recorded_answers(flag: bool) -> None:
         assert recorder._producer is not first
 
 
+def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> None:
+    """Nobody asked it for its reports any more: who waited for a durable record did so in vain."""
+    settings = Settings(bootstrap_servers="localhost:1", topics=TopicNames(answered=("answered",)))
+    reported: list[bool] = []
+    with contextlib.closing(Recorder(settings)) as recorder:
+        for _ in range(3):
+            recorder.send({}, b"{}", reported.append)
+        recorder._renew(recorder._producer, KafkaError(KafkaError._FATAL, "lost"))
+        wait_until(lambda: reported == [False] * 3, "the reports")
+        assert (recorder.lost, recorder.queued) == (3, 0)
+        assert recorder.must_wait("lenses6"), "the next answers are given once they are recorded"
+
+
+def test_requests_and_events_on_a_producer_that_failed_for_good_are_not_sent_and_say_so() -> None:
+    producer, reported = IdempotentProducer(NOBODY), list[tuple[Place | None, str]]()
+    for _ in range(3):
+        producer.send(ProducerRecord("topic", None, b"{}", [], "id"), lambda *report: reported.append(report))
+    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), producer._producer, "topic")
+
+    def are_reported() -> bool:
+        producer.poll(0)
+        return len(reported) == 3
+
+    wait_until(are_reported, "the reports")
+    assert all(place is None and why.startswith("not sent: ") for place, why in reported)
+
+
 def test_secrets_are_shown_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         assert SECRET not in repr(client) + repr(NOBODY) + repr(PolicyPublisher(NOBODY)) + str(NOBODY)
@@ -358,6 +389,39 @@ def test_a_request_larger_than_a_record_may_be_is_an_error_in_the_application_to
         assert (decision.outcome, decision.code) == ("error", "malformed-request")
         assert "at most 1048576" in decision.reasons[0].message
         assert client.authorize(**SHORT, subject="u").code == "policies-stale"
+
+
+def test_a_local_client_has_the_limits_and_the_trust_of_the_job() -> None:
+    """With others it took documents that the job refuses, and allowed by claims that do not count."""
+    topics, limits = TopicNames(answered=("answered",)), Limits(record_in=2048, document=4096)
+    settings = Settings(topics=topics, limits=limits, trust={"answered": frozenset({"groups"})})
+    with LocalClient(Connection.of(settings)) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._settings.limits == limits
+        assert client._exchange._options.trust == {"groups"}
+    with LocalClient(Connection.of(settings), record="none") as client:
+        decision = client.authorize(**SHORT, subject="u", context={"pad": "x" * 2048})
+        assert (decision.outcome, decision.code) == ("error", "malformed-request")
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.trust == DEFAULT_TRUST, "no topic has its answers"
+    with LocalClient(Connection.of(settings), answered="other", trust={"roles"}) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.trust == {"roles"}
+
+
+@pytest.mark.parametrize(
+    ("job", "own", "enforced"), [("shadow", None, False), ("shadow", "enforce", True), ("enforce", None, True)]
+)
+def test_a_local_client_enforces_where_the_job_does(job: Any, own: Any, enforced: bool) -> None:
+    """By the settings of a job in shadow mode its allows were taken for such."""
+    with LocalClient(Connection.of(Settings(mode=job)), record="none", mode=own) as client:
+        assert isinstance(client._exchange, LocalExchange)
+        assert client._exchange._options.enforced is enforced
+
+
+def test_a_local_client_has_a_name_that_its_records_may_have() -> None:
+    with pytest.raises(ClientError, match="name: has 257 characters; at most 256"):
+        LocalClient(NOBODY, record="none", name="n" * 257)
 
 
 @pytest.mark.parametrize("record", ["all", "none"])

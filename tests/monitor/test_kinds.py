@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from policy import to_text
 from streaming.alert_kinds import KindRule
 from streaming.monitor import DENIALS_HELD, EVERY_KEY, DecisionEvent, UnreadEvent
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
@@ -430,6 +431,26 @@ def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> 
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == []
     value["answered"] = {**_answer(verified=False), "decision": False, "outcome": "deny"}
     assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
+
+
+def test_an_answer_whose_record_waited_for_kafka_allows_what_was_done_upon_it() -> None:
+    """The job decides it at its record's time, a minute later: nobody acted without a request meanwhile."""
+    late = T0 + MINUTE
+    found = {**_answer(verified=True, agrees=True, misdated=True), "time": to_text(T0)}
+
+    def alerts(outcome: str, done: int, **changed: Any) -> list[tuple[str, str, int]]:
+        made = decision("1", "dana", "orders", outcome, late)
+        value = {**msgspec.json.decode(made[-1]), "answered": {**found, **changed}}
+        access = verdict("a", "dana", "orders", done, known=late)
+        raised = kinds(watch([(*made[:-1], msgspec.json.encode(value))], [access]))
+        return [alert for alert in raised if alert[0] != "answer-misdated"]
+
+    assert alerts("allow", T0 + 100) == alerts("allow", late) == []
+    assert alerts("deny", T0 + 100) == [], "access that ended meanwhile was there when the answer was given"
+    assert alerts("error", T0 + 100, verified=False, agrees=None) == []
+    assert alerts("allow", T0 - MINUTE) == [("unrequested-access", "dana", 1)]
+    assert alerts("allow", T0 + 100, time=to_text(late + MINUTE)) == [("unrequested-access", "dana", 1)]
+    assert ("denied-but-done", "dana", 1) in alerts("deny", T0 + 100, agrees=False)
 
 
 @pytest.mark.parametrize("outcome", ["deny", "error"])

@@ -25,6 +25,7 @@ from streaming.serve.callers import load_callers
 from streaming.serve.tls import PEER, Peer, Tls, peer_of
 from streaming.settings import ServeSettings, Settings, SettingsError, check_settings
 from streaming.settings.serve import JwtSettings, TlsSettings
+from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 from tests.serve.issuer import AUDIENCE, ISSUER, Issuer
 from tests.serve.test_serve import ASKED, PATH, Running, serving
@@ -531,6 +532,31 @@ def test_settings_that_would_let_others_ask_are_refused(serve: dict[str, Any], e
 )
 def test_settings_with_credentials_and_encryption_are_accepted(serve: dict[str, Any]) -> None:
     check_settings({"serve": serve})
+
+
+@pytest.mark.parametrize(
+    ("trust", "record", "counts"),
+    [
+        ({}, "all", {"groups"}),
+        ({"answers": {"roles"}}, "all", set()),
+        ({"answers": set()}, {SYSTEM: "durable"}, set()),
+        ({"answers": set()}, "none", {"groups"}),
+    ],
+)
+def test_a_caller_may_claim_what_the_topic_of_its_answers_is_trusted_with(
+    tmp_path: Path, trust: Any, record: Any, counts: set[str]
+) -> None:
+    """The job would call an answer by another claim wrong."""
+    (tmp_path / "callers.yaml").write_text(f"callers: {{a: {{systems: [{SYSTEM}], trust: [groups], tokens: [{A}]}}}}")
+    names = TopicNames(answered=("answers", "others"))
+    claims = {topic: frozenset(chosen) for topic, chosen in trust.items()}
+    for serve in (
+        ServeSettings(record=record, callers=str(tmp_path / "callers.yaml")),
+        ServeSettings(record=record, trust=frozenset({"groups"})),
+    ):
+        made = Authentication(Settings(topics=names, trust=claims, serve=serve))
+        headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a")]
+        assert asyncio.run(made.caller({"headers": headers})).rules.trust == counts
 
 
 def test_a_certificate_that_expired_on_an_open_connection_counts_no_more(tmp_path: Path) -> None:

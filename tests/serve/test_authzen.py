@@ -14,7 +14,10 @@ from jsonschema import Draft202012Validator
 from policy import Decision, compile_documents, decide
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
+from streaming.pdp.evaluation import evaluate
 from streaming.pdp.reading import AnswerContext, Read, lacking
+from streaming.pdp.recording import answered_record
+from streaming.records.answered import read_answer
 from streaming.serve.authzen import (
     MAX_EVALUATIONS,
     BadRequest,
@@ -189,6 +192,35 @@ def test_after_its_deadline_a_request_is_an_error_and_so_is_each_of_its_evaluati
     expected = (True, "allow", "allowed") if in_time else (False, "error", "deadline-exceeded")
     found = [(one["decision"], one["context"]["outcome"], one["context"]["reasons"][0]["code"]) for one in answers]
     assert found == [expected] * 3
+
+
+@pytest.mark.parametrize("change", [{"action": "read"}, {"subject": {**DANA, "id": ""}}, {"resource": None}])
+def test_what_is_no_request_is_refused_after_its_deadline_too(change: dict[str, Any]) -> None:
+    """Its record would be a dead letter, where the job is to decide what a server has answered."""
+    with pytest.raises(BadRequest, match="not a request"):
+        _one({**ALLOWED, "deadline": 1, **change})
+
+
+@pytest.mark.parametrize("extra", [{"Answered": 1}, {"ANSWERED": {}, "answered": None}, {"sid": [{}]}])
+def test_what_a_decision_ignores_makes_no_record_a_dead_letter(extra: dict[str, Any]) -> None:
+    """Whoever asks through an application could keep what is allowed to him out of the decisions."""
+    request = {**ALLOWED, "id": "r-1", "system": SYSTEM, **extra}
+    answer_context = AnswerContext(read_at(), NOW, "bounded", 0.012, 15.0, frozenset())
+    decision = evaluate(request, answer_context)
+    assert decision.allowed
+    record = answered_record(request, decision, answer_context, "shop")
+    assert read_answer(record).outcome == "allow"
+    assert json.loads(record).keys() == {*ALLOWED, "id", "system", "answered"}
+
+
+@pytest.mark.parametrize("time_", ["tomorrow", 1.5, True, {}, -1, 1_795_000_000])
+def test_a_time_that_is_no_moment_is_malformed_in_an_application_as_in_the_stream(time_: object) -> None:
+    """Its record would be a dead letter, and what was done upon its allow would not have been requested."""
+    request = {**ALLOWED, "id": "r-1", "system": SYSTEM}
+    answer_context = AnswerContext(read_at(), NOW, "bounded", 0.012, 15.0, frozenset())
+    assert evaluate({**request, "time": NOW}, answer_context).allowed
+    decision = evaluate({**request, "time": time_}, answer_context)
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "malformed-request")
 
 
 @pytest.mark.parametrize("deadline", ["tomorrow", "2026-11-21T10:00:00", -1, 1_795_000_000, True, 1.5, {}])

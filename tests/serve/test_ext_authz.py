@@ -11,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streaming.serve.callers import Caller
-from streaming.serve.ext_authz import Denied, Routes, load_routes
+from streaming.serve.ext_authz import Denied, File, Routes, load_routes
 from streaming.settings import ServeSettings, Settings, SettingsError, check_settings
 from tests.brokers import TestBroker
 from tests.serve.test_serve import Running, serving
@@ -39,6 +41,7 @@ FILE: dict[str, Any] = {
     ],
 }
 DANA = [(b"x-user", b"dana")]
+PAIR = {**FILE["routes"][0], "path": "/{a}/{b}", "resource": {"type": "dataset", "id": "dataset:{a}.{b}"}}
 
 
 def _loaded(folder: Path, file: Any) -> Routes:
@@ -92,6 +95,27 @@ def test_what_fits_no_route_is_denied(
         _loaded(tmp_path, FILE).request(method, path, headers)
 
 
+@pytest.mark.parametrize("separator", [".", "-", "/", "..", "--", "-.-", ".a.", ":"])
+@given(st.lists(st.text(".-a", min_size=1, max_size=4), min_size=3, max_size=3))
+def test_two_paths_never_ask_about_the_same_resource(separator: str, names: list[str]) -> None:
+    resource = {"type": "x", "id": separator.join(("{a}", "{b}")), "properties": {"p": "{b}" + separator + "{a}"}}
+    routes = Routes(msgspec.convert({**FILE, "routes": [{**PAIR, "resource": resource}]}, File))
+    whole = separator.join(names)
+    splits = [at for at in range(len(whole)) if whole.startswith(separator, at)]
+    asked = []
+    for at in splits:
+        with contextlib.suppress(Denied):
+            asked.append(routes.request("GET", f"/{whole[:at]}/{whole[at + len(separator) :]}", DANA))
+    assert len(asked) <= 1
+
+
+def test_the_last_of_two_names_may_have_what_separates_them(tmp_path: Path) -> None:
+    routes = _loaded(tmp_path, {**FILE, "routes": [PAIR]})
+    assert routes.request("GET", "/default/orders.eu", DANA)["resource"]["id"] == "dataset:default.orders.eu"
+    with pytest.raises(Denied):
+        routes.request("GET", "/default.orders/eu", DANA)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -104,6 +128,7 @@ def test_what_fits_no_route_is_denied(
         ({"routes": [{**FILE["routes"][0], "path": "/{topic}/{topic}"}]}, "each once"),
         ({"routes": [{**FILE["routes"][0], "path": "/{topic"}]}, "each once"),
         ({"routes": [{**FILE["routes"][0], "path": "topics"}]}, "regex"),
+        ({"routes": [{**PAIR, "resource": {"type": "dataset", "id": "dataset:{a}{b}"}}]}, "between two placeholders"),
         ({"routes": [{**FILE["routes"][0], "path": "/a.*"}]}, "regex"),
     ],
 )

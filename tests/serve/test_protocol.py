@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from streaming.pdp.recording import Recorder
 from streaming.serve import connections, protocol
 from streaming.serve.admission import Admission
 from streaming.serve.connections import Connections
+from streaming.settings import Settings
 from streaming.settings.serve import TlsSettings
+from streaming.topics import TopicNames
 from tests.serve.local_server import (
     ASKED,
     BODY,
@@ -119,6 +122,26 @@ def test_the_content_type_and_coding_of_a_body(server: LocalServer, headers: byt
     found = server.send(request(headers, LAST, head=PLAIN_HEAD))
     assert statuses(found) == [status]
     assert (b"\r\naccept-encoding: identity\r\n" in found) == (status == 415)
+
+
+def test_blanks_around_the_value_of_a_header_are_not_part_of_it(server: LocalServer) -> None:
+    """RFC 9110, 5.5. A length with a blank after it was said to be too large."""
+    headers = (b"host:localhost \t", b"content-type: application/json ", b"connection: close ")
+    length = b"content-length:  %d\t" % len(BODY)
+    assert statuses(server.send(b"\r\n".join((b"POST %s HTTP/1.1" % PATH, *headers, length, b"", BODY)))) == [200]
+
+
+def test_a_request_that_is_too_large_with_its_answer_is_refused_for_good() -> None:
+    """503 with Retry-After had clients send it again and again."""
+    settings = Settings(bootstrap_servers="localhost:1", topics=TopicNames(answered=("answered",)))
+    with local_server() as server, contextlib.closing(Recorder(settings)) as recorder:
+        server.app._recorder = recorder
+        large = json.dumps({**ASKED, "context": {"pad": "x" * ((1 << 20) - 300)}}).encode()
+        assert len(large) < settings.limits.record_in
+        response = server.send(request(LAST, body=large))
+        assert statuses(response) == [413]
+        assert b"retry-after" not in response
+        assert recorder.lost == recorder.queued == 0
 
 
 def test_a_trailer_is_no_header(server: LocalServer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.errors import CannotStart
 from streaming.kafka.topics import create_topics
@@ -95,6 +96,49 @@ def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
     with serving(_settings(world, record="durable")) as served:
         served.ask(PATH, ASKED)
         assert len(_recorded(world)) == 3  # before the answer is given
+
+
+def test_an_answer_whose_record_took_until_after_the_deadline_is_no_allow(world: World) -> None:
+    kafka = {**world.settings.kafka, "linger.ms": "1000"}
+    settings = msgspec.structs.replace(_settings(world, record="durable"), kafka=kafka)
+    with serving(settings) as served:
+        now = time.time_ns() // 1_000_000
+        assert served.ask(PATH, {**ASKED, "deadline": now + 60_000})[1]["decision"] is True
+        batch = {**ASKED, "evaluations": [{}, {}]}
+        for path, asked in ((PATH, ASKED), ("/access/v1/evaluations", batch)):
+            now = time.time_ns() // 1_000_000
+            status, body, _ = served.ask(path, {**asked, "deadline": now + 700})
+            assert status == 200
+            for answer in body.get("evaluations", [body]):
+                assert (answer["decision"], answer["context"]["outcome"]) == (False, "error")
+                assert answer["context"]["reasons"][0]["code"] == "deadline-exceeded"
+    assert [record["answered"]["outcome"] for record in _recorded(world)] == ["allow"] * 3
+
+
+def test_while_kafka_refuses_records_no_answer_is_given_without_one(world: World) -> None:
+    """What was in the queue is lost, and counted; then answers wait for their records, until Kafka takes them again."""
+    topic = world.names.answered[0]
+
+    def let_records_have(size: int) -> None:
+        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        for altered in world.admin.incremental_alter_configs([resource]).values():
+            altered.result(30)
+
+    with serving(_settings(world)) as served:
+        recorder = served.server._recorder
+        assert recorder is not None
+        assert served.ask(PATH, ASKED)[1]["decision"] is True
+        let_records_have(10)
+        wait_until(lambda: served.ask(PATH, ASKED)[0] == 503, "a refusal")
+        status, body, _ = served.ask(PATH, ASKED)
+        assert (status, body["decision"]) == (503, False)
+        assert body["context"]["reasons"][0]["code"] == "not-recorded"
+        assert recorder.lost >= 3
+        let_records_have(1 << 20)
+        wait_until(lambda: served.ask(PATH, ASKED)[0] == 200, "an answer")
+        wait_until(lambda: recorder.queued == 0, "all is recorded")
+        assert recorder.recorded == len(_recorded(world)) >= 2
 
 
 def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -> None:
