@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,10 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("LOCKKEEPER_TEST_EXPLORE") else "same-examples")
 
 
+# Jsonschema would compile 39 grammars as it is imported, for formats that no test checks: four seconds of each process
+# that collects the tests.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
 LONG = ("test_properties.py",)
 
 
@@ -31,8 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
-# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM.
-TOGETHER = (("tests/console/",), tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS))
+WITH_A_JOB = ("client/test_client", "stream/test_answered", "stream/test_decisions", "stream/test_recreated_topics")
+# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM, the process that runs
+# one job after the other.
+TOGETHER = (
+    ("tests/console/",),
+    tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS),
+    tuple(f"tests/{name}.py" for name in WITH_A_JOB),
+)
 
 
 class ByFile(LoadFileScheduling):
