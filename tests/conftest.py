@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,11 @@ LONG = ("test_properties.py",)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: at the end short ones are left, for whichever process has nothing to do."""
     items.sort(key=lambda item: item.get_closest_marker("stream") is None and item.path.name not in LONG)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Cases of schemathesis take two seconds of each process that collects them, and all are long."""
+    return (collection_path.name == "test_openapi_fuzzer.py" and config.getoption("markexpr") == "not long") or None
 
 
 SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
