@@ -14,6 +14,7 @@ import policy.matching.index
 from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
 from policy.evaluation import reference
 from policy.matching.index import PatternIndex
+from tests.examples import examples
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
@@ -41,7 +42,7 @@ def test_matching_is_what_the_reference_does_character_by_character(pattern: Pat
     assert matches(pattern, name) is reference._matches(pattern, name)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.text(alphabet="ab*?", max_size=8), st.booleans(), st.text(alphabet="ab?\n", max_size=9))
 def test_a_glob_of_many_pieces_is_what_the_reference_does(text: str, single: bool, probe: str) -> None:
     pattern, name = Pattern((Glob(text, single),)), (probe,)
