@@ -66,12 +66,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _java_starts_soon(request: pytest.FixtureRequest) -> None:
-    """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
-    if request.config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
+def pytest_configure(config: pytest.Config) -> None:
+    """Before tests are collected: settings in their modules name the archives that there are."""
+    if config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
         dump_cds_archives()
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_submit_options())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_starts_soon() -> None:
+    """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_submit_options())
 
 
 @pytest.fixture(scope="session")
