@@ -41,6 +41,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (collection_path.name == "test_openapi_fuzzer.py" and config.getoption("markexpr") == "not long") or None
 
 
+def pytest_collection_finish() -> None:
+    """All tests stay until the end: to search them for cycles again and again took a fifth of many tests' time."""
+    gc.collect()
+    gc.freeze()
+
+
 SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
 WITH_A_JOB = ("client/test_client", "stream/test_answered", "stream/test_decisions", "stream/test_recreated_topics")
 # The files of each of these share what takes long to begin: what a job has decided, Spark's JVM, the process that runs
