@@ -82,9 +82,10 @@ test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those wi
 # The properties that compare the evaluators with the reference: with more examples than `make test` has time for.
 PROPERTIES = tests/policy/test_properties.py tests/policy/test_answers.py tests/policy/test_affected_principals.py \
   tests/policy/test_edits.py tests/policy/test_resource_access.py tests/policy/test_threads.py \
-  tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
-  tests/stream/test_prepared_verdicts.py tests/stream/test_known_answers.py tests/policy/test_packing.py \
-  tests/monitor/test_backlog.py
+  tests/policy/test_compiler.py tests/policy/test_refused.py tests/policy/test_escalation_properties.py \
+  tests/policy/test_cdap.py tests/policy/test_patterns.py tests/policy/test_grants.py tests/policy/test_layer.py \
+  tests/monitor/test_properties.py tests/stream/test_prepared_answers.py tests/stream/test_prepared_verdicts.py \
+  tests/stream/test_known_answers.py tests/policy/test_packing.py tests/monitor/test_backlog.py
 
 # A cluster of Spark is three to five Javas: beside others its scenarios would wait for the machine alone.
 CLUSTER = tests/chaos/test_standalone_cluster.py tests/stream/test_standalone.py tests/stream/test_commit_steps.py

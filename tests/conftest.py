@@ -3,8 +3,10 @@
 import gc
 import logging
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,10 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("LOCKKEEPER_TEST_EXPLORE") else "same-examples")
 
 
+# Jsonschema would compile 39 grammars as it is imported, for formats that no test checks: four seconds of each process
+# that collects the tests.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
 LONG = ("test_properties.py",)
 
 
@@ -30,9 +36,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("stream") is None and item.path.name not in LONG)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Cases of schemathesis take two seconds of each process that collects them, and all are long."""
+    return (collection_path.name == "test_openapi_fuzzer.py" and config.getoption("markexpr") == "not long") or None
+
+
+def pytest_collection_finish() -> None:
+    """All tests stay until the end: to search them for cycles again and again took a fifth of many tests' time."""
+    gc.collect()
+    gc.freeze()
+
+
 SPARK_IN_THE_PROCESS = ("known_answers", "known_mutants", "partitions", "read_range", "sender")
-# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM.
-TOGETHER = (("tests/console/",), tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS))
+WITH_A_JOB = ("client/test_client", "stream/test_answered", "stream/test_decisions", "stream/test_recreated_topics")
+# The files of each of these share what takes long to begin: what a job has decided, Spark's JVM, the process that runs
+# one job after the other.
+TOGETHER = (
+    ("tests/console/",),
+    tuple(f"tests/stream/test_{name}.py" for name in SPARK_IN_THE_PROCESS),
+    tuple(f"tests/{name}.py" for name in WITH_A_JOB),
+)
 
 
 class ByFile(LoadFileScheduling):
@@ -49,12 +72,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _java_starts_soon(request: pytest.FixtureRequest) -> None:
-    """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
-    if request.config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
+def pytest_configure(config: pytest.Config) -> None:
+    """Before tests are collected: settings in their modules name the archives that there are."""
+    if config.getoption("markexpr") == "long":  # archives take as long to make as they save `make test`
         dump_cds_archives()
-        os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_submit_options())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _java_starts_soon() -> None:
+    """The Java of jobs and brokers. Spark's launcher adds these options to those of jobs that commands start, too."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_submit_options())
 
 
 @pytest.fixture(scope="session")

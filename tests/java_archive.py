@@ -1,6 +1,7 @@
 """CDS archives of Spark's and Kafka's Java classes, with which jobs and brokers of tests start in half the time.
 
-They are made once for a virtual environment, and lie there; a Java that they do not fit starts without them.
+They are made once for a virtual environment, and lie there; a Java that they do not fit starts without them, and one
+where there are none with its own.
 """
 
 import contextlib
@@ -51,12 +52,17 @@ def java_options() -> str:
 
 def spark_submit_options() -> str:
     """SPARK_SUBMIT_OPTS for jobs that commands start: these choose a garbage collector themselves."""
-    return f"-XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={cds_archive('spark')}"
+    return " ".join(("-XX:TieredStopAtLevel=1", *_archive_option("spark")))
 
 
 def broker_java_options() -> tuple[str, ...]:
     """Of the Java of a broker that lives for one test."""
-    return (*JVM_OPTIONS, *QUICK_START, f"-XX:SharedArchiveFile={cds_archive('kafka')}")
+    return (*JVM_OPTIONS, *QUICK_START, *_archive_option("kafka"))
+
+
+def _archive_option(program: str) -> tuple[str, ...]:
+    """Nothing where there is none: Java would do without its own archive too, and load each of its classes anew."""
+    return (f"-XX:SharedArchiveFile={cds_archive(program)}",) if cds_archive(program).exists() else ()
 
 
 def embedded_broker(**arguments: Any) -> EmbeddedBroker:

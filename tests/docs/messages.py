@@ -1,6 +1,7 @@
 """The messages in the code that end a command or a job, as templates in which `…` stands for what is filled in."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,11 +40,17 @@ def sources() -> Iterator[Path]:
         )
 
 
+@functools.cache
+def trees() -> tuple[ast.Module, ...]:
+    """The code that users run, parsed."""
+    return tuple(ast.parse(file.read_text(encoding="utf-8")) for file in sources())
+
+
+@functools.cache
 def raised() -> dict[str, str]:
     """Each template of an error in `ENDING`, with the name of its class."""
     found: dict[str, str] = {}
-    for file in sources():
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+    for tree in trees():
         constants = {
             target.id: node.value
             for node in tree.body

@@ -22,7 +22,7 @@ from streaming.serve.ext_authz import PREFIX
 from streaming.serve.ext_authz import File as RoutesFile
 from streaming.settings import Settings, check_settings
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, pages
-from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run, save
+from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run_or_call, save
 
 EVERY = [block for page in pages() for block in blocks(page)]
 KNOWN = SHELL | {"yaml", "json", "python", "csv", "text"}
@@ -48,7 +48,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> N
         save(block, folder)
         for command in block.commands:
             if not elsewhere(command) and not needs_broker(block):
-                run(block, command, folder, environment)
+                run_or_call(block, command, folder, environment)
 
 
 @pytest.mark.parametrize("block", _of("yaml"))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from streaming.monitor import AccessEvent, DecisionEvent
 from streaming.settings.monitor import MonitorSettings, Rules
+from tests.examples import examples
 from tests.monitor.pure import T0, PureMonitor, Record, decision, lifecycle, verdict
 
 # Grace and lateness are longer than the traffic, so that no order makes a record come too late.
@@ -49,7 +50,7 @@ def _outcome(batches: list[list[Record]]) -> tuple[Counter[tuple[str, str]], dic
     return counts, monitor.facts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(traffic(), st.randoms(use_true_random=False), st.integers(1, 10))
 def test_order_batches_and_duplicates_change_nothing(records: list[Record], rng: random.Random, size: int) -> None:
     """Duplicates of audit events: those of decisions there are none."""
@@ -59,7 +60,7 @@ def test_order_batches_and_duplicates_change_nothing(records: list[Record], rng:
     assert _outcome(batches) == _outcome([records])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(traffic())
 def test_every_success_without_an_allow_in_its_window_raises_an_alert_and_no_other(records: list[Record]) -> None:
     """Held against nested loops over the records."""
@@ -88,7 +89,7 @@ def _who(record: Record) -> bytes:
     return b"dana" if b'"dana"' in record[4] else b"eve"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(traffic())
 def test_nothing_but_logins_is_remembered_for_ever(records: list[Record]) -> None:
     monitor = PureMonitor(PATIENT)

@@ -16,9 +16,10 @@ from policy.store.documents import DocumentStore
 from policy.systems.cdap import SYSTEM
 from policy.systems.cdap.catalogue import actions, catalogue, lineage
 from policy.systems.cdap.grants import BELOW
+from tests.examples import examples
 
 RULES = Path(__file__).parent.parent.parent / "policy" / "systems" / "cdap" / "rules.yaml"
-thorough = settings(max_examples=500, deadline=None)
+thorough = settings(max_examples=examples(500), deadline=None)
 QUESTIONS = [f"CD-Q{number}" for number in range(1, 14)]
 
 

@@ -22,11 +22,12 @@ from policy.evaluation.evaluate import deny_overrides
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
+from tests.examples import examples
 from tests.policy.changes import Change
 from tests.policy.strategies import lenses6
 from tests.policy.test_properties import WRITTEN, documents_of
 
-probed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+probed = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ADMINISTRATION = {"iam:ListRoles": "iam:CreateRole", "iam:L*": "iam:C*", "kafka:ListQuotas": "kafka:CreateAcl"}
 TEXTS = ("a", "ab", "az", "b", "z")  # one for each pattern of the strategies that the others do not match

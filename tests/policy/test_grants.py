@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy.matching.grants
@@ -18,8 +18,10 @@ from policy.core.times import ALWAYS, Window
 from policy.evaluation.evaluate import deny_overrides
 from policy.matching.grants import Grants, without
 from tests.bench import workload
+from tests.examples import examples
 from tests.work import work
 
+checked = settings(max_examples=examples(100))
 TEXTS = st.text("ab", max_size=2)
 PARTS = st.one_of(st.builds(Exact, TEXTS), st.builds(Prefix, TEXTS), st.sampled_from([Glob("a*b"), Glob("*a*")]))
 PATTERNS = st.builds(Pattern, st.lists(PARTS, max_size=3).map(tuple), st.booleans())
@@ -58,6 +60,7 @@ ASKED = st.lists(
 )
 
 
+@checked
 @given(st.lists(GRANTS, max_size=10), ASKED)
 def test_what_is_found_is_what_each_grant_says_by_itself(
     grants: list[Grant], asked: list[tuple[set[str], Name, Name, int]]
@@ -66,6 +69,7 @@ def test_what_is_found_is_what_each_grant_says_by_itself(
     _check(_index(*grants), grants, asked)
 
 
+@checked
 @given(st.lists(st.lists(GRANTS, max_size=8), max_size=5), ASKED, st.data())
 def test_after_each_change_it_is_what_the_grants_say_that_are_left(
     rounds: list[list[Grant]], asked: list[tuple[set[str], Name, Name, int]], data: st.DataObject

@@ -289,6 +289,7 @@ def test_what_is_frozen_stays_so_while_documents_are_compiled(monkeypatch: pytes
 
 def test_many_new_objects_count_as_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy.store.snapshot, "MANY_OBJECTS", 100)
+    gc.unfreeze()  # the tests are frozen
     with mock.patch.object(gc, "unfreeze", wraps=gc.unfreeze) as unfreeze:
         assert not compile_documents(_roles(1000)).rejected
     assert unfreeze.called

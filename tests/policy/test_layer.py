@@ -15,6 +15,7 @@ from policy.core.times import ALWAYS, Window
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactChange, FactOverlay, change_of, changes_of, layer_of
 from policy.store.snapshot import Snapshot
+from tests.examples import examples
 
 POLICIES = [
     {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
@@ -55,7 +56,7 @@ def _requests() -> list[dict[str, Any]]:
 VERBS = ("pipeline.view", "pipeline.design")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(CHANGES)
 def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tuple[str, str, str], Any]]) -> None:
     """Good versions, refused ones and deletions, in any order."""
@@ -100,7 +101,7 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
     assert other.index is policy_set.index
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(CHANGES)
 def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(changes: list[tuple[Any, Any]]) -> None:
     """Facts, those that bind, what is refused and what is found by a key: all of it is as it was put together."""

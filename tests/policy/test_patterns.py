@@ -14,11 +14,13 @@ import policy.matching.index
 from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
 from policy.evaluation import reference
 from policy.matching.index import PatternIndex
+from tests.examples import examples
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
 
-unhurried = settings(deadline=None)
+checked = settings(max_examples=examples(100))
+unhurried = settings(checked, deadline=None)
 words = st.text(alphabet="ab", max_size=2)
 globs = st.builds(Glob, st.text(alphabet="ab*?", max_size=3), st.booleans())
 simple_parts: st.SearchStrategy[Part] = st.one_of(words.map(Exact), words.map(Prefix))
@@ -35,13 +37,14 @@ def matched(pattern: Pattern) -> set[Name]:
     return {name for name in NAMES if matches(pattern, name)}
 
 
+@checked
 @given(patterns(parts), st.sampled_from(NAMES))
 def test_matching_is_what_the_reference_does_character_by_character(pattern: Pattern, name: Name) -> None:
     """`matches` and the reference's naive matcher agree."""
     assert matches(pattern, name) is reference._matches(pattern, name)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.text(alphabet="ab*?", max_size=8), st.booleans(), st.text(alphabet="ab?\n", max_size=9))
 def test_a_glob_of_many_pieces_is_what_the_reference_does(text: str, single: bool, probe: str) -> None:
     pattern, name = Pattern((Glob(text, single),)), (probe,)
@@ -56,6 +59,7 @@ def test_a_text_that_almost_matches_is_reported_at_once(glob: str) -> None:
         assert not matches(Pattern((Glob(glob, single=True),)), (text,))
 
 
+@checked
 @given(patterns(parts), patterns(parts))
 def test_patterns_that_share_a_name_overlap(left: Pattern, right: Pattern) -> None:
     """A shared name proves an overlap, from both sides."""
@@ -64,12 +68,14 @@ def test_patterns_that_share_a_name_overlap(left: Pattern, right: Pattern) -> No
         assert overlaps(left, right)
 
 
+@checked
 @given(patterns(simple_parts), patterns(simple_parts))
 def test_patterns_of_text_and_closing_wildcards_overlap_only_with_a_shared_name(left: Pattern, right: Pattern) -> None:
     """Without inner wildcards a shared name is short, so none among the small ones means none at all."""
     assert overlaps(left, right) is bool(matched(left) & matched(right))
 
 
+@checked
 @given(st.builds(Pattern, st.tuples(parts), st.booleans()), st.builds(Pattern, st.tuples(parts), st.booleans()))
 def test_overlapping_globs_share_a_name(left: Pattern, right: Pattern) -> None:
     """With up to three marks a side, a shared text of at most six marks exists where an overlap is claimed."""
@@ -78,6 +84,7 @@ def test_overlapping_globs_share_a_name(left: Pattern, right: Pattern) -> None:
         assert any(matches(left, (text,)) and matches(right, (text,)) for text in texts)
 
 
+@checked
 @given(patterns(parts), patterns(parts))
 def test_covering_is_never_claimed_wrongly(wide: Pattern, narrow: Pattern) -> None:
     """A caller that relies on `covers` loses no name."""
@@ -86,6 +93,7 @@ def test_covering_is_never_claimed_wrongly(wide: Pattern, narrow: Pattern) -> No
         assert overlaps(wide, narrow)
 
 
+@checked
 @given(patterns(simple_parts), patterns(simple_parts))
 def test_covering_is_found_where_only_closing_wildcards_are(wide: Pattern, narrow: Pattern) -> None:
     """For text and closing wildcards `covers` is exact: a mark no pattern names shows the difference."""
@@ -94,6 +102,7 @@ def test_covering_is_found_where_only_closing_wildcards_are(wide: Pattern, narro
     assert covers(wide, narrow) is within
 
 
+@checked
 @given(patterns(parts))
 def test_every_pattern_covers_and_overlaps_itself(pattern: Pattern) -> None:
     """Both are reflexive."""
@@ -114,6 +123,7 @@ def filed_in(index: PatternIndex[Any]) -> Iterator[tuple[Pattern, Any]]:
             todo += (((*parts, part), child) for part, child in node.wild.children())
 
 
+@checked
 @given(st.lists(patterns(parts), max_size=12, unique=True), st.sampled_from(NAMES))
 def test_the_index_finds_what_a_loop_finds(filed: list[Pattern], name: Name) -> None:
     """Nothing is missed, nothing is found twice, whatever else is filed."""
@@ -177,6 +187,7 @@ def test_what_two_patterns_have_in_common_is_never_too_little(left: Pattern, rig
 LONG_NAMES = st.lists(st.sampled_from(TEXTS), max_size=6).map(tuple)
 
 
+@checked
 @given(
     st.lists(patterns(parts), max_size=12, unique=True),
     st.lists(LONG_NAMES, max_size=12),
@@ -193,6 +204,7 @@ def test_what_an_index_remembers_of_names_changes_nothing(filed: list[Pattern], 
                 assert sorted(index.find(name)) == found
 
 
+@checked
 @given(st.text(alphabet="ab*?", max_size=4), st.booleans(), st.sampled_from(TEXTS))
 def test_the_narrowest_form_of_a_wildcard_means_the_same(text: str, single: bool, probe: str) -> None:
     """`wildcard` picks a cheaper form, never another meaning."""

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from streaming.broker import HOST, EmbeddedBroker
 from streaming.errors import BrokerError
 from tests.brokers import CONSUMER_GROUPS, free_port, run_kafka_tool
+from tests.java_archive import embedded_broker
 from tests.processes import processes_naming
 from tests.waiting import wait_until
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.stream
 @pytest.fixture(scope="module")
 def embedded() -> Iterator[EmbeddedBroker]:
     """A broker for the tests that only use one."""
-    with EmbeddedBroker() as broker:
+    with embedded_broker() as broker:
         yield broker
 
 
