@@ -16,7 +16,7 @@ from policy.core.model import (
     Unanswerable,
 )
 from policy.core.pattern import EVERYTHING, part_text
-from policy.core.times import to_text
+from policy.core.times import ALWAYS, to_text
 from policy.systems.kit.query import all_of
 from policy.systems.streamsets.moments import CountedVersions, counted_versions
 from policy.systems.streamsets.organizations import organizations, sole_organization
@@ -203,7 +203,14 @@ class Access:
         check = PermissionCheck(OWNER if owned else (level,), grant_name(name, index), rule, level, name, text)
         if version.deployment is None:
             return [check]
-        return [check, *self._inherited(version.deployment, level, f"the deployment of {name}")]
+        inherited = self._inherited(version.deployment, level, f"the deployment of {name}")
+        if version.window == ALWAYS:
+            return [check, *inherited]
+        # A document hands nothing on outside of its window: within it its owner's grant counts, and no other is sure to
+        # be there.
+        owner = (f"user:{version.owner}",)
+        valid = PermissionCheck(OWNER, check.object, rule, "its deployment's permissions", name, text, owner)
+        return [check, All((valid, AnyOf(tuple(inherited), rule)), rule)]
 
     def _inherited(self, deployment: str, level: str, because: str) -> list[Expression]:
         """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
