@@ -41,8 +41,8 @@ class Edits:
         self.edits = tuple(edit for edit in edits if edit.is_change)
         self.said = {edit.document: edit.before for edit in self.edits}
         self.says = {edit.document: edit.after for edit in self.edits}
-        self.before = PolicySetVersion(policy_set, self.said, at)
-        self.after = PolicySetVersion(policy_set, self.says, at)
+        self.before = PolicySetVersion(system, policy_set, self.said, at)
+        self.after = PolicySetVersion(system, policy_set, self.says, at)
 
     @functools.cached_property
     def memberships(self) -> MembershipIndex:

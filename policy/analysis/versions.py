@@ -12,7 +12,7 @@ from policy.core.times import Window
 from policy.matching.subsuming import Holders, SubsumptionIndex
 from policy.store.memberships import Windows, reachable_windows
 from policy.store.policy_set import PolicySet
-from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.system import EVERYONE, IncludesGrants, System
 
 Written = TypeVar("Written", Grant, Membership)
 
@@ -37,7 +37,10 @@ class PolicySetVersion:
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """
 
-    def __init__(self, policy_set: PolicySet, documents: Mapping[str, CompiledDocument], at: int) -> None:
+    def __init__(
+        self, system: System, policy_set: PolicySet, documents: Mapping[str, CompiledDocument], at: int
+    ) -> None:
+        self._included = system.included if isinstance(system, IncludesGrants) else None
         self._policy_set, self._replaced, self._future = policy_set, documents.keys(), Window(at)
         grants = (grant for document in documents.values() for grant in document.grants)
         memberships = (membership for document in documents.values() for membership in document.memberships)
@@ -82,6 +85,8 @@ class PolicySetVersion:
                 self._filed.add(principal)
                 for grant in self.grants(principal):
                     self._index.add(grant)
+                    for other in self._included(grant) if self._included is not None else ():
+                        self._index.add(other)
 
     def covering(self, part: Grant) -> Iterator[Holders]:
         """The filed grants that each cover ``part`` alone, with principal and window."""

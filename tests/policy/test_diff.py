@@ -119,3 +119,34 @@ def test_a_refused_document_that_goes_widens() -> None:
     bad = {"system": "lenses6", "kind": "Role", "name": "bad", "spec": {"statements": 7}}
     found = differences([group("g", "r", "bad"), role("r", READ), bad], [group("g", "r", "bad"), role("r", READ)])
     assert [(sign, widens) for sign, _, widens in found] == [("removed", True)]
+
+
+@pytest.mark.parametrize("old", ["VIEWER", "EDITOR", "OWNER", "ADMIN"])
+@pytest.mark.parametrize("new", ["VIEWER", "EDITOR", "OWNER", "ADMIN"])
+def test_a_role_in_place_of_another_widens_what_decisions_say(old: str, new: str) -> None:
+    """Ververica's roles include one another, and ADMIN those of every namespace but OWNER."""
+
+    def assigned(role: str) -> list[Any]:
+        entry = {"userId": "dana", "workspaceId": "w", "role": role}
+        entries = [entry if role == "ADMIN" else {**entry, "namespaceId": "n"}]
+        access = {"kind": "InitialAccess", "spec": {"initialAccess": entries}}
+        reserved = {"kind": "ReservedKinds", "spec": {"kinds": ["ApiToken"]}}
+        return [{"system": "ververica", "name": "main", **document} for document in (access, reserved)]
+
+    requests = [
+        {
+            "id": "r",
+            "system": "ververica",
+            "subject": {"type": "user", "id": "dana"},
+            "action": {"name": action},
+            "resource": {"type": kind, "id": "x", "properties": {"workspaceId": "w", "namespaceId": namespace}},
+        }
+        for action in ("read", "write", "full")
+        for kind in ("Job", "ApiToken")
+        for namespace in ("n", "other")
+    ]
+    before, after = policy.compile_documents(assigned(old)), policy.compile_documents(assigned(new))
+    turned = [changed.after.allowed for changed in replay(before, after, requests)]
+    compared = compare(before, after)
+    assert any(difference.widens for difference in compared) == any(turned)
+    assert any(difference.narrows for difference in compared) == (not all(turned))

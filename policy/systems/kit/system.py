@@ -1,7 +1,7 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -219,6 +219,14 @@ class HasWildcardPrincipal(Protocol):
 
     def always_with(self, principal: str) -> tuple[str, ...]:
         """The principals whose grants count wherever those of ``principal`` do."""
+
+
+@runtime_checkable
+class IncludesGrants(Protocol):
+    """A system in which a grant is enough where another one is asked for, as Ververica's OWNER is for VIEWER."""
+
+    def included(self, grant: Grant) -> Iterator[Grant]:
+        """The grants that would give nothing beside ``grant``, of its principal and window."""
 
 
 @runtime_checkable

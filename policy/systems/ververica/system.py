@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import (
@@ -26,7 +28,7 @@ from policy.core.model import (
     Unanswerable,
 )
 from policy.core.names import fold
-from policy.core.pattern import Name, exactly
+from policy.core.pattern import ANY, Exact, Name, Pattern, exactly, part_text
 from policy.core.request import Request, Resource
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
@@ -98,6 +100,14 @@ class Ververica(System):
             for kind in sorted(set(before or ()) - set(after or ())):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
+
+    def included(self, grant: Grant) -> Iterator[Grant]:
+        """The roles that its role includes, in its namespace or in all of its workspace."""
+        [role] = map(part_text, grant.permission.parts)
+        kind, *scope = grant.object.parts
+        object_ = grant.object if part_text(kind) == "namespace" else Pattern((Exact("namespace"), *scope, ANY))
+        for other in catalogue()["includes"].get(role, ()):
+            yield msgspec.structs.replace(grant, permission=exactly((other,)), object=object_)
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The roles that are more than the use of a namespace."""
