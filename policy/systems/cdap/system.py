@@ -18,7 +18,7 @@ from policy.systems.cdap.grants import PRINCIPAL_KINDS, SINGLED_OUT, read_backen
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
-from policy.systems.kit.query import Need, expression
+from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, NamesKinds
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its principals
@@ -90,6 +90,7 @@ def _check_grant(request: Request) -> None:
         user = request.context.get(field)
         if user is not None and (not isinstance(user, str) or not user):
             raise Unanswerable("malformed-context", f"context.{field} must be the name of a user", "CD-GRANT")
+        check_name(user or "", f"context.{field}")
     allowed, privileges = catalogue()["privileges"], request.context.get("privileges")
     is_list = isinstance(privileges, list) and bool(privileges)
     if privileges is not None and not (is_list and all(privilege in allowed for privilege in privileges)):

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from policy.core.model import Condition, Unanswerable
+from policy.systems.kit.query import check_name
 from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
@@ -47,6 +48,7 @@ def new_owner(request: CheckInput) -> Condition:
         return Condition(None, "who is to be the owner is not given: context.new_owner", request.rule)
     if not isinstance(written, str) or not written.startswith(PRINCIPAL_PREFIXES) or written in PRINCIPAL_PREFIXES:
         raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", request.rule)
+    check_name(written, "context.new_owner")
     if not written.startswith("user:") or written.removeprefix("user:").startswith(PRINCIPAL_PREFIXES):
         return Condition(False, f"{written} cannot own {request.name}: an owner is a user", request.rule)
     return Condition(True, f"{written} can own {request.name}", request.rule)
