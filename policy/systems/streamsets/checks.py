@@ -89,6 +89,10 @@ def runs_on_engine(request: CheckInput) -> Condition:
     if request.access.facts.get(ACTIVE_JOB, request.name) is None:
         return Condition(False, f"{request.name} is not active, so no engine runs its pipeline", request.rule)
     runs = engine in engines
+    version = current(request.access, engine)
+    home = version if isinstance(version, Condition) else request.access.organization_of(version)
+    if runs and isinstance(home, Condition):  # of several organizations it may be another one's
+        return home
     return Condition(
         runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {request.name}", request.rule
     )
