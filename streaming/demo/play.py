@@ -1,7 +1,6 @@
 """`lockkeeper demo`: everything on this machine, from the first document to the final check."""
 
 import contextlib
-import shutil
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, show_summary
-from streaming.demo.traffic import Endless, Performer, Reader, Sender, Worker
+from streaming.demo.traffic import Endless, Performer, Reader, Sender, repeated
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
@@ -48,13 +47,14 @@ def play(seconds: float, rate: float, machine: bool, show: Callable[[Settings], 
     """
     console = Console(file=raw(sys.stderr if machine else sys.stdout))
     tracker = RequestTracker(traffic.planted())
-    with View(tracker, console, quiet=machine) as view, _folder() as folder:
+    temporary = tempfile.TemporaryDirectory(prefix="lockkeeper-demo-", ignore_cleanup_errors=True)
+    with View(tracker, console, quiet=machine) as view, temporary as folder:
         view.print_participants(traffic.PARTICIPANTS)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
             address, monitor = broker.bootstrap_servers, traffic.monitor(rate)
             settings = Settings(bootstrap_servers=address, systems=traffic.SYSTEMS, monitor=monitor)
-            _Play(settings, folder, tracker, view, show).run(seconds, rate)
+            _Play(settings, Path(folder), tracker, view, show).run(seconds, rate)
             view.say("checking every decision …")
             found = verify(settings, demanded=tracker.demanded)
     summary = tracker.summary(found)
@@ -63,15 +63,6 @@ def play(seconds: float, rate: float, machine: bool, show: Callable[[Settings], 
     else:
         show_summary(console, summary)
     return bool(summary["ok"])
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockkeeper-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Play:
@@ -103,7 +94,7 @@ class _Play:
         reader = Reader(self._kafka, topics.decisions, performer.answered)
         alarms = Reader(self._kafka, topics.alerts, self._tracker.alert)
         with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
-            with Worker(reader.step), Worker(alarms.step):
+            with repeated(reader.step), repeated(alarms.step):
                 self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._tracker.complete, START_SECONDS, "no first decision")
@@ -125,7 +116,7 @@ class _Play:
             return
         self._view.say("the demo goes on in the console, until Ctrl-C")
         few = Sender(self._kafka, self._settings.topics.requests[0], requests, FEW, self._tracker)
-        with Worker(few.step):
+        with repeated(few.step):
             self._show(self._settings)
         few.flush()
         self._until(job, lambda: self._tracker.complete, SETTLE_SECONDS, "decisions are missing")
@@ -150,14 +141,14 @@ class _Play:
 
     def _send(self, job: Supervised, sender: Sender, performer: Performer, seconds: float) -> None:
         burst = traffic.burst_size(self._rate)
-        with Worker(sender.step):
+        with repeated(sender.step):
             warm_up = min(WARM_UP_SECONDS, seconds)
             self._view.say(f"warm-up for {warm_up:g} s: requests and decisions, latency is not measured yet")
             self._watch(job, warm_up)
             self._tracker.measure()
             self._view.say(f"measuring: {self._rate:g} requests a second for {seconds:g} s")
             self._watch(job, seconds / 4)
-            performer.report(traffic.intrusion())
+            performer.produce(traffic.intrusion())
             self._view.say("user:eve reads prod's payments without a request: two alerts must follow")
             self._watch(job, seconds / 4)
             self._change()
@@ -165,7 +156,7 @@ class _Play:
             self._view.say(f"user:mallory requests {burst} audit topics at once: an alert must follow")
         for request in traffic.burst(burst):
             sender.send(request)
-        with Worker(sender.step):
+        with repeated(sender.step):
             self._watch(job, seconds / 4)
 
     def _change(self) -> None:

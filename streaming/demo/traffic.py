@@ -1,12 +1,13 @@
 """The demo's two ends of the stream: a sender of requests at a steady rate, and a reader of decisions."""
 
+import contextlib
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -20,49 +21,51 @@ REPORTED = 5  # of so many accesses one is reported
 Endless = Iterator[dict[str, Any]]
 
 
-class Worker:
-    """A thread that calls ``step`` until ``stop``, which raises what it raised."""
+@contextlib.contextmanager
+def repeated(step: Callable[[], None]) -> Iterator[None]:
+    """Call ``step`` in a thread again and again until the block ends; what it raised is raised then."""
+    over = threading.Event()
 
-    def __init__(self, step: Callable[[], None]) -> None:
-        self._step = step
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def repeat() -> None:
+        while not over.is_set():
+            step()
 
-    def _run(self) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(repeat)
         try:
-            while not self._stop.is_set():
-                self._step()
-        except BaseException as error:
-            self._error = error
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stop and wait; raises what the thread raised."""
-        self._stop.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
+            yield
+        finally:
+            over.set()
+            ended.result()
 
 
-class Sender:
+class JsonProducer:
+    """Produces requests or audit events (``what``) to a topic, keyed by their subjects."""
+
+    def __init__(self, kafka: Mapping[str, Any], topic: str, what: str) -> None:
+        self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
+        self._topic, self._what = topic, what
+
+    def produce(self, value: Mapping[str, Any]) -> None:
+        """Send one record now."""
+        self._producer.produce(self._topic, msgspec.json.encode(value), key=value["subject"]["id"].encode())
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until all that was sent is acknowledged."""
+        if self._producer.flush(30):
+            raise TimeoutError(f"the broker did not acknowledge the demo's {self._what} within 30 seconds")
+
+
+class Sender(JsonProducer):
     """Produces requests, booking each; ``rate`` a second."""
 
     def __init__(
         self, kafka: Mapping[str, Any], topic: str, requests: Endless, rate: float, tracker: RequestTracker
     ) -> None:
-        self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
-        self._topic = topic
-        self._requests = requests
-        self._pause = 1 / rate
+        super().__init__(kafka, topic, "requests")
+        self._requests, self._pause, self._tracker = requests, 1 / rate, tracker
         self._due: float | None = None
-        self._tracker = tracker
 
     def step(self) -> None:
         """Send one request when it is due."""
@@ -77,22 +80,15 @@ class Sender:
     def send(self, request: dict[str, Any]) -> None:
         """Send one request now."""
         self._tracker.send(request)
-        value = msgspec.json.encode(request)
-        self._producer.produce(self._topic, value, key=request["subject"]["id"].encode())
-        self._producer.poll(0)
-
-    def flush(self) -> None:
-        """Wait until all that was sent is acknowledged."""
-        if self._producer.flush(30):
-            raise TimeoutError("the broker did not acknowledge the demo's requests within 30 seconds")
+        self.produce(request)
 
 
-class Performer:
+class Performer(JsonProducer):
     """The services: they do what they were allowed, and report some of it as audit events."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, tracker: RequestTracker) -> None:
-        self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
-        self._topic, self._tracker, self._allowed = topic, tracker, 0
+        super().__init__(kafka, topic, "audit events")
+        self._tracker, self._allowed = tracker, 0
 
     def answered(self, decision: Mapping[str, Any]) -> None:
         """Book a decision, and do what it allows."""
@@ -100,17 +96,7 @@ class Performer:
         if decision["decision"] and request is not None:
             self._allowed += 1
             if self._allowed % REPORTED == 0:
-                self.report(done(request, decision))
-
-    def flush(self) -> None:
-        """Wait until all that was reported is acknowledged."""
-        if self._producer.flush(30):
-            raise TimeoutError("the broker did not acknowledge the demo's audit events within 30 seconds")
-
-    def report(self, event: Mapping[str, Any]) -> None:
-        """Send one audit event."""
-        self._producer.produce(self._topic, msgspec.json.encode(event), key=event["subject"]["id"].encode())
-        self._producer.poll(0)
+                self.produce(done(request, decision))
 
 
 class Reader:
