@@ -130,6 +130,8 @@ OFF = 0
 SCRAPES = 32  # at once
 ANSWER_SECONDS = 10.0  # for a request to be sent: slow ones must not pile up
 
+HEALTHY = {"/healthz": "alive", "/readyz": "ready"}
+
 Respond = Callable[[str, list[tuple[str, str]]], Any]
 
 
@@ -212,16 +214,12 @@ def endpoint(registry: CollectorRegistry, health: Health) -> Any:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, respond)  # type: ignore[no-any-return]
-        if path == "/healthz" and health.is_hung():
-            return _text(respond, "503 Service Unavailable", "\n".join(health.problems()))
-        if path == "/healthz":
-            return _text(respond, "200 OK", "alive")
-        if path == "/readyz":
-            problems = health.problems()
-            if problems:
-                return _text(respond, "503 Service Unavailable", "\n".join(problems))
-            return _text(respond, "200 OK", "ready")
-        return _text(respond, "404 Not Found", "there are /metrics, /healthz and /readyz")
+        if path not in HEALTHY:
+            return _text(respond, "404 Not Found", "there are /metrics, /healthz and /readyz")
+        problems = health.problems()
+        if health.is_hung() if path == "/healthz" else problems:
+            return _text(respond, "503 Service Unavailable", "\n".join(problems))
+        return _text(respond, "200 OK", HEALTHY[path])
 
     return app
 

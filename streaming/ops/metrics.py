@@ -52,9 +52,8 @@ class JobMetrics:
             registry=self.registry,
         )
         self.connected("")
-        self._alerts = self._counter(
-            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*AlertKind, OTHER)}
-        )
+        kinds = (*AlertKind, OTHER)
+        self._alerts = self._counter("lockkeeper_alerts_total", "Alerts that were committed.", {"kind": kinds})
         self._dropped = self._counter(
             "lockkeeper_dropped_records_total",
             "Records too large for Kafka that were dropped; each is logged. topic: their destination.",
@@ -81,6 +80,16 @@ class JobMetrics:
         _begin(counter, itertools.product(*labels.values()))
         return counter
 
+    def gauge(self, name: str, about: str, value: Callable[[], float] | None = None) -> Gauge:
+        """`value`: asked for with each scrape; None: the gauge is set."""
+        gauge = Gauge(name, about, registry=self.registry)
+        if value is not None:
+            gauge.set_function(value)
+        return gauge
+
+    def _histogram(self, name: str, about: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
+        return Histogram(name, about, labels, buckets=buckets, registry=self.registry)
+
 
 class Metrics(JobMetrics):
     """Every metric of the enforcer, registered on `registry`."""
@@ -88,26 +97,21 @@ class Metrics(JobMetrics):
     def __init__(self, settings: Settings, health: Health) -> None:
         super().__init__(settings.job_name)
         self._systems = (*all_systems(), OTHER)
-        self._job(health)
         self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
-        self._requests()
-        self._other_records(settings.topics.inputs)
-        self._batches()
-        self._policies(health)
-
-    def _job(self, health: Health) -> None:
-        ready = Gauge(
-            "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
+        self.gauge(
+            "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", lambda: not health.problems()
         )
-        ready.set_function(lambda: not health.problems())
-        waited = Gauge(
+        self.gauge(
             "lockkeeper_kafka_unavailable_seconds",
             "Seconds for which the job has waited for Kafka; 0: it does not wait.",
-            registry=self.registry,
+            health.waited,
         )
-        waited.set_function(health.waited)
+        self._records_of(settings.topics.inputs)
+        self._batches()
+        self._policies(health)
+        self._snapshots()
 
-    def _requests(self) -> None:
+    def _records_of(self, inputs: Sequence[str]) -> None:
         outcomes: tuple[str, ...] = get_args(Outcome)
         self._decisions = self._counter(
             "lockkeeper_decisions_total",
@@ -126,13 +130,11 @@ class Metrics(JobMetrics):
             LATENCY,
             self.registry,
         )
-
-    def _other_records(self, inputs: Sequence[str]) -> None:
         self._verdicts = self._counter(
             "lockkeeper_verdicts_total",
             "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
             "not known any more; `lifecycle`: of no access.",
-            {"system": self._systems, "outcome": (*get_args(Outcome), UNKNOWN, LIFECYCLE)},
+            {"system": self._systems, "outcome": (*outcomes, UNKNOWN, LIFECYCLE)},
         )
         self._dead_letters = self._counter(
             "lockkeeper_dead_letters_total",
@@ -141,24 +143,22 @@ class Metrics(JobMetrics):
         )
 
     def _batches(self) -> None:
-        self._step = Histogram(
+        self._step = self._histogram(
             "lockkeeper_batch_step_duration_seconds",
             "From the end of a micro-batch's step before, or its start, to the end of this one.",
+            DURATION,
             ("step",),
-            buckets=DURATION,
-            registry=self.registry,
         )
-        self._duration = Histogram(
+        _begin(self._step, [(step,) for step in STEPS])
+        self._duration = self._histogram(
             "lockkeeper_batch_duration_seconds",
             "Of a micro-batch, from the call of foreachBatch to its commit.",
-            buckets=DURATION,
-            registry=self.registry,
+            DURATION,
         )
-        self._records = Histogram(
+        self._records = self._histogram(
             "lockkeeper_batch_records",
             "Records that a micro-batch decided; those of a replay that were decided before are left out.",
-            buckets=RECORDS,
-            registry=self.registry,
+            RECORDS,
         )
         self._transactions = self._counter(
             "lockkeeper_partition_transactions_total",
@@ -166,62 +166,45 @@ class Metrics(JobMetrics):
             "evaluated again.",
             {"executor": (), "result": ("committed", "failed")},
         )
-        self._commits = Histogram(
+        self._commits = self._histogram(
             "lockkeeper_partition_commit_seconds",
             "Of an input partition's transaction, from its offset to its commit; those of an executor overlap.",
-            buckets=DURATION,
-            registry=self.registry,
+            DURATION,
         )
-        self._last_commit = Gauge(
-            "lockkeeper_last_commit_timestamp_seconds", "Unix time of the last transaction.", registry=self.registry
-        )
-        for step in STEPS:
-            self._step.labels(step)
+        self._last_commit = self.gauge("lockkeeper_last_commit_timestamp_seconds", "Unix time of the last transaction.")
 
     def _policies(self, health: Health) -> None:
-        self._read = Gauge(
+        self._read = self.gauge(
             "lockkeeper_policies_read_timestamp_seconds",
             "Unix time at which the policies and facts were last read up to their end.",
-            registry=self.registry,
         )
-        self._newest = Gauge(
+        self._newest = self.gauge(
             "lockkeeper_policies_changed_timestamp_seconds",
             "Unix time at which the newest policy document or deletion was published; 0: there are none.",
-            registry=self.registry,
         )
-        stale = Gauge(
+        self.gauge(
             "lockkeeper_policies_stale",
             "1: policies or facts could not be read for longer than policy_stale_seconds.",
-            registry=self.registry,
+            health.stale,
         )
-        stale.set_function(health.stale)
-        stuck = Gauge(
+        self.gauge(
             "lockkeeper_policies_stuck_partitions",
             "Partitions of policies and facts that an open transaction hides for longer than policy_stale_seconds.",
-            registry=self.registry,
+            lambda: health.stuck,
         )
-        stuck.set_function(lambda: health.stuck)
-        self._superseded = Gauge(
-            "lockkeeper_superseded_versions_held",
-            "Older versions of documents kept for point-in-time decisions.",
-            registry=self.registry,
+        self._superseded = self.gauge(
+            "lockkeeper_superseded_versions_held", "Older versions of documents kept for point-in-time decisions."
         )
-        self._snapshots()
 
     def _snapshots(self) -> None:
         self._in_force = self._by_system("lockkeeper_documents_in_force", "Policy documents in force.")
         self._refused = self._by_system(
             "lockkeeper_documents_refused", "Policy documents whose newest version is refused."
         )
-        self._facts = Gauge(
-            "lockkeeper_facts_held", "Documents of the facts topic that say something.", registry=self.registry
-        )
+        self._facts = self.gauge("lockkeeper_facts_held", "Documents of the facts topic that say something.")
         self._grants = self._by_system("lockkeeper_snapshot_grants", "Grants of the snapshot: its size.")
-        self._compile = Histogram(
-            "lockkeeper_snapshot_compile_seconds",
-            "How long a snapshot took to compile.",
-            buckets=DURATION,
-            registry=self.registry,
+        self._compile = self._histogram(
+            "lockkeeper_snapshot_compile_seconds", "How long a snapshot took to compile.", DURATION
         )
         self._broadcasts = Counter(
             "lockkeeper_snapshot_broadcasts_total", "Snapshots sent to the workers.", registry=self.registry
@@ -261,13 +244,13 @@ class Metrics(JobMetrics):
         """Count a transaction of an input partition of which it is not known that it is committed."""
         self._transactions.labels(executor, "failed").inc()
 
-    def committed(self, at: float) -> None:
-        """Note a transaction. `at`: Unix time, s."""
-        self._last_commit.set(at)
+    def committed(self) -> None:
+        """Note a transaction."""
+        self._last_commit.set_to_current_time()
 
-    def policies_read(self, at: float, facts: int) -> None:
-        """Note that the policies were read to their end, and how many documents of facts. `at`: Unix time, s."""
-        self._read.set(at)
+    def policies_read(self, facts: int) -> None:
+        """Note that the policies were read to their end, and how many documents of facts."""
+        self._read.set_to_current_time()
         self._facts.set(facts)
 
     def compiled(self, compilation: Compiled) -> None:
@@ -288,7 +271,7 @@ class Metrics(JobMetrics):
         self._broadcasts.inc()
 
 
-def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
+def _begin(metric: Counter | Gauge | Histogram, labels: Iterable[tuple[str, ...]]) -> None:
     """Let series begin at 0: Prometheus computes no rate from a series that appears with its first event."""
     for values in labels:
         metric.labels(*values)

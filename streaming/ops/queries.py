@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Gauge
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -45,24 +44,20 @@ def summary(progress: Progress) -> dict[str, Any]:
 
 
 class MonitorMetrics:
-    """The metrics of the monitor's query, on the registry given."""
+    """The metrics of the monitor's query, beside those of its application."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._running = Gauge(
+    def __init__(self, metrics: JobMetrics) -> None:
+        self._running = metrics.gauge(
             "lockkeeper_monitor_running",
             "1: the monitor's query runs, 0: it failed, or has waited for Kafka for a minute.",
-            registry=registry,
         )
-        self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
-        self._bytes = Gauge(
-            "lockkeeper_monitor_state_bytes",
-            "The monitor's state, in memory and in RocksDB's files.",
-            registry=registry,
+        self._rows = metrics.gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.")
+        self._bytes = metrics.gauge(
+            "lockkeeper_monitor_state_bytes", "The monitor's state, in memory and in RocksDB's files."
         )
-        self._watermark = Gauge(
+        self._watermark = metrics.gauge(
             "lockkeeper_monitor_watermark_seconds",
             "The monitor's watermark, Unix time: up to then all events are taken to be seen. 0: none yet.",
-            registry=registry,
         )
 
     def runs(self, running: bool) -> None:
@@ -104,7 +99,7 @@ class QueryWatch:
 
     def __init__(self, settings: Settings, health: Health, watchdog: Watchdog, metrics: JobMetrics, monitor: bool):
         self.health, self.watchdog, self.metrics = health, watchdog, metrics
-        self._monitor = MonitorMetrics(metrics.registry) if monitor else None
+        self._monitor = MonitorMetrics(metrics) if monitor else None
         self._alerts = settings.topics.alerts
 
     def alerted(self, records: Iterable[AnyRecord]) -> None:

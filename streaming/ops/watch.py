@@ -84,17 +84,17 @@ class Watch(QueryWatch):
     def partition_committed(self, executor: str, seconds: float) -> None:
         """The transaction of an input partition is committed, on this executor, which took so long."""
         self.metrics.partition_committed(executor, seconds)
-        self.metrics.committed(time.time())
+        self.metrics.committed()
 
     def committed(self, records: Iterable[AnyRecord]) -> None:
         """A transaction of the driver is committed; `records`: its records, alerts among them."""
-        self.metrics.committed(time.time())
+        self.metrics.committed()
         self.alerted(records)
 
     def policies_read(self, facts: int) -> None:
         """The policies were read up to their end, and so many documents of facts are known."""
         self.health.policies_read()
-        self.metrics.policies_read(time.time(), facts)
+        self.metrics.policies_read(facts)
 
 
 @contextlib.contextmanager
