@@ -222,7 +222,7 @@ def _check_folder(out: Path) -> None:
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
     require_extra("report")
-    from streaming.report.gather import Wish, gather
+    from streaming.report.gather import gather
     from streaming.topics import dead_letters_of
 
     names = settings.topics
@@ -230,7 +230,7 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     admin = connect(
         settings, names.decisions, names.alerts, *names.documents, *names.asking, *map(dead_letters_of, inputs)
     )
-    return gather(settings, admin, Wish(span, top, replay), now, echo_err)
+    return gather(settings, admin, span, now, echo_err, top, replay)
 
 
 def _write(gathered: "Report", out: Path, quiet: bool) -> None:

@@ -88,7 +88,7 @@ class Bins:
     def __init__(self) -> None:
         self._widths = iter(self.WIDTHS)
         self._width = next(self._widths)
-        self._bins: dict[str, dict[int, list[int]]] = {}
+        self._bins = Counter[tuple[str, int, int]]()  # by system, number of the bin and outcome
         self._first = self._last = -1
 
     def add(self, system: str, at: int, outcome: int) -> None:
@@ -97,16 +97,12 @@ class Bins:
         self._first = at if self._first < 0 else min(self._first, at)
         while (self._last - self._first) > MOST_STEPS * 30 * self._width and self._width < DAY:
             self._coarsen(next(self._widths))
-        bins = self._bins.setdefault(system, {})
-        bins.setdefault(at // self._width, [0] * len(OUTCOMES))[outcome] += 1
+        self._bins[system, at // self._width, outcome] += 1
 
     def _coarsen(self, width: int) -> None:
-        for system, bins in self._bins.items():
-            coarser: dict[int, list[int]] = {}
-            for index, counts in bins.items():
-                into = coarser.setdefault(index * self._width // width, [0] * len(OUTCOMES))
-                into[:] = [a + b for a, b in zip(into, counts, strict=True)]
-            self._bins[system] = coarser
+        bins, self._bins = self._bins, Counter()
+        for (system, index, outcome), count in bins.items():
+            self._bins[system, index * self._width // width, outcome] += count
         self._width = width
 
     def axis(self, span: Span) -> Span:
@@ -115,15 +111,11 @@ class Bins:
 
     def totals(self, span: Span) -> tuple[SystemTotals, ...]:
         """Each system with its counts in the steps of ``axis``."""
-        axis = self.axis(span)
-        return tuple(_totals(name, self._steps(bins, axis)) for name, bins in sorted(self._bins.items()))
-
-    def _steps(self, bins: Mapping[int, list[int]], axis: Span) -> list[list[int]]:
-        steps = [[0] * len(OUTCOMES) for _ in range(axis.steps)]
-        for index, counts in bins.items():
-            into = steps[(index * self._width - axis.first) // axis.step]
-            into[:] = [a + b for a, b in zip(into, counts, strict=True)]
-        return steps
+        axis, systems = self.axis(span), dict[str, list[list[int]]]()
+        for (system, index, outcome), count in self._bins.items():
+            steps = systems.setdefault(system, [[0] * len(OUTCOMES) for _ in range(axis.steps)])
+            steps[(index * self._width - axis.first) // axis.step][outcome] += count
+        return tuple(_totals(system, steps) for system, steps in sorted(systems.items()))
 
 
 class Latencies:
@@ -132,18 +124,17 @@ class Latencies:
     LONGEST = DAY
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
+        self._counts = Counter[int]()
 
     def add(self, ms: int) -> None:
         """Count one; a time that no clock of this range gives (negative, over a day) is left out."""
         if 0 <= ms <= self.LONGEST:
             digit = 10 ** max(0, len(str(ms)) - 3)
-            ms = ms // digit * digit
-            self._counts[ms] = self._counts.get(ms, 0) + 1
+            self._counts[ms // digit * digit] += 1
 
     def result(self) -> Latency | None:
         """None without any."""
-        count = sum(self._counts.values())
+        count = self._counts.total()
         return Latency(count, self._at(count * 0.5), self._at(count * 0.95)) if count else None
 
     def _at(self, wanted: float) -> int:
@@ -174,7 +165,7 @@ class Tally:
         self._bins, self._latencies = Bins(), Latencies()
         self._reasons = BoundedCounter()
         self._denied = self._unreadable = 0
-        self.named: dict[StatementId, int] = {}
+        self.named = Counter[StatementId]()
 
     def take(self, record: ConsumerRecord) -> None:
         """Count one record, unless its time lies outside of the range."""
@@ -209,7 +200,7 @@ class Tally:
         """Count a statement if the decision was made under the version of its document that is in force now."""
         stored = self._stored.get(statement_id)
         if stored is not None and newest_offset(policy_offsets, stored.topic) >= stored.offset:
-            self.named[statement_id] = self.named.get(statement_id, 0) + 1
+            self.named[statement_id] += 1
 
     def totals(self) -> DecisionTotals:
         """What was counted."""
@@ -280,11 +271,15 @@ def find_unused(
     ]
 
     def candidate(statement_id: StatementId) -> Candidate:
+        grants = written[statement_id]
         since = stored[statement_id].at if statement_id in stored else span.start
-        lapsed = not any(_overlaps(grant, span) for grant in written[statement_id])
-        beside = str(replay.beside.get(statement_id, ""))
-        recent = since if since > span.start else None
-        return Candidate(*_words(statement_id, written[statement_id]), since=recent, lapsed=lapsed, beside=beside)
+        more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
+        return Candidate(
+            *(statement_id.document, statement_id.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more),
+            since=since if since > span.start else None,
+            lapsed=not any(_overlaps(grant, span) for grant in grants),
+            beside=str(replay.beside.get(statement_id, "")),
+        )
 
     return StatementTotals(
         len(written),
@@ -295,13 +290,6 @@ def find_unused(
         tuple(candidate(statement_id) for statement_id in redundant),
         replay.result(),
     )
-
-
-def _words(
-    statement_id: StatementId, grants: Sequence[Grant | Statement]
-) -> tuple[str, int | None, bool, int, str, str]:
-    more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
-    return statement_id.document, statement_id.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
 
 
 def _overlaps(grant: Grant | Statement, span: Span) -> bool:

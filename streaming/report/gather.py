@@ -1,7 +1,7 @@
 """The parts of a report put together: what is read from which topic, in which order."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from confluent_kafka.admin import AdminClient
@@ -31,14 +31,6 @@ from streaming.snapshots.policies import Policies
 from streaming.topics import dead_letters_of
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What the report is to be about. ``top``: rows of the lists of names; ``replay``: questions to ask at most."""
-
-    span: Span
-    top: int = 20
-    replay: int = 100_000
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -72,19 +64,20 @@ class Report(msgspec.Struct, frozen=True):
         return not any((*reported_at, self.changes.total, self.dead_letters.total))
 
 
-class InForce(msgspec.Struct, frozen=True):
-    """The policies and facts as they are now: what is written in them, and since when each statement is in force."""
-
-    snapshot: Snapshot
-    written: dict[StatementId, Sequence[Grant | Statement]]
-    stored: dict[StatementId, StoredVersion]
+InForce = tuple[Snapshot, Mapping[StatementId, Sequence[Grant | Statement]], Mapping[StatementId, StoredVersion]]
+"""The policies and facts as they are now, what is written in them, and since when each statement is in force."""
 
 
-def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progress: Progress) -> Report:
-    """Read the topics and sum up. Raises KafkaException and TimeoutError when the cluster does not answer."""
-    topics, names, span = Topics(settings, admin), settings.topics, wish.span
+def gather(
+    settings: Settings, admin: AdminClient, span: Span, now: int, progress: Progress, top: int, most_replayed: int
+) -> Report:
+    """Read the topics and sum up. ``top``: rows of the lists of names; ``most_replayed``: questions to ask at most.
+
+    Raises KafkaException and TimeoutError when the cluster does not answer.
+    """
+    topics, names = Topics(settings, admin), settings.topics
     progress("reading the policies in force")
-    now_in_force = _in_force(settings)
+    snapshot, in_force, stored = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
     dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in names.inputs], span)
@@ -96,21 +89,21 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     written = watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.asking}
     claimed = frozenset(names.answered).union(topic for topic, claims in trust.items() if "time" in claims)
-    decided = Tally(span, now_in_force.stored, answered, claimed)
+    decided = Tally(span, stored, answered, claimed)
     for record in _in_json("decision", written, deserializer):
         decided.take(record)
-    replay = Replay(now_in_force.snapshot, wish.replay)
+    replay = Replay(snapshot, most_replayed)
     requests = watched(topics.at(answered.ranges()), "requests", progress)
     analysis = RequestAnalysis(answered, trust, names.answered, replay)
     for record in _in_json("request", requests, deserializer):
         analysis.take(record)
-    unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
+    unused = find_unused(in_force, stored, decided.named, replay, span)
     return Report(
         settings.job_name,
         span,
         now,
         decided.totals(),
-        analysis.denied(wish.top),
+        analysis.denied(top),
         unused,
         alerts,
         changes,
@@ -140,7 +133,7 @@ def _in_force(settings: Settings) -> InForce:
             for statement_id in written
             if statement_id.document in documents
         }
-        return InForce(policies.snapshot.with_facts(policies.overlay), dict(written), stored)
+        return policies.snapshot.with_facts(policies.overlay), written, stored
 
 
 def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, StoredVersion]]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
@@ -270,14 +271,12 @@ def sum_up_changes(
     """
     store = DocumentStore()
     loaders = {topic: Loader(store, system, max_bytes) for topic, system in by_topic.items()}
-    counts: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
     newest = Newest[Change](NEWEST_CHANGES)
     for record in records:
         change, key = _follow(loaders[record.topic], record)
         if span.holds(record.at):
-            system = by_topic[record.topic]
-            name = "same" if change is None else change.manner
-            counts[system, name] = counts.get((system, name), 0) + 1
+            counts[by_topic[record.topic], "same" if change is None else change.manner] += 1
             if change is not None:
                 newest.add((record.at, record.topic, record.offset), change)
         if key is not None and key in store.histories:
@@ -285,11 +284,9 @@ def sum_up_changes(
     return _totals(counts, newest)
 
 
-def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> ChangeTotals:
+def _totals(counts: Counter[tuple[str, str]], newest: Newest[Change]) -> ChangeTotals:
     named = sorted({system for system, _ in counts})
-    systems = tuple(
-        SystemChanges(system, *(counts.get((system, name), 0) for name in (*MANNERS, "same"))) for system in named
-    )
+    systems = tuple(SystemChanges(system, *(counts[system, name] for name in (*MANNERS, "same"))) for system in named)
     total = sum(count for (_, name), count in counts.items() if name != "same")
     return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
 

@@ -1,7 +1,8 @@
 """Names and texts from untrusted clients: counted in bounded memory, shortened, invisible characters escaped."""
 
 import hashlib
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -41,7 +42,7 @@ class BoundedCounter:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._counts: dict[str, int] = {}
+        self._counts = Counter[str]()
         self._missed = 0
 
     def __len__(self) -> int:
@@ -49,15 +50,14 @@ class BoundedCounter:
 
     def add(self, name: str, count: int = 1) -> None:
         """Count a name; a long one is kept by its beginning, its length and its hash."""
-        name = shortened(name)
-        self._counts[name] = self._counts.get(name, 0) + count
+        self._counts[shortened(name)] += count
         if len(self._counts) > 2 * self._capacity:
             self._prune()
 
     def _prune(self) -> None:
         ordered = sorted(self._counts.values(), reverse=True)
         least = ordered[self._capacity]
-        self._counts = {name: count - least for name, count in self._counts.items() if count > least}
+        self._counts = Counter({name: count - least for name, count in self._counts.items() if count > least})
         self._missed += least
 
     def top(self, number: int) -> Ranking:
@@ -65,14 +65,6 @@ class BoundedCounter:
         ordered = sorted(self._counts.items(), key=lambda pair: (-pair[1], pair[0]))[:number]
         rows = tuple(Row(name, count) for name, count in ordered)
         return Ranking(rows, None if self._missed else len(self._counts), self._missed)
-
-
-def counted(names: Iterable[str], capacity: int = CAPACITY) -> BoundedCounter:
-    """A counter of ``names``."""
-    counter = BoundedCounter(capacity)
-    for name in names:
-        counter.add(name)
-    return counter
 
 
 T = TypeVar("T")

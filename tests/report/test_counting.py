@@ -1,14 +1,23 @@
 """Counting names that clients choose: exact while there is room, bounded always, and honest about the rest."""
 
 import collections
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.report.untrusted import BoundedCounter, Newest, Row, counted, shortened
+from streaming.report.untrusted import BoundedCounter, Newest, Row, shortened
 from streaming.terminal import one_line
 
 names = st.lists(st.sampled_from("abcdefghijkl"), max_size=200)
+
+
+def counted(names: Iterable[str], capacity: int = 10) -> BoundedCounter:
+    """A counter of names."""
+    counter = BoundedCounter(capacity)
+    for name in names:
+        counter.add(name)
+    return counter
 
 
 def test_counts_are_exact_while_there_is_room_and_equal_ones_stand_by_name() -> None:
