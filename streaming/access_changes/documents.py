@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -60,10 +59,6 @@ class Step(msgspec.Struct):
         """Of the last record."""
         return self.messages[-1].offset() or 0
 
-    def is_continued_by(self, message: Message, authorship: Authorship) -> bool:
-        """Whether the next record of the topic is of it."""
-        return message.offset() == self.offset + 1 and authorship.change == self.authorship.change
-
 
 def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {}) -> list[Step]:
     """The records of some topics as steps, by their times; those of one topic stay in the order of its log.
@@ -75,10 +70,11 @@ def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {
         topic, authorship = message.topic() or "", authorship_of(message.headers())
         of_topic = steps.setdefault(topic, [])
         at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
-        is_new = message.offset() == committed.get((topic, 0))
-        if of_topic and not is_new and of_topic[-1].is_continued_by(message, authorship):
-            of_topic[-1].messages.append(message)
-            of_topic[-1].at = at
+        last, is_new = of_topic[-1] if of_topic else None, message.offset() == committed.get((topic, 0))
+        follows = last is not None and message.offset() == last.offset + 1
+        if last is not None and follows and not is_new and authorship.change == last.authorship.change:
+            last.messages.append(message)
+            last.at = at
         else:
             of_topic.append(Step(topic, at, authorship, [message]))
     return sorted((step for of_topic in steps.values() for step in of_topic), key=lambda step: (step.at, step.topic))
@@ -262,17 +258,14 @@ def _recent(followed: list[Step]) -> tuple[list[Step], deque[Step]]:
     return followed[: len(followed) - len(recent)], deque(recent)
 
 
-class _Said(NamedTuple):
-    """A document: what it says, and whom it affects as a refused one."""
-
-    compiled: CompiledDocument
-    refused: frozenset[str] | None
+_Said = tuple[CompiledDocument, frozenset[str] | None]
+"""Of a document: what it says, and whom it affects as a refused one."""
 
 
 def _said(store: DocumentStore, key: Key) -> _Said:
     history = store.histories.get(key)
-    return _Said(said(history), refused(history))
+    return said(history), refused(history)
 
 
 def _edit(key: Key, before: _Said, after: _Said) -> Edit:
-    return Edit(str(key), before.compiled, after.compiled, before.refused, after.refused)
+    return Edit(str(key), before[0], after[0], before[1], after[1])

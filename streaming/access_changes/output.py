@@ -46,7 +46,6 @@ class Output:
     def __init__(self, settings: Settings, stop: threading.Event, on_wait: Callable[[float | None], None]) -> None:
         self._settings, self._stop, self._on_wait = settings, stop, on_wait
         self._group = group_consumer(settings)
-        self._producer: Producer | None = None
         self._transaction = UNUSED  # the last one that is known to be committed
         self._began = 0.0
 
@@ -59,13 +58,11 @@ class Output:
             committed = self._reopened(partitions)
         except KafkaException as error:
             if is_not_authorized(error.args[0], "transactionalId"):
-                raise CannotWrite(self._denied()) from error
+                needed = Permission("transactionalId", self._settings.job_name, "Write")
+                raise CannotWrite(explain_lacking(self._settings, [needed])) from error
             raise
         self._transaction = _transaction_of(committed)
         return committed
-
-    def _denied(self) -> str:
-        return explain_lacking(self._settings, [Permission("transactionalId", self._settings.job_name, "Write")])
 
     def _make(self) -> Producer:
         settings = self._settings
@@ -94,13 +91,11 @@ class Output:
                 self._write(results, commits)
                 break
             except KafkaException as error:
-                assert self._producer is not None, "it is open"
                 if self._is_committed(cause_of(error, self._producer), id_, list(offsets)):
                     break
         self._transaction = id_
 
     def _write(self, results: Iterable[Result], commits: list[TopicPartition]) -> None:
-        assert self._producer is not None, "it is open"
         self._began = time.monotonic()
         self._producer.begin_transaction()
         for topic, key, value, headers in results:

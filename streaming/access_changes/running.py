@@ -5,6 +5,7 @@ portions in between, so that none of them waits for long.
 """
 
 import contextlib
+import functools
 import gc
 import threading
 import time
@@ -35,7 +36,7 @@ from streaming.kafka.clients import (
 from streaming.kafka.reader import ACCEPT, document_topics
 from streaming.ops.health import serving
 from streaming.records.access_change import AccessChange, access_change_record
-from streaming.records.encodings import Encodings, open_encodings
+from streaming.records.encodings import open_encodings
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings, access_changes_settings
 
@@ -79,9 +80,9 @@ class _Process:
         self._kept_ms = round(settings.access_changes.hours * HOUR)
         self._admin = admin_client(self._own)
         self._decisions = DecisionReader(self._own, self._admin)
-        self._output = Output(self._own, stop, self._waits)
-        self._encodings: Encodings | None = None
-        self._documents: Documents | None = None
+        self._opened = contextlib.ExitStack()
+        on_wait = functools.partial(setattr, metrics.health, "waits_since")
+        self._output = self._opened.enter_context(contextlib.closing(Output(self._own, stop, on_wait)))
         self._joined: Joined | None = None
         self._pending: list[AccessChange] = []
         self._moments: list[int] = []
@@ -89,15 +90,12 @@ class _Process:
         self._frozen = 0  # questions
         self._look_at = self._commit_at = self._renew_at = 0.0
 
-    def _waits(self, since: float | None) -> None:
-        self._metrics.health.waits_since = since
-
     # Starting
 
     def start(self) -> None:
         """Fence another instance, and remember what was decided before. Raises one of `UNAVAILABLE`, to be repeated."""
         names = self._own.topics
-        self._encodings = open_encodings(self._own)
+        self._encodings = self._opened.enter_context(contextlib.closing(open_encodings(self._own)))
         documents = [(topic, 0) for topic in document_topics(names)]
         decisions = partitions_of(self._admin, [names.decisions])
         ids = topic_ids(self._admin, (names.decisions, *document_topics(names)))
@@ -107,9 +105,11 @@ class _Process:
         check_commit_metadata(committed, ids, None, -1)
         at = _moment_of(committed)
         offsets = {partition: commit.offset for partition, commit in committed.items()}
-        self._documents = Documents(self._own, {p: offsets[p] for p in documents if p in offsets}, self._stop)
+        followed = {partition: offsets[partition] for partition in documents if partition in offsets}
+        self._documents = Documents(self._own, followed, self._stop)
+        self._opened.callback(self._documents.close)
         self._positions = self._first_positions(decisions, offsets)
-        self._begin(self._documents, at)
+        self._begin(at)
         self._commit()
 
     def _first_positions(self, decisions: list[Partition], committed: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -119,8 +119,8 @@ class _Process:
         new = first_offsets(self._admin, others) if resumed else last_stable_offsets(self._admin, others)
         return {**resumed, **new}
 
-    def _begin(self, documents: Documents, at: int) -> None:
-        settings, began = self._settings.access_changes, time.monotonic()
+    def _begin(self, at: int) -> None:
+        settings, documents, began = self._settings.access_changes, self._documents, time.monotonic()
         first = min(at, at if documents.begins_at is None else documents.begins_at)
         self._following = Following(self._own.topics, documents.in_force, first, settings.questions, self._kept_ms)
         for followed in documents.recent():
@@ -179,7 +179,6 @@ class _Process:
 
     def _look(self) -> None:
         """Decisions are remembered after policies and facts were read up to ends that are asked for later."""
-        assert self._documents is not None, "it has started"
         if self._joined is None and time.monotonic() >= self._look_at:
             self._joined = self._new_decisions()
         for followed in self._documents.read():
@@ -227,11 +226,9 @@ class _Process:
         return now >= self._commit_at and (self._offsets() != self._committed or now >= self._renew_at)
 
     def _offsets(self) -> dict[Partition, int]:
-        assert self._documents is not None, "it has started"
         return {**self._positions, **self._documents.positions}
 
     def _commit(self) -> None:
-        assert self._encodings is not None, "it has started"
         topic, most = self._own.topics.access_changes, self._own.limits.record_out
         records = [access_change_record(topic, change, most) for change in self._pending]
         offsets = self._offsets()
@@ -243,11 +240,7 @@ class _Process:
 
     def close(self) -> None:
         """Leave Kafka."""
-        if self._documents is not None:
-            self._documents.close()
-        if self._encodings is not None:
-            self._encodings.close()
-        self._output.close()
+        self._opened.close()
 
 
 def _portion(starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int) -> dict[Partition, Range]:
