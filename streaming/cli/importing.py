@@ -22,26 +22,17 @@ Named = TypeVar("Named")
 HELP_WIDTH = 100  # columns of the list of sources
 
 
-class ImportCommand(TyperCommand):
-    """Its help lists the sources, which say themselves what they read; they are loaded for this help alone."""
+def _command_listing(choices: str, *more: str) -> type[TyperCommand]:
+    """A command whose help lists sources or targets, which say themselves what they do: loaded for it alone."""
 
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the description with the sources and their examples in it."""
-        from policy.importers import sources
+    class Listing(TyperCommand):
+        def format_help_text(self, ctx: Any, formatter: Any) -> None:
+            from policy import importers
 
-        self.help = _with_listing(self.help or "", sources(), "In CSV, lists have | between their items.")
-        super().format_help_text(ctx, formatter)
+            self.help = _with_listing(self.help or "", getattr(importers, choices)(), *more)
+            super().format_help_text(ctx, formatter)
 
-
-class ExportCommand(TyperCommand):
-    """The same for its targets."""
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Write the description with the targets and their examples in it."""
-        from policy.importers import targets
-
-        self.help = _with_listing(self.help or "", targets())
-        super().format_help_text(ctx, formatter)
+    return Listing
 
 
 def _with_listing(text: str, choices: "Mapping[str, Source] | Mapping[str, Target]", *more: str) -> str:
@@ -59,7 +50,7 @@ def _listing(choices: "Mapping[str, Source] | Mapping[str, Target]") -> Iterator
         yield textwrap.fill(source.about, HELP_WIDTH, initial_indent=name.ljust(width), subsequent_indent=indent)
 
 
-@app.command("import", cls=ImportCommand)
+@app.command("import", cls=_command_listing("sources", "In CSV, lists have | between their items."))
 def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="One of those above.")],
     files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="What the platform exports.")] = None,
@@ -87,10 +78,10 @@ def import_(
 
     [examples]
     """
-    from policy.importers import translate
+    from policy.importers import sources, translate
     from streaming.imported import plan, write
 
-    importer = _source(source)
+    importer = _one_of(sources(), source)
     if not files and not importer.cluster:
         raise Failure(f"{source}: give the FILEs to import", MISUSED)
     translation = translate(importer, [_given(file) for file in files] if files else [_acls_of(kafka.settings())])
@@ -109,7 +100,7 @@ def import_(
     echo_err(_sum_up(translation, planned, dry_run))
 
 
-@app.command("export", cls=ExportCommand)
+@app.command("export", cls=_command_listing("targets"))
 def export(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="One of those above.")],
     path: Annotated[Path, typer.Argument(help="A folder of policy documents, or a file.")],
@@ -130,12 +121,6 @@ def export(
     echo_exactly(exported.text.rstrip("\n"))
     for finding in exported.findings:
         echo_err(str(finding))
-
-
-def _source(name: str) -> "Source":
-    from policy.importers import sources
-
-    return _one_of(sources(), name)
 
 
 def _one_of(choices: "Mapping[str, Named]", name: str) -> "Named":

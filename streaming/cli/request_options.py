@@ -57,10 +57,24 @@ class Asked(Options):
     context: ContextOption = None
     file: FileOption = None
 
+    def short(self) -> dict[str, Any]:
+        """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
+        options = {"subject": self.subject, "groups": self.group, "action": self.action, "resource": self.resource}
+        short: dict[str, Any] = {name: value for name, value in options.items() if value}
+        if self.property_:
+            short["properties"] = _pairs(self.property_)
+        if self.context is not None:
+            short["context"] = _object("--context", self.context)
+        return short
+
     def whole(self) -> dict[str, Any]:
-        """The whole request. Raises Failure."""
-        named = (self.subject, self.group, self.action, self.resource, self.property_, self.context)
-        return whole_request(self.file, self.system, short_form(*named))
+        """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
+        short = self.short()
+        if self.file is None:
+            return request_of(self.system, short, ", or use --file with a whole request")
+        if self.system or short:
+            raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
+        return _object(f"--file {self.file}", _read(self.file))
 
 
 @dataclass(frozen=True)
@@ -123,33 +137,6 @@ def refuse_mistakes(mistakes: Sequence[str]) -> None:
     """Raise Failure where there are any: typing errors in names, each as a message."""
     if mistakes:
         raise Failure(mistakes[0], MISUSED, [*mistakes[1:], "--allow-unknown accepts names as they are"])
-
-
-def short_form(
-    subject: str | None,
-    groups: list[str] | None,
-    action: str | None,
-    resource: str | None,
-    properties: list[str] | None,
-    context: str | None,
-) -> dict[str, Any]:
-    """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
-    options: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
-    short = {name: value for name, value in options.items() if value}
-    if properties:
-        short["properties"] = _pairs(properties)
-    if context is not None:
-        short["context"] = _object("--context", context)
-    return short
-
-
-def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
-    """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-    if file is not None:
-        if system or short:
-            raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
-        return _object(f"--file {file}", _read(file))
-    return request_of(system, short, ", or use --file with a whole request")
 
 
 def request_of(system: str | None, short: dict[str, Any], instead: str = "") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from streaming.cli.nearest import who_text
 from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.request_options import (
     ActionOption,
+    Asked,
     ContextOption,
     Evaluation,
     GroupsOption,
@@ -21,7 +22,6 @@ from streaming.cli.request_options import (
     SystemOption,
     refuse_unknown,
     request_of,
-    short_form,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def who_can(
     from streaming.pdp.reading import lacking
 
     action, resource = with_unnamed(command, action=action, resource=resource)
-    short = short_form("any-principal", None, action, resource, property_, context)
+    short = Asked(None, "any-principal", None, action, resource, property_, context).short()
     request = request_of(system, short | ({"organization": organization} if organization else {}))
     (snapshot, offsets), claims = evaluation.snapshot_and_offsets(kafka), evaluation.claims()
     request = evaluation.timed(request)
@@ -127,7 +127,7 @@ def what_can(
     from policy.analysis import unknown_subject, what_subject_can
 
     [subject] = with_unnamed(command, subject=subject)
-    asked = request_of(system, short_form(subject, group, "any", "any", None, None))
+    asked = request_of(system, Asked(None, subject, group, "any", "any").short())
     system = str(asked["system"])
     (snapshot, _), at = evaluation.snapshot_and_offsets(kafka), evaluation.time()
     try:
