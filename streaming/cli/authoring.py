@@ -16,7 +16,7 @@ from streaming.cli.request_options import AllowUnknown, refuse_mistakes
 if TYPE_CHECKING:
     from policy import Located, Place
     from policy.analysis import Finding
-    from policy.testing import CaseNames, Coverage, Result
+    from policy.testing import Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -136,7 +136,7 @@ def run_tests(
     documents = [] if policies is None else _for_tests(policies)
     files = {path: load_cases(path) for path in _case_files(paths)}
     names = {} if allow_unknown else {path: names_in(file, documents) for path, file in files.items()}
-    _refuse_unknown(names)
+    refuse_mistakes([f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes])
     results = {str(path): run_cases(file, given=documents) for path, file in files.items()}
     coverage = _sum_up([cover(file, documents) for file in files.values()])
     if junit is not None:
@@ -158,11 +158,6 @@ def _write(junit: Path, text: str) -> None:
         junit.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(f"--junit {junit}: {error.strerror}; name a file that can be written") from error
-
-
-def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
-    """Raise Failure for typing errors in case files."""
-    refuse_mistakes([f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes])
 
 
 def _for_tests(path: Path) -> "list[Any]":

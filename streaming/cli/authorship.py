@@ -70,7 +70,8 @@ class AuthorshipOptions(Options):
 
 def _of_git(path: Path | None) -> tuple[str, str, str]:
     """Author, commit and reason by git. Of files that differ from the commit, its author and subject say nothing."""
-    user = " ".join(part for part in (_git(None, "config", "user.name"), _email()) if part)
+    name, email = (_git(None, "config", f"user.{part}") for part in ("name", "email"))
+    user = " ".join(filter(None, (name, email and f"<{email}>")))
     if path is None:
         return user, "", ""
     folder = path if path.is_dir() else path.parent
@@ -81,11 +82,6 @@ def _of_git(path: Path | None) -> tuple[str, str, str]:
         return user, f"{commit}-dirty", ""
     author, _, subject = _git(folder, "log", "-1", "--format=%an <%ae>%n%s").partition("\n")
     return author, commit, subject
-
-
-def _email() -> str:
-    email = _git(None, "config", "user.email")
-    return f"<{email}>" if email else ""
 
 
 def _git(folder: Path | None, *arguments: str) -> str:

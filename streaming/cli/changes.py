@@ -88,7 +88,7 @@ def log(
     settings = kafka.settings()
     if system is not None and system not in settings.topics.policy_topics():
         raise Failure(no_system(system, settings.topics.policy_topics()), MISUSED)
-    moment = _moment(since)
+    moment = 0 if since is None else span_since(since, None).start
     history = logged_changes(settings)
     matching = [
         change
@@ -132,11 +132,6 @@ def no_system(name: str, names: Iterable[str]) -> str:
 
     systems = tuple(names)
     return f"--system {name}: not one of {', '.join(systems)}{nearest(name, systems, most=1)}"
-
-
-def _moment(since: str | None) -> int:
-    """When `--since` begins, ms."""
-    return 0 if since is None else span_since(since, None).start
 
 
 def _line(change: "LoggedChange", id_: str) -> str:

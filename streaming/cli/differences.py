@@ -67,10 +67,10 @@ def _concerned(entry: "Concerned", quote: Callable[[str], str] = str) -> str:
     return "; ".join(f"{verb} {quote(some_names(sorted(set(names))))}" for verb, names in sides if names)
 
 
-def some_names(names: Sequence[str]) -> str:
+def some_names(names: Sequence[str], most: int = SHOWN) -> str:
     """The first few, and how many more."""
-    more = len(names) - SHOWN
-    return f"{', '.join(names[:SHOWN])}{f' and {more} more' if more > 0 else ''}"
+    more = len(names) - most
+    return f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}"
 
 
 def _text(comparison: Comparison) -> Iterator[str]:

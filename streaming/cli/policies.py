@@ -262,7 +262,7 @@ def _matching(settings: "Settings", key: str, at: str | None = None) -> list["St
     stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     matching = [document for document in stored if not key or f"{document.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not matching:
-        raise Failure(_unknown(key, [document.key for document in stored]))
+        raise Failure(f"{key}: no such document{_nearest(key, [document.key for document in stored])}")
     return matching
 
 
@@ -272,10 +272,6 @@ def _systems(key: str, systems: Collection[str]) -> list[str]:
         message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(systems)}"
         raise Failure(message, MISUSED)
     return [system] if system else list(systems)
-
-
-def _unknown(key: str, keys: Sequence[str]) -> str:
-    return f"{key}: no such document{_nearest(key, keys)}"
 
 
 def _nearest(key: str, keys: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.comparing import LIVE, FailOn, sound_documents
 from streaming.cli.decisions import span_since
+from streaming.cli.differences import some_names
 from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.grouped_options import path_of
@@ -207,8 +208,7 @@ def _lines(result: "Replayed") -> Iterator[str]:
             yield from map(_counted, counts)
     for title, names in (("gain", result.gain), ("lose", result.lose)):
         if names:
-            more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-            yield f"{title}: {', '.join(names[:SHOWN_NAMES])}{more}"
+            yield f"{title}: {some_names(names, SHOWN_NAMES)}"
     if result.examples:
         yield "examples:"
         yield from map(_example, result.examples)

@@ -13,6 +13,7 @@ from streaming.cli.authorship import AuthorshipOptions
 from streaming.cli.changes import ChangeArgument, find_change, logged_changes, open_documents
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
+from streaming.cli.differences import some_names
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.published import live_documents
@@ -207,10 +208,9 @@ class _Rollback:
         }
         touched = [str(entry.record_key) for entry in self.documents if newest.get(entry.record_key, -1) > entry.offset]
         if touched:
-            named = f"{', '.join(touched[:SHOWN])}{f' and {len(touched) - SHOWN} more' if len(touched) > SHOWN else ''}"
             raise Failure(
-                f"nothing was published: later changes touched {named} (`policy log --document` lists them). Roll them "
-                "back first, or undo them too with --force"
+                f"nothing was published: later changes touched {some_names(touched, SHOWN)} (`policy log --document` "
+                "lists them). Roll them back first, or undo them too with --force"
             )
 
 
@@ -267,7 +267,7 @@ def status(
     Example:
       lockkeeper policy status policies/
     """
-    from policy import identify, read_documents
+    from policy import identify, read_documents, to_text
 
     settings = kafka.settings()
     written = {str(identify(document.value)): document.value for document in read_documents(path)}
@@ -278,7 +278,7 @@ def status(
         echo_json({"drift": [{"key": key, "sign": sign} for sign, key in drift], "documents": len(written)})
     else:
         for sign, key in drift:
-            at = f"  live since {_at(live[key])}" if key in live else ""
+            at = f"  live since {to_text(live[key].at)}" if key in live else ""
             echo(f"{sign} {key}{at}")
     echo_err(f"{len(written)} documents, {len(drift)} different from what is live")
     if drift:
@@ -292,9 +292,3 @@ def _drift(written: Mapping[str, Any], live: "Mapping[str, Stored]") -> Sequence
         for key in sorted({*written, *live})
         if key not in live or key not in written or live[key].error or written[key] != live[key].document
     ]
-
-
-def _at(stored: "Stored") -> str:
-    from policy import to_text
-
-    return to_text(stored.at)

@@ -10,7 +10,7 @@ from streaming.cli.app import app, topics_app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Config, Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
-from streaming.cli.output import echo, echo_err, echo_json, echo_text
+from streaming.cli.output import echo_err, echo_json, echo_lines, echo_text
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem
@@ -65,8 +65,6 @@ def create(
         problems = check_topics(admin, settings.topics, sizes)
     names = [spec.name for spec in topic_specs(settings.topics)]
     _show(names, set(created), problems, as_json)
-    if any(problem.refused for problem in problems):
-        raise typer.Exit(FAILED)
 
 
 @topics_app.command("check")
@@ -90,8 +88,6 @@ def check(kafka: KafkaOptions, as_json: Json = False) -> None:
     admin = connect(settings, permissions=looked_at)
     problems = check_topics(admin, settings.topics, _sizes(settings))
     _show(names, set(), problems, as_json)
-    if any(problem.refused for problem in problems):
-        raise typer.Exit(FAILED)
 
 
 @topics_app.command("manifest")
@@ -137,6 +133,7 @@ def _sizes(settings: "Settings") -> "Sizes":
 
 
 def _show(names: list[str], created: set[str], problems: list["Problem"], as_json: bool) -> None:
+    """Raises Exit where `run` would refuse a topic."""
     from streaming.kafka.topics import MISSING, explained_problems
 
     states = {name: "made" if name in created else "kept" for name in names}
@@ -144,13 +141,14 @@ def _show(names: list[str], created: set[str], problems: list["Problem"], as_jso
     states |= {problem.topic: "wrong" for problem in problems if problem.refused}
     if as_json:
         echo_json({"topics": states, "problems": problems})
-        return
-    for name, state in states.items():
-        echo(f"{state:5}  {name}")
-    for line in explained_problems(problems, refused=True):
-        echo_err(line)
-    for line in explained_problems(problems, refused=False):
-        echo_err(f"warning: {line}")
+    else:
+        echo_lines(f"{state:5}  {name}" for name, state in states.items())
+        for line in explained_problems(problems, refused=True):
+            echo_err(line)
+        for line in explained_problems(problems, refused=False):
+            echo_err(f"warning: {line}")
+    if any(problem.refused for problem in problems):
+        raise typer.Exit(FAILED)
 
 
 @app.command("contracts")
@@ -170,7 +168,7 @@ def contracts(
       lockkeeper contracts avro/request.avsc
       lockkeeper contracts --to contracts/
     """
-    from streaming.records.schemas import names
+    from streaming.records.schemas import names, read
 
     chosen = names() if name is None else [_known(name, names())]
     if to is not None:
@@ -178,19 +176,13 @@ def contracts(
     elif name is None:
         echo_text("\n".join(chosen))
     else:
-        _print(chosen[0])
+        echo_text(read(chosen[0]).rstrip("\n"))
 
 
 def _known(name: str, names: list[str]) -> str:
     if name not in names:
         raise Failure(f"{name}: there is no such contract; there are {', '.join(names)}", MISUSED)
     return name
-
-
-def _print(name: str) -> None:
-    from streaming.records.schemas import read
-
-    echo_text(read(name).rstrip("\n"))
 
 
 def _write(chosen: list[str], folder: Path) -> None:
