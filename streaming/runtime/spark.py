@@ -194,7 +194,8 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     """
     submitted = _GATEWAY_PORT in os.environ
     here = {"spark.master": master, "spark.app.name": app_name, **settings}
-    everything = _without_fixed(settings) if submitted else _with_defaults(here)
+    changeable = {key: value for key, value in settings.items() if key not in _FIXED_AT_START}
+    everything = changeable if submitted else _with_defaults(here)
     in_force = {**here, **_submitted_settings()} if submitted else here
     everything |= {key: value for key, value in OF_EXECUTORS.items() if key not in in_force}
     if in_force["spark.master"].startswith(STANDALONE):
@@ -247,11 +248,6 @@ def java_has_ended() -> bool:
     except subprocess.TimeoutExpired:
         return False
     return True
-
-
-def _without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings that still count when the JVM runs."""
-    return {key: value for key, value in settings.items() if key not in _FIXED_AT_START}
 
 
 def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:

@@ -32,7 +32,7 @@ def main() -> int:
     try:
         code = _run_in_turn(order)
         os.close(sys.stdout.fileno())
-        _wait_for_parent()
+        select.select([sys.stdin], [], [])  # until the parent has gone
     finally:
         shutil.rmtree(order["folder"], ignore_errors=True)
     return code if code >= 0 else _KILLED - code
@@ -70,10 +70,6 @@ def _end(child: subprocess.Popen[bytes], grace_seconds: float) -> None:
             child.kill()
     else:
         child.kill()
-
-
-def _wait_for_parent() -> None:
-    select.select([sys.stdin], [], [])
 
 
 _EXIT_SECONDS = 30.0
