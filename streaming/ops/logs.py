@@ -1,7 +1,6 @@
 """Logs: one event a line, for people on a terminal and as JSON elsewhere, each with the name of the job."""
 
 import logging
-from collections.abc import Callable
 from typing import Any, TextIO
 
 import structlog
@@ -22,7 +21,8 @@ def configure_logs(settings: Settings, stream: TextIO) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _naming(settings.job_name),
+            # Not as a variable of the context: the events come from several threads, which share none.
+            lambda _logger, _method, event: {**event, "job": settings.job_name},
             structlog.processors.format_exc_info,
             *rendering,
         ],
@@ -63,12 +63,3 @@ def _escaped(_logger: Any, _method: str, event: Event) -> Event:
         name: escape(value) if name == "exception" else one_line(value) if isinstance(value, str) else value
         for name, value in event.items()
     }
-
-
-def _naming(job: str) -> Callable[[Any, str, Event], Event]:
-    """Adds the job's name: the events come from several threads, which share no context."""
-
-    def name(_logger: Any, _method: str, event: Event) -> Event:
-        return {**event, "job": job}
-
-    return name

@@ -118,9 +118,8 @@ class Watchdog:
     def look_at_steps(self) -> None:
         """Log the steps that take long. Asks neither Kafka nor, for longer than a moment, Java."""
         if self._health.waits_since is None:  # else the log says already what it waits for, and that it is Kafka
-            for thread, steps in list(self._steps.items()):
-                for step in steps[-1:]:
-                    self._log_slow(thread, step)
+            for thread, step in self._innermost():
+                self._log_slow(thread, step)
 
     def look_at_records(self) -> None:
         """Note now and then whether records wait, which Kafka is asked for."""
@@ -153,7 +152,7 @@ class Watchdog:
             self._health.progress_deadline, 2 * self._logged
         ):
             self._logged = self._health.undecided()
-            steps = [f"{step.name} ({self._clock() - step.began:.0f} s)" for step in self._innermost()]
+            steps = [f"{step.name} ({self._clock() - step.began:.0f} s)" for _, step in self._innermost()]
             log.error(
                 self._stalled,
                 records=waiting,
@@ -162,8 +161,9 @@ class Watchdog:
                 **self._described(),
             )
 
-    def _innermost(self) -> list[_Step]:
-        return [steps[-1] for steps in list(self._steps.values()) if steps]
+    def _innermost(self) -> list[tuple[int, _Step]]:
+        """Of each thread that is in one, which it may end meanwhile."""
+        return [(thread, step) for thread, steps in list(self._steps.items()) for step in steps[-1:]]
 
     def _described(self) -> dict[str, Any]:
         description: dict[str, Any] = {}

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
-from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -145,7 +144,13 @@ def replay(
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
     with _session(settings) as spark:
-        run = _Run(spark, settings, source, spark.sparkContext.broadcast(sides), on_progress)
+        broadcast = spark.sparkContext.broadcast(sides)
+
+        def run(task: Task) -> Totals:
+            worker = Replayer(task, broadcast, isinstance(source, FromTopics))
+            rows = source.read(spark, settings).mapInArrow(worker, SCHEMA)
+            return _collect(spark, rows, source.records, on_progress)
+
         totals = run(task)
         formats = Formats(registry=True)
         while settings.schema_registry.url and totals.schemas:
@@ -179,39 +184,23 @@ def _session(settings: Settings) -> Iterator[SparkSession]:
         yield spark
 
 
-class _Run:
-    """Runs tasks and watches them."""
+def _collect(spark: SparkSession, rows: DataFrame, records: int | None, on_progress: OnProgress) -> Totals:
+    """Run the tasks, and watch them meanwhile. `records`: see `Progress`."""
+    began, totals = time.monotonic(), Totals()
+    with ThreadPoolExecutor(1) as pool:
+        collected = pool.submit(rows.collect)
+        while not collected.done():
+            on_progress(_progress(spark, records, began))
+            with contextlib.suppress(TimeoutError):
+                collected.exception(POLL_SECONDS)
+        for row in collected.result():
+            totals.add(_decode(bytes(row[0])))
+    on_progress(Progress(1, 1, time.monotonic() - began, totals.records))
+    return totals
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        source: Source,
-        sides: "Broadcast[Sides]",
-        on_progress: OnProgress,
-    ) -> None:
-        self._spark, self._settings, self._source = spark, settings, source
-        self._sides, self._on_progress = sides, on_progress
 
-    def __call__(self, task: Task) -> Totals:
-        records = self._source.read(self._spark, self._settings)
-        worker = Replayer(task, self._sides, isinstance(self._source, FromTopics))
-        rows = records.mapInArrow(worker, SCHEMA)
-        began = time.monotonic()
-        with ThreadPoolExecutor(1) as pool:
-            collected = pool.submit(rows.collect)
-            while not collected.done():
-                self._on_progress(self._progress(began))
-                with contextlib.suppress(TimeoutError):
-                    collected.exception(POLL_SECONDS)
-            totals = Totals()
-            for row in collected.result():
-                totals.add(_decode(bytes(row[0])))
-        self._on_progress(Progress(1, 1, time.monotonic() - began, totals.records))
-        return totals
-
-    def _progress(self, began: float) -> Progress:
-        tracker: Any = self._spark.sparkContext.statusTracker()
-        stages = [stage for id_ in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(id_)) is not None]
-        done, tasks = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
-        return Progress(done, tasks, time.monotonic() - began, self._source.records)
+def _progress(spark: SparkSession, records: int | None, began: float) -> Progress:
+    tracker: Any = spark.sparkContext.statusTracker()
+    stages = [stage for id_ in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(id_)) is not None]
+    done, tasks = sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)
+    return Progress(done, tasks, time.monotonic() - began, records)
