@@ -46,7 +46,6 @@ from streaming.console.records import Explained, NoSuchDecision, Records, names_
 from streaming.console.sandbox import Sandbox
 from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
-from streaming.decision_log.newest import Wanted
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
@@ -133,14 +132,14 @@ class Console:
 
     def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:
-            wanted = _wanted(fields, viewer)
+            query = _query(fields, viewer)
         except SpanError as error:
             return Listing([], problem=str(error))
-        newest = self._cluster.read(lambda: self._records.newest(wanted))
+        newest = self._cluster.read(lambda: self._records.newest(query))
         found, until = list(newest.found), newest.read_from
         if until is None:
             return Listing(found)
-        return Listing(found, to_text(until), older_address("/decisions", fields, wanted.query.span, until))
+        return Listing(found, to_text(until), older_address("/decisions", fields, query.span, until))
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)
@@ -222,12 +221,12 @@ class Console:
         return completed_names(snapshot, system)
 
 
-def _wanted(fields: Mapping[str, str], viewer: Viewer) -> Wanted:
+def _query(fields: Mapping[str, str], viewer: Viewer) -> Query:
     """What a form asks for, of what the viewer may see. Raises SpanError."""
     span = span_in(fields, time.time_ns() // 1_000_000)
     outcome = fields["outcome"] if fields["outcome"] in OUTCOMES else ""
-    query = Query(span, fields["subject"], fields["action"], fields["resource"], outcome, ROWS, bool(fields["exact"]))
-    return Wanted(query, fields["system"], fields["document"], fields["request_id"], viewer.systems)
+    named = {name: fields[name] for name in ("subject", "action", "resource", "system", "document", "request_id")}
+    return Query(span, **named, outcome=outcome, limit=ROWS, exact=bool(fields["exact"]), systems=viewer.systems)
 
 
 def _row(decision: Mapping[str, Any]) -> dict[str, Any]:

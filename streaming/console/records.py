@@ -16,9 +16,9 @@ from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
-from streaming.decision_log.newest import NewestDecisions, Wanted, newest
+from streaming.decision_log.newest import NewestDecisions, newest
 from streaming.decision_log.replay import Replay, Replays, find_by_id
-from streaming.decision_log.search import Found
+from streaming.decision_log.search import Found, Query
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
     CountedVersions,
@@ -90,9 +90,9 @@ class Records:
         with contextlib.suppress(NoLongerKnown):  # that page says so
             self.documents().newest()
 
-    def newest(self, wanted: Wanted, seconds: float = 0.8) -> NewestDecisions:
+    def newest(self, query: Query, seconds: float = 0.8) -> NewestDecisions:
         """The newest decisions that fit. `seconds`: for which it is read, about."""
-        return newest(self._settings, self._admin, wanted, seconds)
+        return newest(self._settings, self._admin, query, seconds)
 
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""

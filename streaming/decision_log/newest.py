@@ -6,13 +6,11 @@ is not shown.
 """
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.decision_log.search import Decoder, Found, Query, json_text
+from streaming.decision_log.search import Decoder, Found, Query
 from streaming.history.records import record_of
 from streaming.kafka.clients import (
     Partition,
@@ -29,39 +27,6 @@ FIRST_READ, GROWTH = 200, 4  # records of each partition, and how many times as 
 SURE = 0.5  # of the time that is left, what the next reading is likely to take: some come slower than others
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """What is searched for: a query, and what it has no field for; "" matches all. ``document``: a reason names it.
-
-    ``systems``: that may be found at all; None: all.
-    """
-
-    query: Query
-    system: str = ""
-    document: str = ""
-    request_id: str = ""
-    systems: frozenset[str] | None = None
-
-    def fits(self, decision: Mapping[str, Any]) -> bool:
-        """Whether a decision is about all that is asked for."""
-        return (
-            self.system in ("", decision.get("system"))
-            and (self.systems is None or decision.get("system") in self.systems)
-            and self.request_id in ("", decision.get("request_id"))
-            and (not self.document or _names(decision, self.document))
-            and self.query.fits(decision)
-        )
-
-    def may_fit(self, value: bytes) -> bool:
-        """The same by the bytes of a record in JSON."""
-        texts = (self.system, self.document, self.request_id)
-        return self.query.may_fit(value) and all(json_text(text) in value for text in texts if text)
-
-
-def _names(decision: Mapping[str, Any], document: str) -> bool:
-    parts = (decision, *decision.get("evaluations", ()))
-    return any(reason.get("document") == document for part in parts for reason in part["context"].get("reasons", ()))
-
-
 class NewestDecisions(msgspec.Struct, frozen=True):
     """Newest first. ``read_from``: what is older than this moment (ms) was not looked at; None: there is no more."""
 
@@ -69,13 +34,13 @@ class NewestDecisions(msgspec.Struct, frozen=True):
     read_from: int | None = None
 
 
-def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: float = 2.0) -> NewestDecisions:
+def newest(settings: Settings, admin: AdminClient, query: Query, seconds: float = 2.0) -> NewestDecisions:
     """The newest decisions of the query's range that fit. Raises KafkaException and TimeoutError.
 
     ``seconds``: within which the last reading is likely to end; each reading is finished.
     """
-    deadline, limit = time.monotonic() + seconds, wanted.query.limit
-    reader = _Reading(settings, admin, wanted)
+    deadline, limit = time.monotonic() + seconds, query.limit
+    reader = _Reading(settings, admin, query)
     while reader.ends:
         began = time.monotonic()
         reader.read_back()
@@ -98,10 +63,10 @@ def newest(settings: Settings, admin: AdminClient, wanted: Wanted, seconds: floa
 class _Reading:
     """``ends``: of each partition, below which it is not read yet; those that are through are left out."""
 
-    def __init__(self, settings: Settings, admin: AdminClient, wanted: Wanted) -> None:
-        self._settings, self._wanted, self._decode = settings, wanted, Decoder(settings)
+    def __init__(self, settings: Settings, admin: AdminClient, query: Query) -> None:
+        self._settings, self._query, self._decode = settings, query, Decoder(settings)
         partitions = partitions_of(admin, [settings.topics.decisions])
-        ends, span = last_stable_offsets(admin, partitions), wanted.query.span
+        ends, span = last_stable_offsets(admin, partitions), query.span
         ends = {**ends, **offsets_since(admin, ends, span.end)}
         self._starts = first_offsets(admin, ends)
         self.ends = {partition: end for partition, end in ends.items() if end > self._starts[partition]}
@@ -124,13 +89,13 @@ class _Reading:
     def read_back(self) -> None:
         """Read what is before, of every partition that has any."""
         starts = {partition: max(self._starts[partition], end - self._size) for partition, end in self.ends.items()}
-        oldest, span = dict[Partition, int](), self._wanted.query.span
+        oldest, span = dict[Partition, int](), self._query.span
         for message in records_between(self._settings, starts, self.ends):
             record = record_of(message)
             oldest.setdefault((record.topic, record.partition), record.at)
             if not span.start <= record.at < span.end:
                 continue
-            if (entry := self._decode.fitting(record, self._wanted.may_fit, self._wanted.fits)) is not None:
+            if (entry := self._decode.fitting(record, self._query.may_fit, self._query.fits)) is not None:
                 self._found.append(entry)
         self.ends = {
             partition: at

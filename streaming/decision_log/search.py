@@ -23,7 +23,8 @@ NOT_IN_JSON = b"\xff"  # no UTF-8
 class Query(msgspec.Struct, frozen=True):
     """What is searched for; an empty text matches all. ``limit``: the newest so many.
 
-    A ``*`` at the end of a text matches any characters; with ``exact`` it is one, for names may end so.
+    A ``*`` at the end of subject, action, resource or outcome matches any characters; with ``exact`` it is one, for
+    names may end so. ``document``: a reason names it. ``systems``: that may be found at all; None: all.
     """
 
     span: Span
@@ -33,10 +34,21 @@ class Query(msgspec.Struct, frozen=True):
     outcome: str = ""
     limit: int = 100
     exact: bool = False
+    system: str = ""
+    document: str = ""
+    request_id: str = ""
+    systems: frozenset[str] | None = None
 
     def fits(self, decision: Mapping[str, Any]) -> bool:
         """Whether a decision, or one evaluation of it, is about all that is asked for."""
-        return any(self._fits(part) for part in (decision, *decision.get("evaluations", ())))
+        parts = (decision, *decision.get("evaluations", ()))
+        return (
+            self.system in ("", decision.get("system"))
+            and (self.systems is None or decision.get("system") in self.systems)
+            and self.request_id in ("", decision.get("request_id"))
+            and (not self.document or any(_names(part, self.document) for part in parts))
+            and any(map(self._fits, parts))
+        )
 
     def _fits(self, part: Mapping[str, Any]) -> bool:
         context = part.get("context", {})
@@ -51,14 +63,19 @@ class Query(msgspec.Struct, frozen=True):
 
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
-        texts = (self.subject, self.action, self.resource, self.outcome)
-        return all(json_text(text) in value for text in texts if text and not self._is_pattern(text))
+        asked = (self.subject, self.action, self.resource, self.outcome)
+        texts = [text for text in asked if not self._is_pattern(text)]
+        return all(json_text(text) in value for text in (*texts, self.system, self.document, self.request_id) if text)
 
     def _is_pattern(self, text: str) -> bool:
         return text.endswith(WILDCARD) and not self.exact
 
     def _matches(self, wanted: str, text: str) -> bool:
         return matches(wanted, text) if self._is_pattern(wanted) else wanted == text
+
+
+def _names(part: Mapping[str, Any], document: str) -> bool:
+    return any(reason.get("document") == document for reason in part["context"].get("reasons", ()))
 
 
 class Found(msgspec.Struct, frozen=True):

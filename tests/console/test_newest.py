@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from policy import to_text
-from streaming.decision_log.newest import FIRST_READ, NewestDecisions, Wanted, newest
+from streaming.decision_log.newest import FIRST_READ, NewestDecisions, newest
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
 from tests.brokers import TestBroker
@@ -45,7 +45,7 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World
 
 
 def _page(world: World, limit: int, end: int = BEGIN + COUNT, **wanted: str) -> NewestDecisions:
-    return newest(world.settings, world.admin, Wanted(Query(Span(0, end), limit=limit), **wanted), seconds=30.0)
+    return newest(world.settings, world.admin, Query(Span(0, end), limit=limit, **wanted), seconds=30.0)
 
 
 def test_pages_have_every_decision_once_newest_first(world: World) -> None:
@@ -63,7 +63,7 @@ def test_pages_have_every_decision_once_newest_first(world: World) -> None:
 
 
 def test_what_is_rare_is_found_further_back(world: World) -> None:
-    denied = Wanted(Query(Span(0, BEGIN + COUNT), outcome="deny", limit=20))
+    denied = Query(Span(0, BEGIN + COUNT), outcome="deny", limit=20)
     found = newest(world.settings, world.admin, denied, seconds=30.0).found
     assert [one.decision["id"] for one in found] == [f"d-{2900 - 100 * number}" for number in range(20)]
 
@@ -75,7 +75,7 @@ def test_the_fields_beside_the_query_count(world: World) -> None:
 
 
 def test_a_reading_that_takes_too_long_ends_and_says_how_far_it_came(world: World) -> None:
-    page = newest(world.settings, world.admin, Wanted(Query(Span(0, BEGIN + COUNT), subject="nobody")), seconds=0.0)
+    page = newest(world.settings, world.admin, Query(Span(0, BEGIN + COUNT), subject="nobody"), seconds=0.0)
     assert page.found == ()
     assert page.read_from is not None
     assert BEGIN < page.read_from < BEGIN + COUNT // 3
@@ -98,5 +98,5 @@ def test_what_lies_before_an_aborted_batch_is_found(
         producer.produce(topic, b"{}", partition=1, timestamp=BEGIN + 999)
     producer.flush(30)
     producer.abort_transaction(30)
-    page = newest(aborted.settings, aborted.admin, Wanted(Query(Span(0, 2 * BEGIN), limit=20)), seconds=0.0)
+    page = newest(aborted.settings, aborted.admin, Query(Span(0, 2 * BEGIN), limit=20), seconds=0.0)
     assert [one.decision["id"] for one in page.found] == [f"d-{number}" for number in range(299, 279, -1)]
