@@ -25,7 +25,7 @@ from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
-from streaming.report.page import REASONS, Drawing, to_svg
+from streaming.report.page import REASONS, drawing, to_svg
 from streaming.settings import Settings, variables
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
@@ -639,7 +639,7 @@ def _engine_row(row: dict[str, Any]) -> Sequence[str]:
 
 
 def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
-    with Drawing(9.6, 0.9 + 0.7 * len(rows)) as figure:
+    with drawing(9.6, 0.9 + 0.7 * len(rows)) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
         left.barh(range(len(rows)), [row["ratio"] for row in rows], height=0.5, color="#009E73")
         left.set_yticks(range(len(rows)), [_job_name(row).replace(" (", "\n(") for row in rows])
@@ -664,7 +664,7 @@ def _engine_panels(rows: Sequence[dict[str, Any]]) -> str:
     by_engine: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_engine[_engine_name(row)].append(row)
-    with Drawing(9.6, 4.2) as figure:
+    with drawing(9.6, 4.2) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, temper in zip(panels, ("cold", "warm"), strict=True):
             for engine, some in by_engine.items():
@@ -747,7 +747,7 @@ def _medians(values: Sequence[float]) -> Iterator[str]:
 
 def _soak_panels(samples: Sequence[dict[str, Any]], measures: Sequence[str]) -> str:
     minutes = [sample["seconds"] / 60 for sample in samples]
-    with Drawing(9.6, 1.3 * -(-len(measures) // 2)) as figure:
+    with drawing(9.6, 1.3 * -(-len(measures) // 2)) as figure:
         panels = figure.subplots(-(-len(measures) // 2), 2, sharex=True, squeeze=False).ravel()
         for axes, name in zip(panels, measures, strict=False):
             axes.plot(minutes, [sample[name] for sample in samples], color="#009E73", linewidth=1)

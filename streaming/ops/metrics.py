@@ -29,8 +29,6 @@ Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committe
 
 STEPS: tuple[Step, ...] = get_args(Step)
 
-StepObserver = Callable[[Step, int], None]
-
 
 _ALERT_KINDS = frozenset(AlertKind)
 LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)

@@ -82,7 +82,8 @@ class Episodes:
     def take(self, record: ConsumerRecord, alert: Alert) -> None:
         """Count an alert, in place of an older one of its episode."""
         episode = _episode(record, alert)
-        kind, severity = _kind(alert, self._counts), _severity(alert)
+        kind, is_known = _kind(alert, self._counts), alert.severity in SEVERITIES
+        severity = SEVERITIES.index(alert.severity) if is_known else len(SEVERITIES)
         before = self._seen.get(episode)
         if before is not None:
             self._counts[before[0]][before[1]] -= 1
@@ -99,7 +100,7 @@ class Episodes:
     def kinds(self) -> tuple[KindTotals, ...]:
         """The counts, the most severe kind first."""
         totals = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
-        return tuple(sorted(totals, key=_by_severity))
+        return tuple(sorted(totals, key=lambda kind: ([-count for count in kind.counts], kind.kind)))
 
 
 def _episode(record: ConsumerRecord, alert: Alert) -> bytes:
@@ -126,18 +127,10 @@ def sum_up_alerts(records: Iterable[ConsumerRecord], span: Span) -> AlertTotals:
     return AlertTotals(total, grave, unreadable, kinds, *shown, episodes.updates)
 
 
-def _by_severity(kind: KindTotals) -> tuple[list[int], str]:
-    return [-count for count in kind.counts], kind.kind
-
-
 def _kind(alert: Alert, counts: dict[str, list[int]]) -> str:
     """The kind; past a bound of different ones, `other`: a defective writer must not fill the memory."""
     kind = shortened(alert.kind)
     return kind if kind in counts or len(counts) < MOST_KINDS else OTHER
-
-
-def _severity(alert: Alert) -> int:
-    return SEVERITIES.index(alert.severity) if alert.severity in SEVERITIES else len(SEVERITIES)
 
 
 def _shown(record: ConsumerRecord, alert: Alert) -> ShownAlert:

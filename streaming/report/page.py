@@ -3,6 +3,7 @@
 What comes from records is escaped by jinja, whatever it is; `templates` has made it short and visible before.
 """
 
+import contextlib
 import importlib.resources
 import io
 import statistics
@@ -103,7 +104,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "moment": _moment,
         "share": _share,
-        "number": _number,
+        "number": "{:,}".format,
         "short": _short,
         "duration": length_text,
         "words": with_words,
@@ -134,10 +135,6 @@ def _short(name: str) -> str:
     return shortened(name, LONGEST_NAME)
 
 
-def _number(value: int) -> str:
-    return f"{value:,}"
-
-
 # Colours that colour-blind readers can distinguish (Okabe and Ito), and hatches.
 LOOKS = {"allow": ("#009E73", ""), "deny": ("#D55E00", "////"), "error": ("#7A6FAC", "xxx")}
 SEVERITY_COLOURS = {
@@ -157,7 +154,7 @@ LONGEST_LABEL = 42
 def plot_decisions(totals: DecisionTotals) -> str:
     """Decisions over time, a panel for each system, outcomes stacked."""
     count = len(totals.systems)
-    with Drawing(WIDTH, PANEL * count + 0.5) as figure:
+    with drawing(WIDTH, PANEL * count + 0.5) as figure:
         panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         for axes, system in zip(panels, totals.systems, strict=True):
             _stack(axes, system)
@@ -227,7 +224,7 @@ def length_text(length: int) -> str:
 def plot_alerts(totals: AlertTotals) -> str:
     """Alerts by kind, severities stacked, each bar with its number."""
     kinds = totals.kinds[:MOST_KINDS]
-    with Drawing(WIDTH, BAR * len(kinds) + 0.6) as figure:
+    with drawing(WIDTH, BAR * len(kinds) + 0.6) as figure:
         axes = figure.subplots()
         left = [0] * len(kinds)
         for number, severity in enumerate((*SEVERITIES, "other")):
@@ -288,25 +285,17 @@ ElementTree.register_namespace("", SVG)
 ElementTree.register_namespace("xlink", XLINK)
 
 
-class Drawing:
+@contextlib.contextmanager
+def drawing(width: float, height: float) -> Iterator[Figure]:
     """A figure to draw in, in inches; the settings hold while it is open, for matplotlib looks at them all the time."""
-
-    def __init__(self, width: float, height: float) -> None:
-        self._context = matplotlib.rc_context(SETTINGS)
-        self._size = (width, height)
-
-    def __enter__(self) -> Figure:
-        self._context.__enter__()
-        return Figure(figsize=self._size, layout="constrained")
-
-    def __exit__(self, *failure: object) -> None:
-        self._context.__exit__(None, None, None)
+    with matplotlib.rc_context(SETTINGS):
+        yield Figure(figsize=(width, height), layout="constrained")
 
 
 def to_svg(figure: Figure, name: str, title: str) -> str:
     """An ``svg`` element for a page. ``name``: begins its ids, unlike those of others; ``title``: read aloud.
 
-    The same figure gives the same text. Within `Drawing`.
+    The same figure gives the same text. Within `drawing`.
     """
     out = io.BytesIO()
     with warnings.catch_warnings(action="ignore"):  # of characters that its font lacks: the page's font shows them
