@@ -70,16 +70,8 @@ class Topics:
     def since(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
         """The records from a moment (ms) on, and some before: clocks differ."""
         ends = last_stable_offsets(self._admin, partitions_of(self._admin, topics))
-        starts = self._since(ends, max(moment - CLOCKS_MS, 0)) if moment else first_offsets(self._admin, ends)
+        starts = self._since(ends, max(moment - CLOCKS_MS, 0))
         yield from self._read({partition: Range(start, ends[partition]) for partition, start in starts.items()})
-
-    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
-        """The records from the topics' beginning to the last before ``moment`` (ms)."""
-        partitions = partitions_of(self._admin, topics)
-        until = self._since(last_stable_offsets(self._admin, partitions), moment + DISORDER_MS)
-        first = first_offsets(self._admin, partitions)
-        ranges = {partition: Range(first[partition], end) for partition, end in until.items()}
-        yield from (record for record in self._read(ranges) if record.at < moment)
 
     def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
         """The records at these offsets, as far as they are still there."""

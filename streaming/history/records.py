@@ -27,6 +27,7 @@ class ConsumerRecord(msgspec.Struct, frozen=True):
 
 def record_of(message: Message) -> ConsumerRecord:
     """A consumed record; an empty key or value and none are the same."""
+    headers: Any = message.headers() or ()
     return ConsumerRecord(
         message.topic() or "",
         message.partition() or 0,
@@ -34,10 +35,5 @@ def record_of(message: Message) -> ConsumerRecord:
         message.timestamp()[1],
         message.key() or b"",
         message.value() or b"",
-        tuple(map(_header, message.headers() or ())),
+        tuple((name, value.encode() if isinstance(value, str) else value or b"") for name, value in headers),
     )
-
-
-def _header(header: Any) -> tuple[str, bytes]:
-    name, value = header
-    return name, value.encode() if isinstance(value, str) else value or b""

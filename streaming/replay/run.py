@@ -1,6 +1,7 @@
 """A replay on Spark: what is read, how it is divided into tasks, and how far it is."""
 
 import contextlib
+import functools
 import threading
 import time
 import uuid
@@ -102,20 +103,15 @@ class FromFiles(msgspec.Struct, frozen=True):
     def read(self, spark: SparkSession, settings: Settings) -> DataFrame:
         """One column with a request in JSON."""
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(FILE_BYTES_OF_A_TASK))
-        parts = [_read_file(spark, path) for path in self.paths]
-        records = parts[0]
-        for part in parts[1:]:
-            records = records.union(part)
-        return records
+        return functools.reduce(lambda one, other: one.union(other), (_read_file(spark, path) for path in self.paths))
 
 
 def _read_file(spark: SparkSession, path: str) -> DataFrame:
     if not (path.endswith(PARQUET) or any(Path(path).glob(f"*{PARQUET}"))):
         return spark.read.text(path).selectExpr("CAST(value AS BINARY) AS value")
     rows = spark.read.parquet(path)
-    if "value" in rows.columns:
-        return rows.selectExpr("CAST(value AS BINARY) AS value")
-    return rows.selectExpr("CAST(to_json(struct(*)) AS BINARY) AS value")
+    request = "value" if "value" in rows.columns else "to_json(struct(*))"
+    return rows.selectExpr(f"CAST({request} AS BINARY) AS value")
 
 
 Source = FromTopics | FromFiles

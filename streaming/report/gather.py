@@ -79,7 +79,7 @@ def gather(
     progress("reading the policies in force")
     snapshot, in_force, stored = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
-    changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
+    changes = sum_up_changes(topics.in_span(by_topic, Span(0, span.end)), by_topic, settings.limits.document, span)
     dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in names.inputs], span)
     dead_letters = sum_up_dead_letters(dead_letter_records, span)
     deserializer = Deserializer(settings.schema_registry)

@@ -71,7 +71,9 @@ def verify(
     outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.asking)))
     ends = _settled_ends(admin, outputs)
     requests = last_stable_offsets(admin, partitions_of(admin, names.asking))
-    ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, ends), span)
+    kept_from = Topics(settings, admin).kept_from(ends)
+    answers_from = kept_from + TRANSACTION_MS if kept_from else 0  # those to older requests may have been deleted
+    ranges = _ranges(admin, requests, committed, answers_from, span)
     progress("reading policies and facts")
     log = read_document_log(settings)
     clocks_ms = BROKERS_CLOCKS_MS if len(admin.list_topics(timeout=SECONDS).brokers) > 1 else 0
@@ -121,12 +123,6 @@ def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> PartitionO
         if time.monotonic() > deadline:
             raise TimeoutError(f"a transaction of {', '.join(sorted({t for t, _ in wanted}))} stays open: {ends}")
         time.sleep(POLL_SECONDS)
-
-
-def _answers_from(settings: Settings, admin: AdminClient, ends: PartitionOffsets) -> int:
-    """From which moment (ms) on requests have their answers still there: 0 where no answer was deleted."""
-    kept_from = Topics(settings, admin).kept_from(ends)
-    return kept_from + TRANSACTION_MS if kept_from else 0
 
 
 def _ranges(

@@ -82,7 +82,7 @@ def test_a_range_without_records_is_empty(world: World, shift: int) -> None:
 
 
 def test_what_came_before_a_moment_is_read_from_the_beginning(world: World) -> None:
-    found = Topics(world.settings, world.admin).up_to([world.names.decisions], START + 2 * HOUR)
+    found = Topics(world.settings, world.admin).in_span([world.names.decisions], Span(0, START + 2 * HOUR))
     assert sorted((r.partition, r.offset) for r in found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
