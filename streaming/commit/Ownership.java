@@ -51,7 +51,7 @@ final class Ownership {
             if (others.isEmpty()) {
                 Map read = read(partitions, true);
                 others = others(read); // by a commit whose end was under way, or not yet seen by the group's coordinator
-                if (others.isEmpty()) {
+                if (others.isEmpty() && read.keySet().containsAll(partitions)) {
                     return offsets(read);
                 }
             }
@@ -60,7 +60,7 @@ final class Ownership {
                 handOver((String) entry.getKey(), (List) entry.getValue());
             }
         }
-        throw new TimeoutException("others take over the same partitions as " + id);
+        throw new TimeoutException("others take over, or commit offsets of, the same partitions as " + id);
     }
 
     private void handOver(String owner, List partitions) throws Exception {
@@ -93,7 +93,10 @@ final class Ownership {
         }
     }
 
-    /** isStable: wait for transactions whose end is under way, for they may still move an offset (KIP-447). */
+    /**
+     * isStable: without the offsets that transactions whose end is under way may still move (KIP-447). Kafka's client leaves
+     * such a partition out, with a line in its log.
+     */
     private Map read(Collection partitions, boolean isStable) throws Exception {
         ListConsumerGroupOffsetsSpec spec = new ListConsumerGroupOffsetsSpec().topicPartitions(partitions);
         return (Map) Executors.admin(settings)

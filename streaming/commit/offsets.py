@@ -179,14 +179,17 @@ class OffsetTracker:
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
-        for partition, start in starts.items():
-            if start > self.committed.get(partition, 0):
-                topic, number = partition
-                raise OffsetsDisagree(
-                    f"batch {batch} of the checkpoint starts at offset {start} of {topic}-{number}, but only what is "
-                    f"below {self.committed.get(partition, 0)} is decided. Were the offsets of the group reset? Then "
-                    f"move the checkpoint away with `{ARCHIVE}`; the job will start from the committed offsets"
-                )
+        for partition in self.behind(starts):
+            topic, number = partition
+            raise OffsetsDisagree(
+                f"batch {batch} of the checkpoint starts at offset {starts[partition]} of {topic}-{number}, but only "
+                f"what is below {self.committed.get(partition, 0)} is decided. Were the offsets of the group reset? "
+                f"Then move the checkpoint away with `{ARCHIVE}`; the job will start from the committed offsets"
+            )
+
+    def behind(self, starts: Mapping[Partition, int]) -> list[Partition]:
+        """The partitions of which less is known to be decided than what is below these offsets."""
+        return [partition for partition, start in starts.items() if start > self.committed.get(partition, 0)]
 
     def to_commit(
         self,

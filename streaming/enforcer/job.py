@@ -84,6 +84,7 @@ POLL_SECONDS = 0.02
 # has nine tenths of its timeout left for what it writes.
 BATCH_SECONDS = 3.0
 IDLE = -1  # the batch number of what the driver writes
+SHARED = ("CONCURRENT_STREAM_LOG_UPDATE", "FAILED_RENAME_PATH")  # of Spark's errors
 
 StepObserver = Callable[[Step, int], None]
 
@@ -254,11 +255,17 @@ class Enforcer:
     def _start_again(self, ended: StreamingQuery) -> StreamingQuery:
         """The query, started again at its checkpoint, after Spark gave up waiting for Kafka; else raise why it ended.
 
-        Records that are gone, and topics that were re-created, end the job.
+        Records that are gone, and topics that were re-created, end the job. So does another instance with the same
+        checkpoint, unless this one has fenced it.
         """
-        if self._failure is not None or not self._output.failed_by_kafka(ended):
+        is_shared = _shares_checkpoint(ended)
+        if self._failure is not None or not (is_shared or self._output.failed_by_kafka(ended)):
             raise self._why_ended(ended)
-        log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=_brief(ended))
+        if is_shared:
+            self._outage.retry("the owner of the job", self._output.check_owner)
+            log.warning("another instance wrote to the checkpoint; the query is started again", error=_brief(ended))
+        else:
+            log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=_brief(ended))
         self._outage.retry("the topic ids of the input topics", self._check_inputs)
         starts = self._outage.retry("the offsets of the input topics", self._starts)
         return start_query(self._spark, self._settings, starts, self._on_batch)
@@ -284,6 +291,8 @@ class Enforcer:
         """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
+        if behind := self._tracker.behind(starts):
+            self._take_over(behind)
         self._tracker.check_range(batch, starts)
         if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
             self._commit([], dict.fromkeys(ends, 0))
@@ -372,10 +381,29 @@ class Enforcer:
         self._output.check_owner()
         for result in moved:
             self._tracker.move(result.partition, None if result.offset < 0 else result.offset)
-        self._account_for(
-            {result.partition for result in moved if result.offset == self._sent.ends.get(result.partition)}
-        )
+        own = {result.partition for result in moved if result.offset == self._sent.ends.get(result.partition)}
+        self._account_for(own)
+        if len(own) < len(moved):
+            self._note_other_instance()
         return True
+
+    def _take_over(self, partitions: Iterable[Partition]) -> None:
+        """Take over what is committed of partitions: an instance that this one has fenced may have decided on.
+
+        Its driver notices that with its next transaction; its tasks do once these partitions have been taken from them.
+        """
+        self._outage.retry("the owner of the job", self._output.check_owner)
+        committed = self._outage.retry(
+            "the committed offsets", lambda: read_committed(self._output.group, partitions, RETRIED_SECONDS)
+        )
+        for partition, entry in committed.items():
+            self._tracker.move(partition, entry.offset)
+        self._note_other_instance()
+
+    def _note_other_instance(self) -> None:
+        """It has decided records that this one has not seen, perhaps logins, which are no facts yet."""
+        if self._fact_lag is not None:
+            self._fact_lag.add_unknown()
 
     def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The committed offsets of partitions; None: there is none."""
@@ -712,6 +740,12 @@ class Enforcer:
         self._encodings.close()
         if self._fact_lag is not None:
             self._fact_lag.close()
+
+
+def _shares_checkpoint(ended: StreamingQuery) -> bool:
+    """Whether Spark ended a query because another one wrote to its checkpoint."""
+    text = str(ended.exception())
+    return any(condition in text for condition in SHARED)
 
 
 def _brief(ended: StreamingQuery) -> str:

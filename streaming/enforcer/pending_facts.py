@@ -23,7 +23,6 @@ from streaming.kafka.clients import (
     Partition,
     first_offsets,
     group_observer,
-    last_stable_offsets,
     log_ends,
     partitions_of,
 )
@@ -38,6 +37,7 @@ POLL_SECONDS = 0.5
 LIFECYCLE = b'"lifecycle"'
 EVERY: Derived = ("", "", "")
 """In place of a fact: any of any system."""
+ALWAYS = -(1 << 62)  # ms: before any moment
 
 log = structlog.get_logger()
 
@@ -161,12 +161,16 @@ class FactLag:
         self.add(self._replayed(settings))
 
     def _replayed(self, settings: Settings) -> PendingFacts:
-        """What a run before this one has passed on, and the monitor has not read."""
+        """What a run before this one has passed on, and the monitor has not read.
+
+        Open transactions included: the last one of a run that was killed may be committed, and its markers not written.
+        """
         pending, deadline = PendingFacts(), time.monotonic() + REPLAYED_SECONDS
         try:
             verdicts = self._verdicts()
-            first, ends = first_offsets(self._admin, verdicts), last_stable_offsets(self._admin, verdicts)
+            first, ends = first_offsets(self._admin, verdicts), log_ends(self._admin, verdicts)
             starts = {**first, **{at: max(offset, first[at]) for at, offset in self._read_by_monitor(verdicts).items()}}
+            self._await_facts()
             for message in records_between(settings, starts, ends):
                 pending.update(_passed_on_by(message.value() or b""))
                 if time.monotonic() > deadline:
@@ -174,8 +178,15 @@ class FactLag:
         except (KafkaException, TimeoutError, CannotStart) as error:
             why = "accesses that depend on logins or runs are unknown until the monitor has caught up"
             log.warning(why, error=str(error))
-            return PendingFacts({EVERY: -(1 << 62)})
+            return PendingFacts({EVERY: ALWAYS})
         return pending
+
+    def _await_facts(self) -> None:
+        """Until the facts topic is read to its end, all are pending: some of what the monitor has read, as its offsets
+        say, may not be there yet.
+        """
+        facts = (self._topics.facts, 0)
+        self._sent.append(_Sent(PendingFacts({EVERY: ALWAYS}), {}, log_ends(self._admin, [facts])[facts]))
 
     def _verdicts(self) -> list[Partition]:
         """The partitions of the verdicts topic as they are now: it may get more while the job runs."""
@@ -184,6 +195,10 @@ class FactLag:
     def _read_by_monitor(self, verdicts: list[Partition]) -> dict[Partition, int]:
         committed = read_committed(self._monitor, verdicts, RETRIED_SECONDS)
         return {partition: entry.offset for partition, entry in committed.items()}
+
+    def add_unknown(self) -> None:
+        """Another instance has passed on facts, whichever."""
+        self.add([(EVERY, ALWAYS)])
 
     def add(self, passed_on: Iterable[tuple[Derived, int]]) -> None:
         """Facts were passed on by a transaction that is committed."""

@@ -3,11 +3,13 @@
     python -m tests.stream.outage_process SETTINGS_FILE FOLDER
 
 Where FOLDER has a file of a step's name, such as `written`, the next batch that gets to this step renames it to
-`paused`, and goes on once that file is gone. Where it has `lost-answer`, the next batch is committed, but the job gets
-no answer that says so. Where it has `facts-not-sent`, Spark does not take the facts of the next batch in time; and it
-has `facts-sent` once changes of facts were sent.
+`paused`, and goes on once that file is gone; so does the driver's own transaction, for `driver-written`. Where it has
+`lost-answer`, the next batch is committed, but the job gets no answer that says so. Where it has `facts-not-sent`,
+Spark does not take the facts of the next batch in time; and it has `facts-sent` once changes of facts were sent. Where
+it has `no-idle-commits` at the start, no offset is committed for its age alone.
 """
 
+import math
 import sys
 import threading
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import streaming.application
 from streaming.cli import main
+from streaming.commit.offsets import IDLE_COMMIT_SECONDS
 from streaming.commit.partitions import PartitionTransactions
 from streaming.errors import CannotWrite
 from streaming.snapshots.broadcasts import FactBroadcasts
@@ -22,8 +25,8 @@ from tests.waiting import wait_until
 
 
 def _pause(folder: Path, step: str, batch: int) -> None:
-    wanted, paused = folder / step, folder / "paused"
-    if batch >= 0 and wanted.exists():
+    wanted, paused = folder / (step if batch >= 0 else f"driver-{step}"), folder / "paused"
+    if wanted.exists():
         wanted.rename(paused)
         wait_until(lambda: not paused.exists(), f"{paused} is removed", 120)
 
@@ -66,7 +69,8 @@ if __name__ == "__main__":
             on_step(name, batch)
             _pause(Path(sys.argv[2]), name, batch)
 
-        run(settings, stop, step, watch)
+        idle = math.inf if (Path(sys.argv[2]) / "no-idle-commits").exists() else IDLE_COMMIT_SECONDS
+        run(settings, stop, step, watch, idle)
 
     streaming.application.run = run_with_pauses
     main(["run", "--config", sys.argv[1]])

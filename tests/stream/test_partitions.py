@@ -28,6 +28,7 @@ from streaming.commit.partitions import (
     OK,
     PIECE_BYTES,
     REFUSED,
+    UNAVAILABLE,
     Evaluated,
     PartitionResult,
     PartitionTransactions,
@@ -89,8 +90,8 @@ class Place:
 
     def __init__(self, broker: TestBroker, spark: SparkSession, name: str) -> None:
         self.spark, self.input, self.output = spark, f"{name}-in", f"{name}-out"
-        self._client = {"bootstrap.servers": broker.bootstrap_servers}
-        self.admin = AdminClient(dict(self._client))
+        self.client = {"bootstrap.servers": broker.bootstrap_servers}
+        self.admin = AdminClient(dict(self.client))
         for created in self.admin.create_topics([NewTopic(self.input, 2, 1), NewTopic(self.output, 1, 1)]).values():
             created.result(30)
         self.settings = Settings(
@@ -100,7 +101,7 @@ class Place:
             limits=Limits(record_out=100_000, document=50_000),
             transaction_timeout_seconds=300,  # on a busy machine a test takes longer than the default
         )
-        producer = Producer(dict(self._client))
+        producer = Producer(dict(self.client))
         for number in range(RECORDS):
             for partition in (0, 1):
                 producer.produce(self.input, b"%d-%d" % (partition, number), partition=partition)
@@ -117,7 +118,7 @@ class Place:
 
     def produce(self, count: int) -> int:
         """So many more records of each input partition; how many that are."""
-        producer = Producer(dict(self._client))
+        producer = Producer(dict(self.client))
         for number in range(RECORDS, RECORDS + count):
             for partition in (0, 1):
                 producer.produce(self.input, b"%d-%d" % (partition, number), partition=partition)
@@ -167,12 +168,12 @@ class Place:
 
     def written(self, least: int = 0) -> list[bytes]:
         """The committed records, once there are so many: markers are written after a commit is confirmed."""
-        reader = Reader(self._client, self.output, self.admin)
+        reader = Reader(self.client, self.output, self.admin)
         reader.until(lambda messages: len(messages) >= least, f"{least} committed records")
         return [message.value() or b"" for message in reader.to_the_end()]
 
     def offsets(self) -> list[tuple[int, str | None]]:
-        consumer = Consumer({**self._client, "group.id": self.settings.job_name})
+        consumer = Consumer({**self.client, "group.id": self.settings.job_name})
         committed = consumer.committed([TopicPartition(*one) for one in self.partitions], timeout=30)
         consumer.close()
         return [(tp.offset, tp.metadata) for tp in committed]
@@ -291,6 +292,25 @@ def test_a_producer_whose_id_the_driver_may_have_taken_meanwhile_is_not_used_aga
         if _statuses(results) == {OK}:  # it may learn it when it commits
             results = place.commit(evaluated, job, RECORDS + 1, RECORDS)
         assert _statuses(results) == {status}
+
+
+@pytest.mark.parametrize("sets", [0, 1])
+def test_a_partition_whose_offset_is_about_to_be_committed_is_waited_for(place: Place, sets: int) -> None:
+    """As by the driver's transaction with the first offset of a partition: Kafka answers to its commit before the
+    coordinator of the group has it, for long where that broker is slow.
+    """
+    driver = Producer({**place.client, "transactional.id": place.settings.job_name})
+    group = Consumer({**place.client, "group.id": place.settings.job_name})
+    driver.init_transactions(30)
+    driver.begin_transaction()
+    first = [TopicPartition(*partition, 0, "first") for partition in place.partitions]
+    driver.send_offsets_to_transaction(first, group.consumer_group_metadata(), 30)
+    group.close()
+    with contextlib.closing(place.another(sets)) as job:
+        assert _statuses(place.evaluate(transactions=job, committed=0).results) == {UNAVAILABLE}
+        driver.commit_transaction(30)
+        assert place.offsets() == [(0, "first")] * 2
+        assert _statuses(place.evaluate(transactions=job, committed=0).results) == {OK}
 
 
 def test_partitions_of_a_set_are_committed_together_by_one_producer(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 SESSION = (LOOKS_BACK, "Session", "dana")
+NOT_WAITED_SECONDS = 2.0
 
 
 def test_the_facts_that_are_kept_are_bounded_and_beyond_that_all_are_pending() -> None:
@@ -95,6 +97,44 @@ def test_a_start_finds_the_logins_that_the_monitor_has_not_read(world: World, mo
     monitor.read_all()
     with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
         assert _pending(lag, 0) == {}
+
+
+def test_a_start_waits_for_a_transaction_whose_end_is_under_way(world: World, monitor: Monitor) -> None:
+    """A run before this one may have ended as soon as Kafka had answered to its commit; readers of committed verdicts
+    get past it once its markers are written.
+    """
+    enforcer = Producer(
+        {
+            "bootstrap.servers": world.settings.bootstrap_servers,
+            "transactional.id": f"{world.settings.job_name}-enforcer",
+        }
+    )
+    enforcer.init_transactions(30)
+    enforcer.begin_transaction()
+    enforcer.produce(world.names.verdicts, _login())
+    assert enforcer.flush(30) == 0
+    with ThreadPoolExecutor(1) as threads:
+        start = threads.submit(FactLag, world.settings, monitor.admin)
+        with contextlib.suppress(TimeoutError):  # of one that does not wait
+            start.result(NOT_WAITED_SECONDS)
+        enforcer.commit_transaction(30)
+        with contextlib.closing(start.result(60)) as lag:
+            assert _pending(lag, 0) == {SESSION: 5}
+
+
+def test_at_a_start_all_is_pending_while_the_end_of_a_transaction_with_facts_is_under_way(
+    world: World, monitor: Monitor
+) -> None:
+    """Of what the monitor has read by its offsets, the facts may not be there yet."""
+    world.send([_login()], world.names.verdicts)
+    monitor.producer.begin_transaction()
+    monitor.producer.produce(world.names.facts, b"{}", key=b"x")
+    monitor.producer.flush(30)
+    monitor.read_all()
+    with contextlib.closing(FactLag(world.settings, monitor.admin)) as lag:
+        assert PendingFacts(_pending(lag, monitor.facts_end())).affects(LOOKS_BACK, [("name", *SESSION[1:])], 5)
+        monitor.producer.commit_transaction(30)
+        wait_until(lambda: _pending(lag, monitor.facts_end()) == {}, "the fact is there")
 
 
 def test_a_fact_is_pending_until_the_facts_topic_is_read_to_where_the_monitor_has_written_it(
