@@ -56,8 +56,11 @@ final class DecidedPartitions extends RDD {
             KafkaOffsetRange read = readBy(partitions[number]);
             PartitionRange range = (PartitionRange) byPartition.get(read.topicPartition());
             if (range != null) {
-                range.readBy(partitions[number], read.fromOffset());
+                range.readBy(partitions[number], read.fromOffset(), read.untilOffset());
             }
+        }
+        for (Iterator each = byPartition.values().iterator(); each.hasNext();) {
+            ((PartitionRange) each.next()).checkRead();
         }
         return sets;
     }

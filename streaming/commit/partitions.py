@@ -151,13 +151,14 @@ class PartitionTransactions:
         records: DataFrame,
         worker: Evaluate,
         committed: Mapping[Partition, int | None],
+        ends: Mapping[Partition, int],
         known: bytes | None = None,
     ) -> Evaluated:
         """Run the records of these partitions through the workers, and send what they make of them.
 
         `committed`: the offset from which each is to be decided, None where nothing is committed. Of a partition of
-        which something else is committed, nothing is evaluated. `known`: how records are decided by answers that are
-        known, without a worker; None: none is.
+        which something else is committed, nothing is evaluated. `ends`: up to where the records go. `known`: how
+        records are decided by answers that are known, without a worker; None: none is.
 
         Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
         """
@@ -167,6 +168,7 @@ class PartitionTransactions:
             raise ValueError("of a partition in a set the driver commits the first offset")
         lines = "\n".join(
             f"{self.sets.transactional_id((topic, number))}\t{topic}\t{number}\t{_number(offset)}"
+            f"\t{ends[topic, number]}"
             for (topic, number), offset in committed.items()
         )
         try:

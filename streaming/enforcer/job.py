@@ -450,7 +450,8 @@ class Enforcer:
             range_ = range_.left(self._tracker.committed)
             worker, task = self._worker(snapshots, range_, pending)
             committed = self._committed(range_.undecided)
-            evaluated = self._partitions.evaluate(records, worker, committed, self._known(task, snapshots, committed))
+            known = self._known(task, snapshots, committed)
+            evaluated = self._partitions.evaluate(records, worker, committed, range_.ends, known)
             if self._move(evaluated.of(MOVED)):
                 continue
             self._check_results([result for result in evaluated.results if result.status != OK])

@@ -618,7 +618,7 @@ class Batches:
         records = read_range(place.spark, place.settings, {partition: self.decided}, {partition: self.sent})
         committed = {partition: self.decided}
         known = encode_task(task, "v", self.versions, [partition])
-        evaluated = place.transactions.evaluate(records, worker, committed, known)
+        evaluated = place.transactions.evaluate(records, worker, committed, {partition: self.sent}, known)
         self.decided = stops(evaluated.side_outputs).get(partition, self.sent)
         place.commit(evaluated, offset=self.decided, committed=committed[partition])
         [result] = evaluated.results

@@ -141,7 +141,8 @@ class Place:
         partitions: Iterable[Partition] | None = None,
     ) -> Evaluated:
         starts = dict.fromkeys(partitions or self.partitions, committed)
-        return (transactions or self.transactions).evaluate(self.records(), worker or _copy(self.output), starts)
+        transactions, ends = transactions or self.transactions, dict.fromkeys(starts, RECORDS)
+        return transactions.evaluate(self.records(), worker or _copy(self.output), starts, ends)
 
     def commit(
         self,
@@ -221,6 +222,19 @@ def test_where_something_else_is_committed_than_was_planned_with_nothing_is_eval
         assert [(one.status, one.offset, one.side_outputs) for one in evaluated.results] == [(MOVED, RECORDS, [])] * 2
     assert _statuses(place.evaluate(committed=RECORDS).results) == {OK}
     assert len(place.written(2 * RECORDS)) == 2 * RECORDS
+
+
+@pytest.mark.parametrize("end", [RECORDS - 1, RECORDS + 1])
+def test_where_the_checkpoint_ends_elsewhere_than_what_spark_reads_nothing_is_evaluated(place: Place, end: int) -> None:
+    """Another job with the same checkpoint may have written it: what lies between would be lost, or decided twice."""
+    starts = dict.fromkeys(place.partitions)
+    ends = {place.partitions[0]: RECORDS, place.partitions[1]: end}
+    with pytest.raises(Exception, match=f"up to offset {RECORDS}, and its checkpoint says {end}: does another job"):
+        place.transactions.evaluate(place.records(), _copy(place.output), starts, ends)
+    read = read_range(place.spark, place.settings, {place.partitions[0]: 0}, {place.partitions[0]: RECORDS})
+    with pytest.raises(Exception, match=f"up to offset 0, and its checkpoint says {end}: does another job"):
+        place.transactions.evaluate(read, _copy(place.output), starts, ends)
+    assert (place.written(), place.offsets()) == ([], [(-1001, None)] * 2)
 
 
 def test_an_attempt_that_is_made_again_leaves_nothing_of_the_first(place: Place) -> None:
@@ -418,7 +432,7 @@ class Rival:
         ends = {at: min(start + counts[at], RECORDS + RIVAL_RECORDS) for at, start in starts.items()}
         records = read_range(self._place.spark, self._place.settings, dict.fromkeys(self._place.partitions, 0), ends)
         worker = _copy_from(self._place.output, starts)
-        evaluated = self.transactions.evaluate(records, worker, starts)
+        evaluated = self.transactions.evaluate(records, worker, starts, ends)
         self._note(evaluated.of(MOVED))
         if _statuses(evaluated.results) == {OK}:
             self._open = evaluated, ends
@@ -519,10 +533,10 @@ def test_records_between_what_is_decided_and_where_spark_begins_to_read_are_not_
     """As where an option of the source names another beginning: they would count as decided."""
     if committed:
         assert _statuses(place.commit(place.evaluate(), offset=committed)) == {OK}
-    starts = dict.fromkeys(place.partitions, committed)
+    starts, ends = (dict.fromkeys(place.partitions, offset) for offset in (committed, RECORDS))
     with pytest.raises(Exception, match=f"reads {place.input}-[01] from offset 2 on"):
-        place.transactions.evaluate(place.records(2), _copy(place.output), starts)
-    results = place.transactions.evaluate(place.records(committed or 0), _copy(place.output), starts).results
+        place.transactions.evaluate(place.records(2), _copy(place.output), starts, ends)
+    results = place.transactions.evaluate(place.records(committed or 0), _copy(place.output), starts, ends).results
     assert _statuses(results) == {OK}
 
 
