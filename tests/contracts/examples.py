@@ -149,7 +149,7 @@ def access_changes() -> list[bytes]:
     found = [
         ({**asked, "resource": resource}, Moment(NOW, "sha256:9f86d0", OFFSETS, -1)),
         (
-            {**asked, "resource": {**resource, "properties": {"a": [1]}}, "context": {"b": None}},
+            {**asked, "system": "cedar", "resource": {**resource, "properties": {"a": [1]}}, "context": {"b": None}},
             Moment(NOW, "sha256:9f86d0", OFFSETS, 7, Cause("c-1", "dana")),
         ),
     ]

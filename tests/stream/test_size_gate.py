@@ -99,7 +99,7 @@ def test_trace_headers_are_carried_once_each() -> None:
     carried = (
         _for_partition().decide(b"key", json.dumps(request("r", "dana", "orders")).encode(), headers, 17, AT)[3] or []
     )
-    assert [name for name, _ in carried] == ["content-type", "tracestate", "traceparent"]
+    assert [name for name, _ in carried] == ["content-type", "traceparent", "tracestate"]
 
 
 @pytest.mark.long
