@@ -61,7 +61,7 @@ def broker_java_options() -> tuple[str, ...]:
 
 
 def _archive_option(program: str) -> tuple[str, ...]:
-    """Nothing where there is none: Java would do without its own archive too, and load each of its classes anew."""
+    """Nothing where there is none: Java would do without its own archive too, and load each of its classes again."""
     return (f"-XX:SharedArchiveFile={cds_archive(program)}",) if cds_archive(program).exists() else ()
 
 

@@ -31,7 +31,7 @@ from policy.evaluation.evaluate import ResolvedQuery, conclude, failed, resolve
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from policy.systems.kit.query import as_shown
+from policy.systems.kit.query import with_context_fields
 
 MOST = 100_000  # questions: the process takes 0.6 GB with so many of five systems (docs, access changes)
 KEPT_MS = 24 * 3600 * 1000
@@ -65,7 +65,7 @@ class Question(msgspec.Struct, frozen=True):
 def question_of(request: Request, trust: frozenset[str]) -> Question:
     """The question that a request asks: from many addresses it is the same, unless its system goes by these."""
     system = all_systems().get(request.system)
-    shown = request if system is None else as_shown(request, system)
+    shown = request if system is None else with_context_fields(request, system)
     context = {name: value for name, value in shown.context.items() if name != "min_policy_offsets"}
     return Question(msgspec.structs.replace(request, id="?", time=None, deadline=None, context=context), trust)
 

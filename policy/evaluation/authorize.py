@@ -105,7 +105,7 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
         of_resource = resource.get("type"), properties, repeating
         has_parts = "properties" in resource, "context" in request  # null is malformed, and no value can mean "none"
         system, context = get("system"), get("context")
-        context = _shown(system, context) if context and type(context) is dict else context
+        context = _context_in_key(system, context) if context and type(context) is dict else context
         parts = system, get("subject"), get("action"), *of_resource, context, has_parts
         return marshal.dumps(parts, MARSHAL), id_, at, repeating is not None
     except ValueError:  # no moment, or no plain data
@@ -120,7 +120,7 @@ def _without_id(properties: dict[str, Any], id_: str) -> tuple[str | None, dict[
     return repeating[0], {name: value for name, value in properties.items() if name != repeating[0]}
 
 
-def _shown(system: Any, context: dict[str, Any]) -> dict[str, Any]:
+def _context_in_key(system: Any, context: dict[str, Any]) -> dict[str, Any]:
     """The context without what its system is not shown, as far as that cannot be malformed."""
     shown_to = all_systems().get(system) if type(system) is str else None
     fields = None if shown_to is None else shown_to.context_fields

@@ -25,14 +25,14 @@ HELP_WIDTH = 100  # columns of the list of sources
 def _command_listing(choices: str, *more: str) -> type[TyperCommand]:
     """A command whose help lists sources or targets, which say themselves what they do: loaded for it alone."""
 
-    class Listing(TyperCommand):
+    class ListingCommand(TyperCommand):
         def format_help_text(self, ctx: Any, formatter: Any) -> None:
             from policy import importers
 
             self.help = _with_listing(self.help or "", getattr(importers, choices)(), *more)
             super().format_help_text(ctx, formatter)
 
-    return Listing
+    return ListingCommand
 
 
 def _with_listing(text: str, choices: "Mapping[str, Source] | Mapping[str, Target]", *more: str) -> str:

@@ -57,7 +57,7 @@ class Asked(Options):
     context: ContextOption = None
     file: FileOption = None
 
-    def short(self) -> dict[str, Any]:
+    def short_form(self) -> dict[str, Any]:
         """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
         options = {"subject": self.subject, "groups": self.group, "action": self.action, "resource": self.resource}
         short: dict[str, Any] = {name: value for name, value in options.items() if value}
@@ -69,7 +69,7 @@ class Asked(Options):
 
     def whole(self) -> dict[str, Any]:
         """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-        short = self.short()
+        short = self.short_form()
         if self.file is None:
             return request_of(self.system, short, ", or use --file with a whole request")
         if self.system or short:

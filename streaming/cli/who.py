@@ -77,7 +77,7 @@ def who_can(
     from streaming.pdp.reading import lacking
 
     action, resource = with_unnamed(command, action=action, resource=resource)
-    short = Asked(None, "any-principal", None, action, resource, property_, context).short()
+    short = Asked(None, "any-principal", None, action, resource, property_, context).short_form()
     request = request_of(system, short | ({"organization": organization} if organization else {}))
     (snapshot, offsets), claims = evaluation.snapshot_and_offsets(kafka), evaluation.claims()
     request = evaluation.timed(request)
@@ -127,7 +127,7 @@ def what_can(
     from policy.analysis import unknown_subject, what_subject_can
 
     [subject] = with_unnamed(command, subject=subject)
-    asked = request_of(system, Asked(None, subject, group, "any", "any").short())
+    asked = request_of(system, Asked(None, subject, group, "any", "any").short_form())
     system = str(asked["system"])
     (snapshot, _), at = evaluation.snapshot_and_offsets(kafka), evaluation.time()
     try:

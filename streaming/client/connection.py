@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
 from streaming.kafka.clients import Partition, first_offsets, is_fatal, last_stable_offsets, partition_numbers
+from streaming.kafka.failed_producers import FailedProducers
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
@@ -145,7 +146,7 @@ class IdempotentProducer:
         self._connection = connection
         self._renewing = threading.Lock()
         self._producer = self._make()
-        self._failed: list[Producer] = []  # whose last reports are still to come
+        self._failed = FailedProducers()
 
     def _make(self) -> Producer:
         return self._connection.make(Producer, USUAL, FIXED)
@@ -178,16 +179,12 @@ class IdempotentProducer:
         with self._renewing:
             if self._producer is failed:
                 self._producer = self._make()
-                self._failed.append(failed)
-                failed.purge(blocking=False)  # it sends nothing any more: who waits for a report is to know
+                self._failed.add(failed)
 
     def poll(self, seconds: float) -> None:
         """Give the reports that have come; wait for the first of them."""
         self._producer.poll(seconds)
-        for failed in tuple(self._failed):
-            failed.poll(0)
-            if not len(failed):
-                self._failed.remove(failed)
+        self._failed.poll()
 
     def close(self, seconds: float) -> None:
         """Wait for what is on its way, and give its reports."""

@@ -139,7 +139,7 @@ class LocalExchange(TakesRequests):
             settle(pending, decision)
             return
         value = answered_record(body, answer, answer_context, recorder.by)
-        if recorder.must_wait(system):
+        if recorder.awaits_delivery(system):
             recorder.send(body, value, partial(_give_recorded, pending, decision))
         else:
             recorder.send(body, value)
@@ -227,7 +227,7 @@ class _Local(BaseClient):
             topics = msgspec.structs.replace(topics, answered=(answered,))
         settings = self._connection.settings(serve=serve, systems=topics.systems, topics=topics)
         enforced = (mode or settings.mode) == "enforce"
-        options = LocalOptions(settings.counts_in_answers(frozenset(trust)), freshness, enforced, name)
+        options = LocalOptions(settings.trusted_in_answers(frozenset(trust)), freshness, enforced, name)
         try:
             self._exchange = LocalExchange(self._connection, settings, options)
         except CannotStart:

@@ -179,7 +179,7 @@ class OffsetTracker:
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
-        for partition in self.behind(starts):
+        for partition in self.beyond_committed(starts):
             topic, number = partition
             raise OffsetsDisagree(
                 f"batch {batch} of the checkpoint starts at offset {starts[partition]} of {topic}-{number}, but only "
@@ -187,7 +187,7 @@ class OffsetTracker:
                 f"Then move the checkpoint away with `{ARCHIVE}`; the job will start from the committed offsets"
             )
 
-    def behind(self, starts: Mapping[Partition, int]) -> list[Partition]:
+    def beyond_committed(self, starts: Mapping[Partition, int]) -> list[Partition]:
         """The partitions of which less is known to be decided than what is below these offsets."""
         return [partition for partition, start in starts.items() if start > self.committed.get(partition, 0)]
 

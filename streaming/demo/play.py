@@ -17,7 +17,7 @@ from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, show_summary
-from streaming.demo.traffic import Endless, Performer, Reader, Sender, repeated
+from streaming.demo.traffic import Endless, Performer, Reader, Sender, run_repeatedly
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
@@ -94,7 +94,7 @@ class _Play:
         reader = Reader(self._kafka, topics.decisions, performer.answered)
         alarms = Reader(self._kafka, topics.alerts, self._tracker.alert)
         with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
-            with repeated(reader.step), repeated(alarms.step):
+            with run_repeatedly(reader.step), run_repeatedly(alarms.step):
                 self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._tracker.complete, START_SECONDS, "no first decision")
@@ -116,7 +116,7 @@ class _Play:
             return
         self._view.say("the demo goes on in the console, until Ctrl-C")
         few = Sender(self._kafka, self._settings.topics.requests[0], requests, FEW, self._tracker)
-        with repeated(few.step):
+        with run_repeatedly(few.step):
             self._show(self._settings)
         few.flush()
         self._until(job, lambda: self._tracker.complete, SETTLE_SECONDS, "decisions are missing")
@@ -141,7 +141,7 @@ class _Play:
 
     def _send(self, job: Supervised, sender: Sender, performer: Performer, seconds: float) -> None:
         burst = traffic.burst_size(self._rate)
-        with repeated(sender.step):
+        with run_repeatedly(sender.step):
             warm_up = min(WARM_UP_SECONDS, seconds)
             self._view.say(f"warm-up for {warm_up:g} s: requests and decisions, latency is not measured yet")
             self._watch(job, warm_up)
@@ -156,7 +156,7 @@ class _Play:
             self._view.say(f"user:mallory requests {burst} audit topics at once: an alert must follow")
         for request in traffic.burst(burst):
             sender.send(request)
-        with repeated(sender.step):
+        with run_repeatedly(sender.step):
             self._watch(job, seconds / 4)
 
     def _change(self) -> None:

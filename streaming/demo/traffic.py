@@ -22,7 +22,7 @@ Endless = Iterator[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def repeated(step: Callable[[], None]) -> Iterator[None]:
+def run_repeatedly(step: Callable[[], None]) -> Iterator[None]:
     """Call ``step`` in a thread again and again until the block ends; what it raised is raised then."""
     over = threading.Event()
 
@@ -40,11 +40,11 @@ def repeated(step: Callable[[], None]) -> Iterator[None]:
 
 
 class JsonProducer:
-    """Produces requests or audit events (``what``) to a topic, keyed by their subjects."""
+    """Produces requests or audit events (``kind``) to a topic, keyed by their subjects."""
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, what: str) -> None:
+    def __init__(self, kafka: Mapping[str, Any], topic: str, kind: str) -> None:
         self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
-        self._topic, self._what = topic, what
+        self._topic, self._kind = topic, kind
 
     def produce(self, value: Mapping[str, Any]) -> None:
         """Send one record now."""
@@ -54,7 +54,7 @@ class JsonProducer:
     def flush(self) -> None:
         """Wait until all that was sent is acknowledged."""
         if self._producer.flush(30):
-            raise TimeoutError(f"the broker did not acknowledge the demo's {self._what} within 30 seconds")
+            raise TimeoutError(f"the broker did not acknowledge the demo's {self._kind} within 30 seconds")
 
 
 class Sender(JsonProducer):

@@ -75,9 +75,8 @@ def render(request: Request, decision: Decision, shared: bool) -> tuple[Rendered
     return rendered, len(text) + len(rendered.system)
 
 
-def content_of(parts: QueryParts) -> tuple[bytes, bool, int]:
-    """All that an answer reads but the resource's id and the time; whether the id is a property, too; and the quotes of
-    what is left out of the context.
+def content_of(parts: QueryParts) -> tuple[bytes, bool]:
+    """All that an answer reads but the resource's id and the time; and whether the id is a property, too.
 
     No part of well-formed JSON holds a control character, so that different parts make different contents. Where the
     properties have the id once, `PROPERTY_IS_ID` stands for it.
@@ -89,10 +88,8 @@ def content_of(parts: QueryParts) -> tuple[bytes, bool, int]:
         properties, id_ = bytes(properties), _encode(part.id)
         repeats = properties.count(id_) == 1 and b"\\" not in properties  # else texts may be written otherwise
         properties = properties.replace(id_, PROPERTY_IS_ID) if repeats else properties
-    context = asked_context(parts.system, parts.context)
-    left_out = bytes(parts.context).count(b'"') - context.count(b'"') if parts.context else 0
-    content = b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, context))
-    return content, repeats, left_out
+    context = context_key(parts.system, parts.context)
+    return b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, context)), repeats
 
 
 @functools.cache
@@ -107,7 +104,7 @@ def context_fields() -> Mapping[str, frozenset[str]]:
     return {name: shown | {FIELD} for name, shown in fields.items() if shown is not None}
 
 
-def asked_context(system: bytes | msgspec.Raw, context: bytes | msgspec.Raw) -> bytes:
+def context_key(system: bytes | msgspec.Raw, context: bytes | msgspec.Raw) -> bytes:
     """The members of a context that are part of what is asked of a system (both as JSON); all of it where it has others
     than plain ones.
 
@@ -117,17 +114,17 @@ def asked_context(system: bytes | msgspec.Raw, context: bytes | msgspec.Raw) -> 
     fields = _context_fields().get(bytes(system)) if context else None
     if fields is None:
         return context
-    names, shown, place, separator = set[bytes](), list[bytes](), 1, b","
+    names, shown, position, separator = set[bytes](), list[bytes](), 1, b","
     while separator == b",":
-        member = _MEMBER.match(context, place)
+        member = _MEMBER.match(context, position)
         if member is None or len(names) == CONTEXT_MEMBERS or member[1] in names:
             return context
         name, value, separator = member.groups()
         names.add(name)
         if name in fields:
             shown.append(b'"%b":%b,' % (name, value))
-        place = member.end()
-    return b"".join(shown) if place == len(context) else context
+        position = member.end()
+    return b"".join(shown) if position == len(context) else context
 
 
 def may_be_kept(parts: QueryParts) -> bool:
@@ -160,11 +157,13 @@ def check_members(
     Another member, known or not, has the quotes of its name: with just as many as these parts have, there is none.
     `more`: the quotes of members that requests do not have; `names`: of all.
     """
-    expected = _NEEDED + content.count(b'"') + _MOMENT[type(parts.time)] + _MOMENT[type(parts.deadline)] + more
+    # The context stands last in the content, perhaps only a part of it.
+    expected = _NEEDED + content.count(b'"', 0, content.rindex(b"\0")) + more
+    expected += _MOMENT[type(parts.time)] + _MOMENT[type(parts.deadline)]
     if parts.resource.properties:
         expected += 2 * _TEXT if repeats else _TEXT
     if parts.context:
-        expected += _TEXT
+        expected += _TEXT + bytes(parts.context).count(b'"')
     if value.count(b'"') != expected:
         check_letter_case(decode_json(value), names)
         if value.count(b"{") + value.count(b"[") > MAX_NESTING:

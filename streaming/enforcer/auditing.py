@@ -229,12 +229,12 @@ class AuditEvaluator:
     def _answer(
         self, answers: AuditAnswers, parts: EventParts, key: bytes | None, value: bytes, at: int
     ) -> Answer[RenderedVerdict]:
-        content, repeats, left_out = content_of(parts)
+        content, repeats = content_of(parts)
         answer = answers.find(content, parts.resource.id, at)
         if answer is None:
             request = self._request(read_event(value, key, self._limits, self._reader), at)
             answer = answers.add(content, request, repeats, may_share(content))
-        more = left_out + (OUTCOME if parts.decision_id is None else OUTCOME + DECISION_ID)
+        more = OUTCOME if parts.decision_id is None else OUTCOME + DECISION_ID
         check_members(value, parts, content, repeats, more, EVENT_NAMES)
         return answer
 

@@ -275,7 +275,7 @@ class PartitionEvaluator(RecordEvaluator):
         """
         if not may_be_kept(parts):
             return None
-        content, repeats, left_out = content_of(parts)
+        content, repeats = content_of(parts)
         answer = self._answers.find(content, parts.resource.id, at)
         if answer is None:
             request = None if may_name_offsets(parts.context) else self._request(value, at)
@@ -285,7 +285,7 @@ class PartitionEvaluator(RecordEvaluator):
         else:
             if not value.isascii():
                 value.decode()  # no decoder checks that undecoded fields are UTF-8
-            check_members(value, parts, content, repeats, left_out)
+            check_members(value, parts, content, repeats)
         if missing:
             self.lessons.add(content, parts.resource.id, missing)
         return answer.rendered

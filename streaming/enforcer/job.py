@@ -291,8 +291,8 @@ class Enforcer:
         """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
-        if behind := self._tracker.behind(starts):
-            self._take_over(behind)
+        if partitions := self._tracker.beyond_committed(starts):
+            self._take_over(partitions)
         self._tracker.check_range(batch, starts)
         if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
             self._commit([], dict.fromkeys(ends, 0))
@@ -403,7 +403,7 @@ class Enforcer:
     def _note_other_instance(self) -> None:
         """It has decided records that this one has not seen, perhaps logins, which are no facts yet."""
         if self._fact_lag is not None:
-            self._fact_lag.add_unknown()
+            self._fact_lag.add_any_fact()
 
     def _committed(self, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
         """The committed offsets of partitions; None: there is none."""

@@ -196,8 +196,8 @@ class FactLag:
         committed = read_committed(self._monitor, verdicts, RETRIED_SECONDS)
         return {partition: entry.offset for partition, entry in committed.items()}
 
-    def add_unknown(self) -> None:
-        """Another instance has passed on facts, whichever."""
+    def add_any_fact(self) -> None:
+        """Another instance may have passed on any fact."""
         self.add([(EVERY, ALWAYS)])
 
     def add(self, passed_on: Iterable[tuple[Derived, int]]) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from policy import REQUEST_NAMES, Decision, to_text
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
+from streaming.kafka.failed_producers import FailedProducers
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import Answer, ItemAnswer
 from streaming.settings import RecordMode, Settings
@@ -79,7 +80,7 @@ class Recorder:
         self._is_refused = False  # the newest record of which there was a report
         self._counting, self._renewing = threading.Lock(), threading.Lock()
         self._producer, self._stop = self._make(), threading.Event()
-        self._failed: list[Producer] = []  # whose last reports are still to come
+        self._failed = FailedProducers()
         self._thread = threading.Thread(target=self._poll, name="recorder", daemon=True)
         self._thread.start()
 
@@ -102,7 +103,7 @@ class Recorder:
         """What is recorded of a system."""
         return self._settings.serve.record_of(system)
 
-    def must_wait(self, system: str) -> bool:
+    def awaits_delivery(self, system: str) -> bool:
         """Whether an answer is given once Kafka has its record: also while it refuses records, such as of a topic that
         was deleted. Else all answers would be given, and none recorded.
         """
@@ -149,8 +150,7 @@ class Recorder:
         with self._renewing:
             if is_fatal(error) and self._producer is failed:
                 self._producer = self._make()
-                self._failed.append(failed)
-                failed.purge(blocking=False)  # it sends nothing any more: its records are lost, and count as such
+                self._failed.add(failed)
 
     def _count(self, recorded: int = 0, lost: int = 0) -> None:
         with self._counting:
@@ -165,20 +165,14 @@ class Recorder:
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(POLL_SECONDS)
-            self._poll_failed()
-
-    def _poll_failed(self) -> None:
-        for failed in tuple(self._failed):
-            failed.poll(0)
-            if not len(failed):
-                self._failed.remove(failed)
+            self._failed.poll()
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Wait for what is in the queue; what is left of it is lost."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(seconds)
-        self._poll_failed()
+        self._failed.poll()
         if left:
             self._count(lost=left)
             log.error("answers were not recorded: Kafka did not take them in time", records=left)

@@ -66,7 +66,7 @@ class Comparison:
         at = self._time(parts, at)
         if not may_be_kept(parts) or not self._before.knows(at):
             return None
-        content, repeats, left_out = content_of(parts)
+        content, repeats = content_of(parts)
         before, after = (side.find(content, parts.resource.id, at) for side in (self._before, self._after))
         if before is None or after is None:
             request = self._requests.request(open_envelope(value), value, at)
@@ -74,7 +74,7 @@ class Comparison:
                 return None
             before = before or self._before.add(content, request, repeats, may_share(content))
             after = after or self._after.add(content, request, repeats, may_share(content))
-        check_members(value, parts, content, repeats, left_out)
+        check_members(value, parts, content, repeats)
         return Kept(before.rendered, after.rendered, parts, at)
 
     def _time(self, asked: QueryParts | Envelope, at: int) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from policy import OUTCOMES, Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
 from policy.analysis import uses
-from streaming.enforcer.answers import TIME, asked_context, encoded_text
+from streaming.enforcer.answers import TIME, context_key, encoded_text
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.history.ranges import Range, widen
 from streaming.history.records import ConsumerRecord
@@ -183,7 +183,7 @@ class Replay:
         """Everything that the answer depends on, as a hash."""
         policy_set = self._snapshot.policy_sets.get(envelope.system)
         epoch = policy_set.epoch(at) if policy_set is not None else 0
-        context = asked_context(encoded_text(envelope.system), envelope.context)
+        context = context_key(encoded_text(envelope.system), envelope.context)
         parts = (envelope.subject, envelope.action, envelope.resource, context, envelope.evaluations)
         texts = (" ".join(sorted(trust)), str(epoch), envelope.system)
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])

@@ -132,5 +132,5 @@ def _caller(name: str, entry: Entry, settings: Settings) -> Caller:
 
 def rules_of(settings: Settings, systems: tuple[str, ...], trust: frozenset[str]) -> Rules:
     """What holds for a caller that may claim `trust`."""
-    claims = settings.counts_in_answers(trust)
+    claims = settings.trusted_in_answers(trust)
     return Rules(systems, settings.serve.default_system, claims, settings.limits, settings.mode == "enforce")

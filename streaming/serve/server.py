@@ -257,7 +257,7 @@ class Application:
         if not recorder.is_recorded(system, decision):
             return
         value = answered_record(request.body, decision, answer_context, recorder.by)
-        if recorder.must_wait(system):
+        if recorder.awaits_delivery(system):
             await recorder.durable(request.body, value)
         else:
             recorder.send(request.body, value)

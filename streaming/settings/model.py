@@ -175,7 +175,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
-    def counts_in_answers(self, trust: frozenset[str]) -> frozenset[str]:
+    def trusted_in_answers(self, trust: frozenset[str]) -> frozenset[str]:
         """Of what a caller may claim, what counts for an answer outside the job: its record's topic is trusted with it.
 
         The job judges by both, and would call an answer by another claim wrong.

@@ -80,7 +80,7 @@ def client_records(
 
     `distinct`: after so many the same requests come again, in the same order, with other ids and traces;
     `new_resources`: and each for a resource that no request has named before. `by_others`: as others than this client
-    write them, with moments as text, the address of whom they ask for, and a header of their serializer.
+    write them, with moments as text, the address of their client, and a header of their serializer.
     """
     dice, drawn = random.Random(f"traffic {seed}"), list[Request]()
     for number in range(count):

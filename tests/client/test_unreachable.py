@@ -323,7 +323,7 @@ def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> Non
         recorder._renew(recorder._producer, KafkaError(KafkaError._FATAL, "lost"))
         wait_until(lambda: reported == [False] * 3, "the reports")
         assert (recorder.lost, recorder.queued) == (3, 0)
-        assert recorder.must_wait("lenses6"), "the next answers are given once they are recorded"
+        assert recorder.awaits_delivery("lenses6"), "the next answers are given once they are recorded"
 
 
 def test_requests_and_events_on_a_producer_that_failed_for_good_are_not_sent_and_say_so() -> None:

@@ -41,7 +41,7 @@ def sources() -> Iterator[Path]:
 
 
 @functools.cache
-def trees() -> tuple[ast.Module, ...]:
+def syntax_trees() -> tuple[ast.Module, ...]:
     """The code that users run, parsed."""
     return tuple(ast.parse(file.read_text(encoding="utf-8")) for file in sources())
 
@@ -50,7 +50,7 @@ def trees() -> tuple[ast.Module, ...]:
 def raised() -> dict[str, str]:
     """Each template of an error in `ENDING`, with the name of its class."""
     found: dict[str, str] = {}
-    for tree in trees():
+    for tree in syntax_trees():
         constants = {
             target.id: node.value
             for node in tree.body

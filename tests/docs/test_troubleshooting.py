@@ -5,7 +5,7 @@ import ast
 from docs import generate
 from streaming.alert_kinds import AlertKind
 from streaming.report.page import REASONS
-from tests.docs.messages import ENDING, quotes, raised, trees
+from tests.docs.messages import ENDING, quotes, raised, syntax_trees
 
 QUOTED = [row["message"] for rows in generate.messages().values() for row in rows]
 WITH_CODE = {"Reason": 0, "Unanswerable": 0, "finish_request": 0, "_error": 1, "Condition": 3}
@@ -34,7 +34,7 @@ def test_every_class_of_error_has_a_message_on_the_page() -> None:
 
 def test_the_reason_codes_are_those_of_the_code() -> None:
     found = set(NAMED)
-    for tree in trees():
+    for tree in syntax_trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 found |= _codes(node)

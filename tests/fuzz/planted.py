@@ -179,7 +179,7 @@ def _context_left_out_of_keys(patch: Patch) -> None:
     """Of the answers that a worker and the audit events keep."""
     content_of = streaming.enforcer.answers.content_of
 
-    def content_without_context(parts: Any) -> tuple[bytes, bool, int]:
+    def content_without_context(parts: Any) -> tuple[bytes, bool]:
         context, parts.context = parts.context, msgspec.Raw()
         try:
             return content_of(parts)

@@ -304,7 +304,7 @@ def _plain_content_without(path: tuple[Any, ...]) -> Plant:
 def _json_content_without(name: str) -> Plant:
     """In a worker."""
 
-    def content_of(parts: Any) -> tuple[bytes, bool, int]:
+    def content_of(parts: Any) -> tuple[bytes, bool]:
         resource = parts.resource
         emptied = msgspec.structs.replace(resource, **({name: msgspec.Raw()} if hasattr(resource, name) else {}))
         other = {} if hasattr(resource, name) else {name: msgspec.Raw()}

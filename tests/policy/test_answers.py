@@ -359,7 +359,7 @@ def test_of_a_context_a_system_needs_no_more_than_it_is_shown(system: str, data:
         other = {**asked, "context": context}
         decision = policy.decide(snapshot, other, trust=trust)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(query, "as_shown", lambda request, _system: request)
+            patch.setattr(query, "with_context_fields", lambda request, _system: request)
             whole = parse_request(other)
             assert isinstance(whole, Request)
             assert decision == policy.answer(snapshot, whole, trust)

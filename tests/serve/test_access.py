@@ -554,9 +554,9 @@ def test_a_caller_may_claim_what_the_topic_of_its_answers_is_trusted_with(
         ServeSettings(record=record, callers=str(tmp_path / "callers.yaml")),
         ServeSettings(record=record, trust=frozenset({"groups"})),
     ):
-        made = Authentication(Settings(topics=names, trust=claims, serve=serve))
+        authentication = Authentication(Settings(topics=names, trust=claims, serve=serve))
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a")]
-        assert asyncio.run(made.caller({"headers": headers})).rules.trust == counts
+        assert asyncio.run(authentication.caller({"headers": headers})).rules.trust == counts
 
 
 def test_a_certificate_that_expired_on_an_open_connection_counts_no_more(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_while_kafka_refuses_records_no_answer_is_given_without_one(world: World
     """What was in the queue is lost, and counted; then answers wait for their records, until Kafka takes them again."""
     topic = world.names.answered[0]
 
-    def let_records_have(size: int) -> None:
+    def set_largest_record(size: int) -> None:
         entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         for altered in world.admin.incremental_alter_configs([resource]).values():
@@ -129,13 +129,13 @@ def test_while_kafka_refuses_records_no_answer_is_given_without_one(world: World
         recorder = served.server._recorder
         assert recorder is not None
         assert served.ask(PATH, ASKED)[1]["decision"] is True
-        let_records_have(10)
+        set_largest_record(10)
         wait_until(lambda: served.ask(PATH, ASKED)[0] == 503, "a refusal")
         status, body, _ = served.ask(PATH, ASKED)
         assert (status, body["decision"]) == (503, False)
         assert body["context"]["reasons"][0]["code"] == "not-recorded"
         assert recorder.lost >= 3
-        let_records_have(1 << 20)
+        set_largest_record(1 << 20)
         wait_until(lambda: served.ask(PATH, ASKED)[0] == 200, "an answer")
         wait_until(lambda: recorder.queued == 0, "all is recorded")
         assert recorder.recorded == len(_recorded(world)) >= 2

@@ -53,12 +53,12 @@ def _audited(world: World, event: dict[str, Any]) -> dict[str, Any]:
     world.send([event], audit)
     records: list[dict[str, Any]] = []
 
-    def is_there(messages: list[Any]) -> bool:
+    def concerns_event(messages: list[Any]) -> bool:
         values = (json.loads(message.value()) for message in messages)
         records[:] = [value for value in values if value.get("event_id") == event["id"]]
         return bool(records)
 
-    world.reader(world.names.verdicts).until(is_there, f"what becomes of {event['id']}", BACK_SECONDS)
+    world.reader(world.names.verdicts).until(concerns_event, f"what becomes of {event['id']}", BACK_SECONDS)
     return records[0]
 
 

@@ -25,10 +25,10 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
         check_name(request.action.name, "action.name")
         check_name(resource.type, "resource.type")
         check_name(resource.id, "resource.id")
-    return system.to_query(as_shown(request, system), facts, trust)
+    return system.to_query(with_context_fields(request, system), facts, trust)
 
 
-def as_shown(request: Request, system: System) -> Request:
+def with_context_fields(request: Request, system: System) -> Request:
     """The request with as much of its context as its system is shown: on nothing else any decision can depend."""
     context, fields = request.context, system.context_fields
     if not context or fields is None or fields >= context.keys():

@@ -222,10 +222,10 @@ class HasWildcardPrincipal(Protocol):
 
 
 @runtime_checkable
-class IncludesGrants(Protocol):
-    """A system in which a grant is enough where another one is asked for, as Ververica's OWNER is for VIEWER."""
+class ImpliesGrants(Protocol):
+    """A system in which a grant implies others, as Ververica's OWNER does VIEWER."""
 
-    def included(self, grant: Grant) -> Iterator[Grant]:
+    def implied(self, grant: Grant) -> Iterator[Grant]:
         """The grants that would give nothing beside ``grant``, of its principal and window."""
 
 

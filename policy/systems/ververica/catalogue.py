@@ -12,7 +12,7 @@ from policy.systems.kit.system import load_catalogue
 
 @functools.cache
 def catalogue() -> dict[str, Any]:
-    """``roles`` (role → scope), ``includes`` (role → roles), ``actions`` (kind of access → need) and ``protocols``
+    """``roles`` (role → scope), ``implies`` (role → roles), ``actions`` (kind of access → need) and ``protocols``
     (oidc, saml → their fields).
     """
     return load_catalogue(__package__, dict[str, Any])

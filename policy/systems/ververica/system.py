@@ -101,12 +101,12 @@ class Ververica(System):
                 if not facts.find(RESERVED, "kind", kind):
                     yield Opening("write", kind, lifts="the kind is no longer kept from Editors")
 
-    def included(self, grant: Grant) -> Iterator[Grant]:
-        """The roles that its role includes, in its namespace or in all of its workspace."""
+    def implied(self, grant: Grant) -> Iterator[Grant]:
+        """The roles that its role implies, in its namespace or in all of its workspace."""
         [role] = map(part_text, grant.permission.parts)
         kind, *scope = grant.object.parts
         object_ = grant.object if part_text(kind) == "namespace" else Pattern((Exact("namespace"), *scope, ANY))
-        for other in catalogue()["includes"].get(role, ()):
+        for other in catalogue()["implies"].get(role, ()):
             yield msgspec.structs.replace(grant, permission=exactly((other,)), object=object_)
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:

@@ -7,7 +7,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * The members of a request's context that are part of what is asked, as `_shown` in streaming/enforcer/answers.py has them:
+ * The members of a request's context that are part of what is asked, as `context_key` in streaming/enforcer/answers.py has them:
  * a context with others than texts of plain ASCII, words and whole numbers counts as a whole, and so does one of a system
  * that is shown all.
  */

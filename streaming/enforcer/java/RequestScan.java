@@ -189,11 +189,11 @@ final class RequestScan {
     /** So many digits as a number; -1: another character is among them. */
     private int digits(int first, int count) {
         int number = 0;
-        for (int place = first; place < first + count; place++) {
-            if (text[place] < '0' || text[place] > '9') {
+        for (int digit = first; digit < first + count; digit++) {
+            if (text[digit] < '0' || text[digit] > '9') {
                 return UNKNOWN;
             }
-            number = 10 * number + text[place] - '0';
+            number = 10 * number + text[digit] - '0';
         }
         return number;
     }
