@@ -14,11 +14,10 @@ from policy import compile_documents
 from streaming.runtime.spark import start_session
 from tests.policy import test_answer_mutants as checks
 from tests.stream import test_known_answers as tests
-from tests.stream.known import compile_mutant
+from tests.stream.known import compile_mutant, mutated
 from tests.stream.test_known_answers import DOCUMENTS, InJava, Ways
 from tests.stream.world import SHORT_LIVED
 
-pytestmark = [pytest.mark.stream, pytest.mark.long]
 _numbers = itertools.count()
 
 
@@ -105,7 +104,7 @@ MUTANTS = {
         "KnownRecords.java", "value.length + request.keyLength() > task.recordIn", "false"
     ),
     "decisions that are too large": Mutant(
-        "KnownRecords.java", "Math.min(DECISION_BYTES, task.recordOut - request.keyLength())", "DECISION_BYTES"
+        "KnownRecords.java", "task.recordOut - request.keyLength()", "Integer.MAX_VALUE"
     ),
     "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
     "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),
@@ -150,6 +149,13 @@ def _run(checks: Iterator[Callable[[], Any]]) -> None:
         check()
 
 
+@pytest.mark.parametrize("name", MUTANTS)
+def test_each_bug_can_be_planted_in_the_code_as_it_is(name: str) -> None:
+    mutated(*MUTANTS[name])
+
+
+@pytest.mark.stream
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_bug_is_found(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     package = f"mutant{next(_numbers)}"
