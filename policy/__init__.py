@@ -44,7 +44,7 @@ from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot, compile_documents
 from policy.systems import all_systems
 from policy.systems.kit.privileged import SEVERITIES, Severity, worst
-from policy.systems.kit.system import HasCanonicalActions, Kind, ListsActions
+from policy.systems.kit.system import Kind, ListsActions
 
 if TYPE_CHECKING:
     from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
@@ -85,7 +85,6 @@ __all__ = [
     "FactOverlay",
     "FilesRefused",
     "Grant",
-    "HasCanonicalActions",
     "Key",
     "Kind",
     "ListsActions",

@@ -34,7 +34,7 @@ from policy.store.memberships import Via, reachable_principals
 from policy.store.policy_set import PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import EVERYONE, LimitsStatements
+from policy.systems.kit.system import EVERYONE
 
 Lack = Literal["action", "resource", "validity", "condition"]
 ORDER: tuple[Lack, ...] = ("condition", "validity", "action", "resource")
@@ -227,7 +227,7 @@ class _Search:
 
     def _may_grant(self, grant: Grant, permission: Name) -> bool:
         system = self._trace.system
-        return not isinstance(system, LimitsStatements) or system.may_grant(grant, permission)
+        return system is None or system.may_grant(grant, permission)
 
     def _by_paths_of_other_times(self, check: PermissionCheck, via: Via, suffices: bool) -> Iterator[NearestGrant]:
         """Grants that match, by memberships that are not valid now."""

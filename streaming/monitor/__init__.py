@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policy import HasCanonicalActions, Request, all_systems
+from policy import Request, all_systems
 from streaming.records.audit import ACTIVE_JOB, SESSION
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
@@ -135,10 +135,10 @@ ACCESS_BYTES = 17
 
 def access_id(request: Request) -> bytes:
     """What makes two accesses of a subject the same one: the action and the resource as the system reads them."""
-    system, action = all_systems().get(request.system), request.action.name
-    resource = (request.resource.id,) if system is None else system.canonical_resource(request)
-    if isinstance(system, HasCanonicalActions):
-        action = system.canonical_action(action)
+    system = all_systems().get(request.system)
+    action, resource = request.action.name, (request.resource.id,)
+    if system is not None:
+        action, resource = system.canonical_action(action), system.canonical_resource(request)
     text = msgspec.json.encode([action, resource], order="deterministic")
     return hashlib.blake2b(text, digest_size=ACCESS_BYTES).digest()
 

@@ -147,9 +147,20 @@ class System(Protocol):
         """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
-        by it, with the subject's id and the action (`HasCanonicalActions`).
+        by it, with the subject's id and the action (`canonical_action`).
         """
         return (request.resource.id,)
+
+    def canonical_action(self, action: str) -> str:
+        """An action as the system reads it, also one that it does not know: Kafka's are written in any letter case."""
+        return action
+
+    def may_grant(self, grant: Grant, permission: Name) -> bool:
+        """Whether the statement of a grant, written with another action, could grant a permission on its object.
+
+        Not every one can where statements are of one resource type, as an entry of Kafka's is.
+        """
+        return True
 
     def resource_type(self, action: str, resource: str) -> str:
         """The documented ``resource.type`` of the resource with this id."""
@@ -206,14 +217,6 @@ class HasCompanions(Protocol):
 
 
 @runtime_checkable
-class HasCanonicalActions(Protocol):
-    """A system that reads an action in several spellings, as Kafka's operations are in any letter case."""
-
-    def canonical_action(self, action: str) -> str:
-        """An action as the system reads it, also one that it does not know."""
-
-
-@runtime_checkable
 class HasWildcardPrincipal(Protocol):
     """A system in which a principal counts for whoever has another one, without a membership, as Kafka's User:*."""
 
@@ -235,14 +238,6 @@ class ChoosesGrants(Protocol):
 
     def grants_that_count(self, request: Request, facts: Facts, trust: frozenset[str]) -> Callable[[Grant], bool]:
         """Whether a grant of the effective principals counts for the request's subject; raises Unanswerable."""
-
-
-@runtime_checkable
-class LimitsStatements(Protocol):
-    """A system in which a statement cannot grant every permission, as an entry of Kafka's is for one resource type."""
-
-    def may_grant(self, grant: Grant, permission: Name) -> bool:
-        """Whether the statement of a grant, written with another action, could grant a permission on its object."""
 
 
 @runtime_checkable
