@@ -16,7 +16,7 @@ from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.differences import some_names
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
-from streaming.cli.published import live_documents
+from streaming.cli.published import is_same, live_documents
 
 if TYPE_CHECKING:
     from policy import Key
@@ -290,5 +290,5 @@ def _drift(written: Mapping[str, Any], live: "Mapping[str, Stored]") -> Sequence
     return [
         ("+" if key not in live else "-" if key not in written else "~", key)
         for key in sorted({*written, *live})
-        if key not in live or key not in written or live[key].error or written[key] != live[key].document
+        if key not in live or key not in written or live[key].error or not is_same(written[key], live[key].document)
     ]

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from policy import all_systems, read_documents, refusals
-from streaming.cli.policies import show_yaml
+from policy import Located, Place, all_systems, read_documents, refusals
+from streaming.cli.policies import _Application, show_yaml
 from streaming.cli.published import with_refusals
+from streaming.cli.restoring import _drift
 from streaming.kafka.committed import RecordKey, Stored, stored
 from streaming.settings import Settings
 from tests.policy.strategies import cdap, cedar, kafka_acls, lenses5, lenses6, streamsets, ververica
@@ -194,6 +195,22 @@ def test_what_get_prints_is_what_apply_accepts_and_says_the_same(
     if back:
         assert json.dumps(back[0], sort_keys=True) == json.dumps(document, sort_keys=True)
         assert found[0].error is None
+
+
+@pytest.mark.parametrize(("live", "written"), [(True, 1), (1, True), (0, False)])
+def test_what_python_takes_for_the_same_is_not_the_same_document(live: Any, written: Any) -> None:
+    """`true` and 1 are two values to Cedar: what takes a right away by one for the other was never published."""
+
+    def clerk(level: Any) -> dict[str, Any]:
+        entity = {"uid": {"type": "User", "id": "dana"}, "attrs": {"clerk": level}, "parents": []}
+        return {"system": "cedar", "kind": "Entities", "name": "staff", "spec": {"entities": [entity]}}
+
+    [stands] = records([(b"Entities/staff", json.dumps(clerk(live)).encode())], "cedar")
+    assert stands.error is None
+    for document, is_same in ((clerk(live), True), (clerk(written), False)):
+        application = _Application(SETTINGS, [Located(Place("staff.yaml"), document)])
+        assert application._is_in_force(stands) is is_same
+        assert (_drift({stands.key: document}, {stands.key: stands}) == []) is is_same
 
 
 GOOD = b'{"system": "lenses6", "kind": "Role", "name": "good", "spec": {"statements": []}}'
