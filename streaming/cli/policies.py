@@ -356,7 +356,8 @@ def delete(
 
 
 def _full(key: str) -> str:
-    if not all(key.partition("/")):
+    system, slash, _ = key.partition("/")
+    if not (system and slash):  # nothing may stand behind it: the key of a record can be empty
         raise Failure(f"{key}: {HOW_TO_WRITE}", MISUSED)
     return key
 

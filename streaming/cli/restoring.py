@@ -175,6 +175,7 @@ class _Rollback:
             self._check_untouched(log)
         before = self._before(log)
         touched = [entry.record_key for entry in self.documents]
+        self._check_unrefused(log, [key for key in touched if key not in before])
         self.restored = {key: before[key].document for key in touched if key in before}
         located = [Located(Place(str(key)), document) for key, document in self.restored.items()]
         if errors := refusals(located, self._settings.limits.document):
@@ -200,6 +201,26 @@ class _Rollback:
                 f"nothing was published: what was in force before {self._change.id} is not known any more: {error}"
             ) from None
         return stored
+
+    def _check_unrefused(self, log: "DocumentLog", absent: "Collection[RecordKey]") -> None:
+        """Raise Failure where a document with nothing in force before was there and refused: its principals got errors.
+
+        What it held is no document to publish, and without one they would have what only it may have denied.
+        """
+        from streaming.kafka.committed import RecordKey
+        from streaming.topics import newest_offset
+
+        held: dict[RecordKey, bytes] = {}
+        for part in self._change.parts:
+            topic = self._settings.topics.policy_topics()[part.system]
+            upto = newest_offset(part.before.policy_offsets, topic)
+            records = (record for record in log.records(topic) if record.offset <= upto)
+            held |= {RecordKey(part.system, record.key): record.value for record in records}
+        if refused := [str(key) for key in absent if held.get(key)]:
+            raise Failure(
+                f"nothing was published: what {some_names(refused, SHOWN)} held before was refused, and the principals "
+                "that it named got errors, which deleting it would end. Use `policy delete` if that is meant"
+            )
 
     def _check_untouched(self, log: "DocumentLog") -> None:
         topics = self._settings.topics.policy_topics()

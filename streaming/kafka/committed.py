@@ -204,7 +204,7 @@ def read_stored(settings: Settings, systems: Iterable[str]) -> list[Stored]:
     by_topic = {topics[system]: system for system in systems}
     newest: dict[RecordKey, Message] = {}
     for message in committed_records(settings, by_topic):
-        newest[RecordKey(by_topic[message.topic() or ""], message.key() or b"?")] = message
+        newest[RecordKey(by_topic[message.topic() or ""], message.key() or b"")] = message
     return sorted((_stored(key, message) for key, message in newest.items() if message.value()), key=lambda s: s.key)
 
 

@@ -174,6 +174,33 @@ def test_a_rollback_is_refused_when_a_later_change_touched_a_document_unless_for
     assert session.version() == version
 
 
+def test_a_rollback_does_not_delete_what_was_refused_before(session: Session) -> None:
+    """It may have held a deny: requests were errors, and without the document they would be allowed."""
+    session.apply()
+    session.publish({b"Role/other": b"{"}, Authorship(reason="broken"))
+    session.publish({b"Role/other": role("other"), b"Role/more": role("more")}, Authorship(reason="correct"))
+    stands = session.keys()
+    for arguments in ((), ("--force",)):
+        refused = session("rollback", "HEAD", *arguments)
+        assert refused.code == 1
+        assert "nothing was published: what lenses6/Role/other held before was refused" in refused.err
+    assert session.keys() == stands
+    shown = session("rollback", "HEAD~1", "--force")
+    assert (shown.code, shown.lines[0]) == (0, "deleted   lenses6/Role/other"), "before that there was none"
+
+
+def test_a_record_with_an_empty_key_is_deleted_by_its_key(session: Session) -> None:
+    """All requests of the system are errors while it stands."""
+    session.apply()
+    for take_away in (("delete", "lenses6/"), ("apply", str(session.folder), "--prune"), ("rollback", "HEAD")):
+        session.publish({b"": role("x")})
+        assert not all(record["document"] for record in session("get", "--json").records)
+        shown = session(*take_away)
+        assert shown.code == 0, shown.err
+        session.write_changes()
+        assert session("get", "--json").code == 0, take_away
+
+
 def test_names_that_are_too_long_to_be_shown_are_rolled_back_whole(session: Session) -> None:
     """A document whose own name is the shortened one of another, and keys that are no names, stay apart."""
     session.apply()
