@@ -175,10 +175,13 @@ class Sides:
             yield Difference(name, sign, f"what is known of {change.kind} {thing}", document, widens)
 
     def _refusals(self) -> Iterator[Compared]:
-        """Refused documents that affected requests, and no longer do, or not all of them."""
+        """Refused documents that affect requests on one side, and on the other not, or not all of them."""
+        closing = "is refused and without a good version: requests that it affects are errors"
+        opening = "was refused and without a good version: requests that it affected were errors"
+        for document in sorted(self._closes.refusals):
+            yield Compared(Difference(self.system.name, "added", closing, document, False, True))
         for document in sorted(self._opens.refusals):
-            text = "was refused and without a good version: requests that it affected were errors"
-            yield Compared(Difference(self.system.name, "removed", text, document, True))
+            yield Compared(Difference(self.system.name, "removed", opening, document, True))
 
 
 class _OpenedIndex:

@@ -53,6 +53,13 @@ def test_nothing_changes(lockkeeper: Command, folder: Path) -> None:
     assert (shown.code, shown.lines) == (0, ["## Policy review: passes", "", "Nothing changes."])
 
 
+def test_an_added_document_that_is_refused_closes_what_it_affects(lockkeeper: Command, folder: Path) -> None:
+    (folder / "group.yaml").write_text((folder / "group.yaml").read_text().replace("spec: {", "spec: {rolls: [], "))
+    shown = lockkeeper("policy", "review", "HEAD", str(folder))
+    text = "is refused and without a good version: requests that it affects are errors"
+    assert any(line.startswith("| + ") and text in line for line in shown.lines), shown.lines
+
+
 def test_new_findings_are_listed_by_their_place_and_old_ones_are_not(lockkeeper: Command, folder: Path) -> None:
     (folder / "broken.yaml").write_text(BROKEN)
     shown = lockkeeper("policy", "review", "HEAD", str(folder))
