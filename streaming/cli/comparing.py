@@ -5,7 +5,7 @@ import io
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -18,10 +18,10 @@ from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.git import git
 from streaming.cli.output import echo_err, echo_lines
-from streaming.cli.published import live_documents
+from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:
-    from policy import Key, Located, Snapshot
+    from policy import DocumentStore, Located, Snapshot
     from policy.analysis import Changed
     from streaming.settings import Settings
 
@@ -55,7 +55,7 @@ class FailOn(StrEnum):
 class Sides(NamedTuple):
     """The policies before and after. `located`: the new documents, with their places; `documents`: the old ones.
 
-    `unread`: what is live and on neither side, since it is refused.
+    `unread`: what is live and refused, so that its last good version counts, if any.
     """
 
     before: "Snapshot"
@@ -240,27 +240,42 @@ def _refuse_left_out(reference: str, path: Path, listed: bytes, archived: Sequen
 
 def _live(settings: "Settings", new: Path, prune: bool) -> Sides:
     """What is in the topics of the new documents' systems, and what applying these makes of it."""
-    from policy import compile_documents, identify
+    from policy import Snapshot, identify, with_drafts
 
     _, located = sound_documents(new)
     applied = {identify(document.value): document.value for document in located}
-    live, unread = _read_live(settings, {key.system for key in applied})
-    kept = {key: value for key, value in live.items() if not prune}
-    after = compile_documents([*{**kept, **applied}.values()])
-    return Sides(compile_documents([*live.values()]), after, located, [*live.values()], unread)
+    live, documents, unread = _read_live(settings, {key.system for key in applied})
+    return Sides(Snapshot(live), Snapshot(with_drafts(live, applied, prune)), located, documents, unread)
 
 
-def _read_live(settings: "Settings", systems: set[str]) -> "tuple[Mapping[Key, Any], Sequence[str]]":
-    """The valid documents in the topics of some systems, and a warning for each of the others."""
-    from policy import identify
+def _read_live(settings: "Settings", systems: set[str]) -> "tuple[DocumentStore, list[Any], list[str]]":
+    """What is in force in the topics of some systems, the documents of it, and a warning for each refused one.
 
-    documents = live_documents(settings, systems)
-    unread = [
-        f"{stored.key}: what is in the topic is refused, and is left out: {stored.error}"
-        for stored in documents
-        if stored.error is not None
-    ]
-    return {identify(stored.document): stored.document for stored in documents if stored.error is None}, unread
+    Of a refused document its last good version, as far as the topic holds that.
+    """
+    from policy import DocumentStore, read_value
+    from streaming.kafka.committed import committed_records
+    from streaming.snapshots.at_offsets import document_record
+    from streaming.snapshots.documents import Loader
+
+    by_topic = dict(zip(topics_of(settings, systems), systems, strict=True))
+    connect(settings, *by_topic)
+    read, records = DocumentStore(), {}
+    for message in committed_records(settings, by_topic):
+        record = document_record(message)
+        records[by_topic[record.topic], record.offset] = record
+        Loader(read, by_topic[record.topic], settings.limits.document).take(record)
+    live, documents, refused = DocumentStore(), list[Any](), list[str]()
+    for key, history in read.histories.items():
+        current, newest = history.in_force, history.newest
+        if newest.errors:
+            refused.append(f"{key}: what is in the topic is refused: {'; '.join(newest.errors)}")
+        if current is not None and not current.deleted:
+            documents.append(read_value(records[key.system, current.order].value))
+            live.put(documents[-1])
+        elif newest.errors:
+            live.replace(key, history)
+    return live, documents, sorted(refused)
 
 
 def _newest(count: int, settings: "Settings") -> Iterator[Asked]:

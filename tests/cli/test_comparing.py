@@ -227,15 +227,30 @@ def test_requests_whose_answers_may_rest_on_facts_are_said_to_be_decided_without
 
 
 @pytest.mark.stream
-def test_a_refused_document_in_the_topic_fails_a_strict_comparison(
+def test_a_live_document_that_is_refused_counts_as_the_job_has_it(
     lockkeeper: Command, config: Path, settings: Settings, topics: TopicNames, folder: Path
 ) -> None:
-    """What is in force of it, a deny perhaps, is on neither side."""
-    options = ("--config", str(config))
+    """By its last good version; without one, what it names are errors, which a good one ends."""
+    options, guard = ("--config", str(config)), folder / "guard.yaml"
+    (folder / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, guard"))
+    guard.write_text(ROLE.format(name="guard", topic="secret").replace("allow", "deny"))
     assert lockkeeper("policy", "apply", str(folder), *options).code == 0
     producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
-    producer.produce(topics.policy_topics()["lenses6"], b"system: [", key=b"Role/guard")
+    for key in (b"Role/guard", b"Role/new"):
+        producer.produce(topics.policy_topics()["lenses6"], b"system: [", key=key)
     assert producer.flush(30) == 0
-    compared = ("policy", "diff", "live", str(folder), *options)
-    assert (lockkeeper(*compared).code, lockkeeper(*compared, "--strict").code) == (0, 1)
-    assert "lenses6/Role/guard: what is in the topic is refused" in lockkeeper(*compared).err
+    compared = ("policy", "diff", "live", str(folder), "--fail-on", "widening", "--newest", "0", *options)
+    shown = lockkeeper(*compared)
+    assert (shown.code, lockkeeper(*compared, "--strict").code) == (0, 1)
+    for name in ("guard", "new"):
+        assert f"lenses6/Role/{name}: what is in the topic is refused" in shown.err
+    guard.unlink()
+    (folder / "new.yaml").write_text(ROLE.format(name="new", topic="new"))
+    kept = [line for line in lockkeeper(*compared).lines if "!" in line]
+    lifted = "-! lenses6/Role/new: was refused and without a good version: requests that it affected were errors"
+    assert kept == [lifted, "+! lenses6/Role/new: role:new allow kafka:Get* on kafka:topic:prod/main/new"]
+    pruned = lockkeeper(*compared, "--prune")
+    assert pruned.code == 1
+    assert "-! lenses6/Role/guard: role:guard deny kafka:Get* on kafka:topic:prod/main/secret" in pruned.lines
+    review = lockkeeper("policy", "review", "live", str(folder), "--prune", *options)
+    assert (review.code, "deny kafka:Get* on kafka:topic:prod/main/secret" in review.out) == (1, True)
