@@ -227,6 +227,9 @@ RESTARTED = replace(
     "      annotations: {checksum/settings: {{ toJson .Values.settings | sha256sum | quote }}}\n",
 )
 IMAGE = put("image: @\n", "image")
+# Helm would delete these resources when the chart is uninstalled or `create` becomes false, and Strimzi with them the
+# topics' records and the users' passwords.
+KEPT = replace("\nmetadata:\n", "\nmetadata:\n  annotations: {helm.sh/resource-policy: keep}\n", repeated=True)
 # As `lockkeeper topics create` does: two of two replicas would stop all writes while one is away.
 IN_SYNC = "    min.insync.replicas: '2'\n"
 CLUSTER = "strimzi.io/cluster: @\n"
@@ -239,9 +242,10 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         put("replicas: @\n", "topics.replicas", repeated=True),
         put(CLUSTER, "kafka.cluster", repeated=True),
         replace(IN_SYNC, "\n".join([*when("ge (int .Values.topics.replicas) 3", IN_SYNC.rstrip()), ""]), repeated=True),
+        KEPT,
         whole(".Values.topics.create"),
     ),
-    "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), whole(".Values.users.create")),
+    "users.yaml": (put(CLUSTER, "kafka.cluster", repeated=True), KEPT, whole(".Values.users.create")),
     "serviceaccount.yaml": (),
     "checkpoint.yaml": (
         put("accessModes: [@]", "checkpoint.accessMode"),

@@ -24,6 +24,8 @@ GENERATE = DEPLOY / "helm" / "generate.py"
 KUBERNETES = DEPLOY / "kubernetes"
 PRODUCTION = ["--values", str(CHART / "values-production.yaml")]
 
+KEPT = ("KafkaTopic", "KafkaUser")
+
 Template = Callable[..., dict[tuple[str, str], Resource]]
 
 
@@ -83,7 +85,17 @@ def test_the_chart_gives_the_manifests(folder: str, options: list[str], template
         jsonschema.Draft202012Validator(SCHEMAS[resource["kind"]]).validate(resource)
         if resource["kind"] == "Deployment":
             del resource["spec"]["template"]["metadata"]["annotations"]
+        if resource["kind"] in KEPT:
+            del resource["metadata"]["annotations"]
         assert _comparable(resource) == wanted[name], name
+
+
+def test_helm_deletes_no_topic_and_no_user(template: Template) -> None:
+    """Strimzi would delete all records with them. The chart itself asks for `topics.create=false` with other topics."""
+    shown = template()
+    kept = {name for name, r in shown.items() if "helm.sh/resource-policy" in r["metadata"].get("annotations", {})}
+    assert kept == {name for name in shown if name[0] in KEPT}
+    assert {shown[name]["metadata"]["annotations"]["helm.sh/resource-policy"] for name in kept} == {"keep"}
 
 
 def test_a_change_of_the_settings_starts_the_deployments_anew(template: Template) -> None:
