@@ -164,6 +164,15 @@ def only_without_executors(text: str) -> str:
     return replace(line, "\n".join([*when(f"not {EXECUTORS}", line.rstrip()), ""]))(text)
 
 
+def volume_group(text: str) -> str:
+    """The group that may write the checkpoint's volume, unless the platform chooses it."""
+    line = f"fsGroup: {look_up(VALUES, 'checkpoint.fsGroup')}"
+    [indent] = re.findall(rf"^( *){line}\n", text, re.MULTILINE)
+    # int64: Helm writes numbers from a million on with an exponent.
+    given = when(".Values.checkpoint.fsGroup", "fsGroup: {{ int64 .Values.checkpoint.fsGroup }}")
+    return replace(f"{indent}{line}\n", "".join(f"{indent}{each}\n" for each in given))(text)
+
+
 def put_executors(name: str) -> Edit:
     """A value of `executors` in Spark's settings: those of production, as the base has none."""
     value = PRODUCTION_VALUES["executors"].get(name, VALUES["executors"][name])
@@ -185,7 +194,7 @@ def _executor(spec: str) -> list[str]:
         end = next((n for n in range(number + 1, len(lines)) if not lines[n].startswith(indent)), len(lines))
         lines[number:end] = when(".Values.kafka.tls", *lines[number:end])
     named = replace("secretName: kafka-cluster-ca-cert", "secretName: {{ .Values.kafka.caSecret | quote }}")
-    text = of_all_pods("spec:", "  ")(named("\n".join(lines) + "\n"))
+    text = volume_group(of_all_pods("spec:", "  ")(named("\n".join(lines) + "\n")))
     return [f"    {line}" for line in text.splitlines()]
 
 
@@ -269,6 +278,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         JAVA,
         *TLS,
+        volume_group,
         of_all_pods("terminationGracePeriodSeconds: 60"),
         more_variables("job.env", "  value: 0.0.0.0", 14),
         *executors(),
@@ -349,6 +359,7 @@ MONITOR_EDITS = (
     LIBRDKAFKA,
     JAVA,
     *TLS,
+    volume_group,
     of_all_pods("terminationGracePeriodSeconds: 60"),
     *EDITS["checkpoint.yaml"],
     monitors,
@@ -406,7 +417,8 @@ def values_schema() -> str:
     of = {name: part["properties"] for name, part in whole["properties"].items() if "properties" in part}
     of["checkpoint"]["accessMode"] = {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]}
     of["checkpoint"]["size"]["pattern"] = QUANTITY
-    of["serve"]["replicas"]["minimum"] = of["serve"]["minAvailable"]["minimum"] = 0
+    for part, name in (("serve", "replicas"), ("serve", "minAvailable"), ("checkpoint", "fsGroup")):
+        of[part][name]["minimum"] = 0
     of["pods"]["nodeSelector"] = {"type": "object", "additionalProperties": {"type": "string"}}
     of["pods"]["tolerations"]["items"] = {"type": "object"}
     for part in ("job", "executors", "monitor"):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,20 @@ def test_helm_deletes_no_topic_and_no_user(template: Template) -> None:
     kept = {name for name, r in shown.items() if "helm.sh/resource-policy" in r["metadata"].get("annotations", {})}
     assert kept == {name for name in shown if name[0] in KEPT}
     assert {shown[name]["metadata"]["annotations"]["helm.sh/resource-policy"] for name in kept} == {"keep"}
+
+
+def test_where_the_platform_chooses_users_and_groups_no_pod_names_one(template: Template) -> None:
+    """OpenShift refuses a pod with an id that is not in the namespace's range."""
+    separate = "settings.monitor.mode=separate,topics.create=false,users.create=false"
+
+    def ids(*options: str) -> dict[str, int]:
+        shown = template(*PRODUCTION, "--set", separate, *options)
+        assert ("SparkApplication", "lockkeeper-monitor") in shown
+        written = json.dumps(list(shown.values()))
+        return {name: int(number) for name, number in re.findall(r'"(runAs\w+|fsGroup)": (\d+)', written)}
+
+    assert ids("--set", "checkpoint.fsGroup=0") == {}
+    assert ids("--set", "checkpoint.fsGroup=1000680000") == {"fsGroup": 1000680000}
 
 
 def test_a_change_of_the_settings_starts_the_deployments_anew(template: Template) -> None:
