@@ -38,6 +38,10 @@ class AccessChangesMetrics:
         self._questions = Gauge(
             "lockkeeper_access_changes_questions", "Questions that are remembered.", registry=registry
         )
+        ready = Gauge(
+            "lockkeeper_access_changes_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=registry
+        )
+        ready.set_function(lambda: not self.health.problems())
         self._forgotten = Gauge(
             "lockkeeper_access_changes_forgotten",
             "Questions forgotten since the start because there were too many, or because they were not read again.",

@@ -12,10 +12,13 @@ import msgspec
 import pytest
 import yaml
 
+from streaming.access_changes.decisions import Joined
+from streaming.access_changes.metrics import AccessChangesMetrics
 from streaming.alert_kinds import AlertKind
 from streaming.ops.health import Health
 from streaming.ops.watch import Watch
 from streaming.pdp.recording import Recorder
+from streaming.records.access_change import AccessChange
 from streaming.serve.metrics import ServeMetrics
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -63,9 +66,20 @@ def exposed() -> dict[str, set[str]]:
     recorder = Recorder(msgspec.structs.replace(Settings(), topics=TopicNames(answered=("answered",))))
     server.recording(recorder)
     recorder.close()
-    families = [*watch.metrics.registry.collect(), *server.registry.collect()]
+    access_changes = AccessChangesMetrics(Settings().policy_stale_seconds)
+    access_changes.joined(Joined([]))
+    access_changes.committed([_access_change()], [])
+    families = [*watch.metrics.registry.collect(), *server.registry.collect(), *access_changes.registry.collect()]
     samples = [sample for family in families for sample in family.samples]
     return {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
+
+
+def _access_change() -> AccessChange:
+    who = {"type": "user", "id": "user:dana"}
+    states = {"before": {"outcome": "allow"}, "after": {"outcome": "deny"}}
+    asked = {"system": "lenses6", "subject": who, "action": {"name": "kafka:ListTopic"}, "resource": who, **states}
+    made = {"id": "c", "time": "2026-11-22T00:00:00Z", "policy_version": "", "policy_offsets": {}, "facts_offset": -1}
+    return msgspec.convert({**asked, **made}, AccessChange)
 
 
 def _expressions() -> Iterator[tuple[str, str]]:
@@ -176,8 +190,9 @@ def test_panels_stand_under_the_heading_of_what_they_show() -> None:
     assert {name.partition("_")[0] for name in asked["Driver's process"]} == {"process"}
     assert all(name.startswith("lockkeeper_monitor_") for name in asked["Monitor of audit events"])
     assert all(name.startswith("lockkeeper_serve_") for name in asked["lockkeeper serve"])
+    assert all(name.startswith("lockkeeper_access_changes_") for name in asked["lockkeeper access-changes"])
     for heading, names in asked.items():
-        if heading not in ("At a glance", "Decisions", "lockkeeper serve"):
+        if heading not in ("At a glance", "Decisions", "lockkeeper serve", "lockkeeper access-changes"):
             assert not [name for name in names if "decision" in name], heading
 
 
