@@ -116,6 +116,22 @@ def test_each_of_our_services_has_the_same_settings(services: dict[str, Any]) ->
         assert "--config" not in service["command"], name
 
 
+def test_the_guides_file_for_a_separate_monitor_gives_both_services_the_mode(services: dict[str, Any]) -> None:
+    """`extends` takes the service as docker-compose.yml has it, without what the guide's file sets for the job."""
+    guide = (ROOT / "docs" / "pages" / "guides" / "deploy.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"^    services:\n(?:    .*\n)+", guide, re.MULTILINE)
+    added = yaml.safe_load(block.replace("!reset ", ""))["services"]
+    assert added["monitor"]["extends"] == {"file": "docker-compose.yml", "service": "enforcer"}
+    assert {name: parse_command(service["command"]) for name, service in added.items() if "command" in service} == {
+        "monitor": "monitor"
+    }
+    for name, service in added.items():
+        environment = {**services["enforcer"]["environment"], **service.get("environment", {})}
+        ours = {key: value for key, value in environment.items() if key in variables()}
+        settings = load_settings(ROOT / "deploy" / "lockkeeper.yaml", ours)
+        assert settings.monitor.mode == "separate", name
+
+
 def test_our_services_write_to_their_volume_and_to_memory_alone(services: dict[str, Any]) -> None:
     for name, service in _ours(services).items():
         assert service["read_only"] is True, name
