@@ -22,7 +22,7 @@ mkdir -p "$FOLDER"
 # A socket of its own: tests that look for an engine, and use the embedded broker where there is none, do not see it.
 export DOCKER_HOST=unix://$FOLDER/docker.sock DOCKER_CONFIG=$FOLDER/cli
 
-if ! command -v dockerd debootstrap >/dev/null; then
+if ! command -v dockerd >/dev/null || ! command -v debootstrap >/dev/null; then
   step "Debian's packages"
   { apt-get update -qq && apt-get install -y -qq docker.io cgroupfs-mount debootstrap; } >"$FOLDER/apt.log" 2>&1 \
     || cannot "the packages docker.io and debootstrap cannot be installed: $FOLDER/apt.log"
