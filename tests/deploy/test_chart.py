@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from tests.cli.lockkeeper import Command
 from tests.deploy.files import DEPLOY, ROOT, read_yaml
 from tests.deploy.kustomize import Resource, build, key
 from tests.deploy.schemas import SCHEMAS
+from tests.docs.pages import PAGES, blocks
 
 CHART = DEPLOY / "helm" / "lockkeeper"
 GENERATE = DEPLOY / "helm" / "generate.py"
@@ -372,6 +374,17 @@ def test_a_separate_monitor_is_an_application_of_its_own(
     assert kafka["sasl.username"] == "lockkeeper-monitor"
     assert "lockkeeper-monitor" in users
     assert kafka["security.protocol"] == ("SASL_SSL" if options else "SASL_PLAINTEXT")
+
+
+@pytest.mark.usefixtures("template")
+@pytest.mark.parametrize(("wanted", "shown"), [("install", "lockkeeper-serve"), ("template", "lockkeeper-monitor")])
+def test_the_commands_of_the_guide_are_taken(wanted: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    commands = [command.text for block in blocks(PAGES / "guides/deploy.md") for command in block.commands]
+    [words] = [shlex.split(text)[1:] for text in commands if text.startswith(f"helm {wanted} ")]
+    done = _helm("template", *words[1:])
+    assert done.returncode == 0, done.stderr
+    assert f"name: {shown}\n" in done.stdout
 
 
 @pytest.mark.usefixtures("template")
