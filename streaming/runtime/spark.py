@@ -17,10 +17,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from streaming.errors import SparkStartError
@@ -206,9 +207,35 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
             builder = builder.config(key, value)
         with _signal_handler_kept():
             session = builder.getOrCreate()
+    if submitted:
+        _pass_sigterm_on(session)
     # It would print a stack when Java ends. Any later call to Java fails too.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
+
+
+class _PassOn:
+    """Gives this process the signal that Java got."""
+
+    def handle(self, _signal: Any) -> None:
+        """Java's name."""
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Java:
+        """What it is in Java."""
+
+        implements: ClassVar = ["sun.misc.SignalHandler"]
+
+
+def _pass_sigterm_on(session: SparkSession) -> None:
+    """Let SIGTERM stop this process, and Java end after it.
+
+    `spark-submit` is the process that Kubernetes and supervisors know. Its Java would end at once, amid a batch.
+    """
+    gateway: Any = session.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    misc = gateway.jvm.sun.misc
+    misc.Signal.handle(misc.Signal("TERM"), _PassOn())
 
 
 @contextlib.contextmanager

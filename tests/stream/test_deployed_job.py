@@ -116,3 +116,6 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
                 publish(client, documents)
             driver.send_signal(signal.SIGTERM)
             wait_until(lambda: driver.poll() is not None, "the driver ends when asked to", 60)
+            # Not amid a batch: Java, which has the signal, waits for the job.
+            assert driver.returncode == 0, log.read_text(errors="replace")[-3000:]
+            assert "stopped" in log.read_text(errors="replace").splitlines()
