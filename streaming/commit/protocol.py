@@ -54,7 +54,7 @@ def explain_version(version: int) -> str:
     return (
         f"the brokers end transactions by an older protocol ({FEATURE} {version}): after a fault of the network, a "
         "delayed request can end a later transaction, and a batch becomes visible in part (KIP-890). Upgrade the "
-        "brokers to Kafka 4.0 or newer, then run kafka-features.sh upgrade --feature "
+        "brokers to Kafka 4.0 or newer, then run kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature "
         f"{FEATURE}={FENCES_EACH_TRANSACTION}"
     )
 
