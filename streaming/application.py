@@ -163,7 +163,7 @@ def check_cluster(settings: Settings) -> None:
 
 
 def check_permissions(admin: AdminClient, settings: Settings) -> None:
-    """Raise CannotStart for every permission that the enforcer lacks; what the monitor lacks is logged.
+    """Raise CannotStart for every permission that the enforcer lacks; others that are missing are logged.
 
     Write on the transactional ids, which cannot be queried, shows when they are first used.
     """
@@ -173,6 +173,8 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
         raise CannotStart(explain_lacking(settings, refused))
     if missing and settings.monitor.mode == "job":
         log.error("the monitor cannot run", error=explain_lacking(settings, missing))
+    elif missing and settings.monitor.mode == "separate":
+        log.error("accesses that depend on logins or runs are unknown", error=explain_lacking(settings, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

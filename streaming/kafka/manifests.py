@@ -151,7 +151,10 @@ def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
     """The job, and the monitor where that is an application of its own."""
     enforcer, monitor = _of_the_enforcer(settings), _of_the_monitor(settings)
     if settings.monitor.mode == "separate":
-        return {settings.job_name: enforcer, monitor_settings(settings).job_name: monitor}
+        name = monitor_settings(settings).job_name
+        # How far the monitor has come with the logins that the job has passed on to it: see `FactLag`.
+        following = [(AclResource("group", name), DESCRIBE), *_on([settings.topics.verdicts], READ)]
+        return {settings.job_name: [*enforcer, *following], name: monitor}
     return {settings.job_name: [*enforcer, *monitor]}
 
 

@@ -4,6 +4,7 @@ Each user runs what the documentation says that the user can run. Then each perm
 needs it must say who lacks which operation on which resource, and how to add it.
 """
 
+import dataclasses
 import html
 import json
 import threading
@@ -52,6 +53,7 @@ from streaming.kafka.publish import PublishFailed, transactional_id
 from streaming.runtime.spark import start_session
 from streaming.serve.server import Server
 from streaming.settings import ServeSettings, Settings, monitor_settings
+from streaming.settings.monitor import MonitorSettings
 from streaming.topics import topic_specs
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import documented_commands, parse_command
@@ -474,6 +476,24 @@ def test_the_job_names_each_missing_permission_before_it_starts_anything(
     assert unnamed == {}
     with without(broker.admin, f"User:{JOB}", asked[0]), pytest.raises(CannotStart, match="is not authorized to"):
         run(session.settings, threading.Event())
+
+
+def test_a_job_beside_a_separate_monitor_names_what_it_lacks_to_follow_it(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """It decides all the same. The users of the other tests are those of a job with its monitor."""
+    separate = MonitorSettings(mode="separate")
+    session = session_of(JOB)
+    session = dataclasses.replace(session, settings=msgspec.structs.replace(session.settings, monitor=separate))
+    added = set(permissions_of(session.settings, JOB)) - set(enforcer_permissions(session.settings))
+    assert _start(session) == ""
+    verdicts, following = Permission("topic", NAMES.verdicts, "Read"), Permission("group", f"{JOB}-monitor", "Describe")
+    assert added == {verdicts, following}
+    with without(broker.admin, f"User:{JOB}", verdicts):
+        assert _names(_start(session), f"User:{JOB}", verdicts, broker)
+    with without(broker.admin, f"User:{JOB}", Permission("group", f"{JOB}-monitor", "Read")):
+        said = _start(session)
+        assert _names(said, f"User:{JOB}", following, broker), said
 
 
 def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate_as_its_reader_does(

@@ -68,6 +68,15 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
         assert _may("Write", "transactionalId", owner) == {owner}
 
 
+def test_the_job_sees_how_far_a_separate_monitor_has_come() -> None:
+    """Else accesses that depend on logins are unknown, and what they do without a right raises no alert."""
+    settings = load_settings(None, {"LOCKKEEPER_MONITOR_MODE": "separate"})
+    granted = permissions_of(settings, JOB)
+    assert Permission("group", f"{JOB}-monitor", "Describe") in granted
+    assert Permission("topic", NAMES.verdicts, "Read") in granted
+    assert Permission("group", f"{JOB}-monitor", "Read") not in granted
+
+
 def test_clients_of_a_job_with_another_name_may_use_the_group_of_the_library() -> None:
     """Which cannot know the job's name."""
     settings = load_settings(None, {"LOCKKEEPER_JOB_NAME": "acme"})
