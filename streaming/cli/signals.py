@@ -13,6 +13,8 @@ from streaming.cli.output import echo_err
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DEADLINE_SECONDS = 8.0
+# A supervisor may signal all processes of a group, and Java below spark-submit passes its signal on: these are one.
+TOGETHER_SECONDS = 1.0
 END = 0  # no signal has this number
 KILLED = 128
 """Exit code of a process that a signal ended, with the signal's number added, as shells count it."""
@@ -20,7 +22,7 @@ KILLED = 128
 
 @contextlib.contextmanager
 def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set; a second one ends the process at once.
+    """Yield an event that SIGTERM and Ctrl-C set; a second one, after a second, ends the process at once.
 
     A thread of its own sets it: the main thread may be in a call of librdkafka's or of Java's, in which Python
     runs no handler. `on_deadline`: ends the process when that has not happened `DEADLINE_SECONDS` after the signal.
@@ -35,8 +37,10 @@ def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[t
         stop.set()
         if on_deadline is not None:
             threading.Thread(target=_end_in_time, args=(on_deadline,), name="deadline", daemon=True).start()
-        if again := _await_signal(reader):
-            end_at_once(KILLED + again)
+        together = time.monotonic() + TOGETHER_SECONDS
+        while again := _await_signal(reader):
+            if time.monotonic() > together:
+                end_at_once(KILLED + again)
 
     thread = threading.Thread(target=listen, name="signals", daemon=True)
     before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}

@@ -320,8 +320,8 @@ def test_spark_submit_starts_the_job_by_hand(
     try:
         decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(60)
+        os.killpg(process.pid, signal.SIGTERM)  # as systemd does
+        assert process.wait(60) == 0, (tmp_path / "submit.log").read_text(errors="replace")[-3000:]
     findings = verify(world.settings)
     assert not findings.violations
     assert findings.requests == findings.decisions == 1
