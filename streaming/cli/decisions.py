@@ -1,7 +1,7 @@
 """`lockkeeper decisions`: past decisions by subject, action, resource, outcome and time."""
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,7 @@ from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
+from streaming.decision_log.remarks import remarks
 
 if TYPE_CHECKING:
     from streaming.decision_log.search import Answer, Found, Query
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 Subject = Annotated[str, typer.Option("--subject", help="The subject's id; a * at the end stands for anything.")]
 Action = Annotated[str, typer.Option("--action", help="The action's name, likewise.")]
 Resource = Annotated[str, typer.Option("--resource", help="The resource's id, likewise.")]
-Outcome = Annotated[str, typer.Option("--outcome", help="allow, deny or error.")]
+Outcome = Annotated[
+    str, typer.Option("--outcome", help="allow, deny or error: of the job, or what a caller was told elsewhere.")
+]
 Since = Annotated[
     str, typer.Option("--since", help="From then on: RFC 3339, ms since 1970, or a length such as 90m, 24h or 7d.")
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Before then; now if it is left out.")]
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The newest so many.")]
 Exact = Annotated[bool, typer.Option("--exact", help="A * at the end is a character of the name.")]
-NOT_ENFORCED = "not enforced (shadow mode)"
 WIDTHS = (24, 5, 20, 28, 44)  # of the columns before the id
 
 
@@ -101,11 +103,6 @@ def _remarks(answer: "Answer", query: "Query", topic: str) -> None:
         echo_err(f"no decision{fits} from {to_text(query.span.start)} until {to_text(query.span.end)}")
 
 
-def not_enforced(decision: dict[str, Any]) -> list[str]:
-    """What to say of a decision record before its reasons: that it allows nothing, in shadow mode."""
-    return [] if decision.get("context", {}).get("enforced", True) else [NOT_ENFORCED]
-
-
 def _line(entry: "Found") -> str:
     """Time, outcome, subject, action, resource, the decision's id, and the first reason."""
     decision = entry.decision
@@ -116,5 +113,5 @@ def _line(entry: "Found") -> str:
     parts = [f"batch of {len(items)}", "", ""] if items else [request.get(p, {}).get(f, "?") for p, f in named]
     columns = (decision.get("time") or "?", str(context.get("outcome", "?")).upper(), *parts)
     line = "  ".join(f"{text:{width}}" for text, width in zip(columns, WIDTHS, strict=True))
-    why = [*not_enforced(decision), *(reason.get("message", "") for reason in context.get("reasons", ())[:1])]
+    why = [*remarks(decision), *(reason.get("message", "") for reason in context.get("reasons", ())[:1])]
     return f"{line}  {decision.get('id', '?')}  {'; '.join(why)}"

@@ -13,6 +13,7 @@ from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.nearest import nearest_lines
 from streaming.cli.output import echo, echo_err, echo_json, echo_lines
 from streaming.cli.request_options import Asked, Evaluation, refuse_unknown
+from streaming.decision_log.remarks import remarks
 from streaming.terminal import one_line, raw
 
 if TYPE_CHECKING:
@@ -127,14 +128,18 @@ def _show_stored(entry: "Found", as_json: bool) -> None:
     if as_json:
         echo_json({"decision": entry.decision, "equal": None, "trees": []})
     else:
-        echo(_title(entry))
-        for reason in entry.decision["context"].get("reasons", []):
-            echo(f"  {reason['message']}")
+        _print_title(entry)
+        items = entry.decision.get("evaluations", ())
+        for number, answer in enumerate(items or (entry.decision,)):
+            context, item = answer["context"], f"evaluation {number}: " if items else ""
+            why = "; ".join(reason["message"] for reason in context.get("reasons", ()))
+            echo(f"  {item}{context['outcome'].upper()}  {why}")
 
 
-def _title(entry: "Found") -> str:
+def _print_title(entry: "Found") -> None:
     decision = entry.decision
-    return f"decision {decision['id']} of request {decision['request_id']}, {decision['time']}"
+    echo(f"decision {decision['id']} of request {decision['request_id']}, {decision['time']}")
+    echo_lines(remarks(decision))
 
 
 def _show_replay(
@@ -152,7 +157,7 @@ def _show_replay(
             }
         )
         return
-    echo(_title(entry))
+    _print_title(entry)
     _show(nodes, nearest, as_json)
     for note in replay.notes:
         echo_err(note)

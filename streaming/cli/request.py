@@ -11,11 +11,11 @@ import typer
 from streaming.cli.app import app
 from streaming.cli.cluster import HINT_SECONDS, connect
 from streaming.cli.common_options import Json, KafkaOptions
-from streaming.cli.decisions import NOT_ENFORCED, not_enforced
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_err_after, echo_json, echo_lines, echo_now
 from streaming.cli.request_options import AllowUnknown, Asked, refuse_unknown
 from streaming.cli.signals import stop_on_signals
+from streaming.decision_log.remarks import NOT_ENFORCED, remarks
 
 if TYPE_CHECKING:
     from streaming.client import Decision
@@ -183,7 +183,7 @@ def _show_record(
 def _decision_line(record: dict[str, Any]) -> str:
     context = record.get("context", {})
     outcome = str(context.get("outcome", "?")).upper()
-    reasons = "; ".join([*not_enforced(record), *(reason["message"] for reason in context.get("reasons", []))])
+    reasons = "; ".join([*remarks(record), *(reason["message"] for reason in context.get("reasons", []))])
     time, system, asker = (record.get(field, "?") for field in ("time", "system", "request_id"))
     return f"{time:24}  {outcome:5}  {system}  {asker}  {reasons}"
 

@@ -46,6 +46,7 @@ from streaming.console.records import Explained, NoSuchDecision, Records, names_
 from streaming.console.sandbox import Sandbox
 from streaming.console.unseen import UnseenTopics
 from streaming.console.viewer import Viewer, viewer_of
+from streaming.decision_log.remarks import remarks
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
@@ -241,6 +242,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": str(context.get("outcome", "error")),
         "items": len(decision.get("evaluations") or ()),
         "reason": str(first.get("message", "")),
+        "remarks": remarks(decision),
     }
 
 

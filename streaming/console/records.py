@@ -143,7 +143,7 @@ class Records:
             stored,
             "",
             replay.equal,
-            (*replay.notes, *replay.differences),
+            (*replay.notes, *(f"differs from the recorded decision: {text}" for text in replay.differences)),
             tuple(draw_trees(replay.snapshot, replay.request, trust)),
             tuple(nearest_grants(replay.snapshot, replay.request, trust)),
             tuple(self._statements(stored, log)),

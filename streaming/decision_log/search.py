@@ -1,6 +1,7 @@
 """Past decisions by subject, action, resource, outcome and time, found by Kafka's index of times."""
 
 import heapq
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ NOT_IN_JSON = b"\xff"  # no UTF-8
 class Query(msgspec.Struct, frozen=True):
     """What is searched for; an empty text matches all. ``limit``: the newest so many.
 
+    ``outcome``: of the job, or what the caller was answered elsewhere.
+
     A ``*`` at the end of subject, action, resource or outcome matches any characters; with ``exact`` it is one, for
     names may end so. ``document``: a reason names it. ``systems``: that may be found at all; None: all.
     """
@@ -42,24 +45,28 @@ class Query(msgspec.Struct, frozen=True):
     def fits(self, decision: Mapping[str, Any]) -> bool:
         """Whether a decision, or one evaluation of it, is about all that is asked for."""
         parts = (decision, *decision.get("evaluations", ()))
+        answered = decision.get("answered") or {}
+        told = (answered, *answered.get("evaluations", ()))
         return (
             self.system in ("", decision.get("system"))
             and (self.systems is None or decision.get("system") in self.systems)
             and self.request_id in ("", decision.get("request_id"))
             and (not self.document or any(_names(part, self.document) for part in parts))
-            and any(map(self._fits, parts))
+            and any(map(self._fits, parts, itertools.chain(told, itertools.repeat({}))))
         )
 
-    def _fits(self, part: Mapping[str, Any]) -> bool:
+    def _fits(self, part: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
+        """`told`: what the caller was answered elsewhere: an access that was allowed so is found among the allowed."""
         context = part.get("context", {})
         request = context.get("request", {})
         asked = (
             (self.subject, request.get("subject", {}).get("id", "")),
             (self.action, request.get("action", {}).get("name", "")),
             (self.resource, request.get("resource", {}).get("id", "")),
-            (self.outcome, context.get("outcome", "")),
         )
-        return all(not wanted or self._matches(wanted, text) for wanted, text in asked)
+        outcomes = (context.get("outcome", ""), told.get("outcome", ""))
+        has_outcome = not self.outcome or any(self._matches(self.outcome, outcome) for outcome in outcomes)
+        return has_outcome and all(not wanted or self._matches(wanted, text) for wanted, text in asked)
 
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
