@@ -137,10 +137,12 @@ class Console:
         except SpanError as error:
             return Listing([], problem=str(error))
         newest = self._cluster.read(lambda: self._records.newest(query))
-        found, until = list(newest.found), newest.read_from
+        found, until, unreadable = list(newest.found), newest.read_from, newest.unreadable
         if until is None:
-            return Listing(found)
-        return Listing(found, to_text(until), older_address("/decisions", fields, query.span, until))
+            kept_from = "" if newest.kept_from is None else to_text(newest.kept_from)
+            return Listing(found, kept_from=kept_from, unreadable=unreadable)
+        older = older_address("/decisions", fields, query.span, until)
+        return Listing(found, to_text(until), older, unreadable=unreadable)
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from policy import to_text
 from streaming.decision_log.newest import FIRST_READ, NewestDecisions, newest
@@ -100,3 +100,50 @@ def test_what_lies_before_an_aborted_batch_is_found(
     producer.abort_transaction(30)
     page = newest(aborted.settings, aborted.admin, Query(Span(0, 2 * BEGIN), limit=20), seconds=0.0)
     assert [one.decision["id"] for one in page.found] == [f"d-{number}" for number in range(299, 279, -1)]
+
+
+def _pages(world: World, limit: int, end: int) -> list[str]:
+    """The decisions of all pages, as somebody sees them who goes back to the beginning."""
+    seen: list[str] = []
+    until: int | None = end
+    while until is not None:
+        page = newest(world.settings, world.admin, Query(Span(0, until), limit=limit), seconds=0.3)
+        seen += [one.decision["id"] for one in page.found]
+        assert page.read_from is None or page.read_from < until
+        until = page.read_from
+    return seen
+
+
+@pytest.mark.parametrize("late", [5, 120])
+def test_pages_have_every_decision_also_where_records_are_late(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, late: int
+) -> None:
+    """Two tasks write into one partition in turns: the second's records are older than the first's before them."""
+    disordered = World(broker, fresh_name("late"), str(tmp_path / "checkpoint"))
+    count = 2000
+    turns = [(number // late * late + late - 1 - number % late) for number in range(count)]
+    for number in turns:
+        value = json.dumps(_decision(number)).encode()
+        disordered.producer.produce(disordered.names.decisions, value, partition=0, timestamp=BEGIN + number)
+    assert disordered.producer.flush(30) == 0
+    seen = _pages(disordered, 50, BEGIN + count)
+    assert sorted(seen) == sorted(f"d-{number}" for number in range(count))
+
+
+def test_what_retention_has_deleted_is_said_and_what_cannot_be_read_is_counted(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    cut = World(broker, fresh_name("cut"), str(tmp_path / "checkpoint"))
+    assert newest(cut.settings, cut.admin, Query(Span(0, 2 * BEGIN))) == NewestDecisions(())
+    for number in range(10):
+        value = json.dumps(_decision(number)).encode()
+        cut.producer.produce(cut.names.decisions, value, partition=0, timestamp=BEGIN + number)
+    cut.producer.produce(cut.names.decisions, b"\x00\x00\x00\x00\x07avro", partition=0, timestamp=BEGIN + 10)
+    assert cut.producer.flush(30) == 0
+    whole = newest(cut.settings, cut.admin, Query(Span(0, 2 * BEGIN)))
+    assert (len(whole.found), whole.kept_from, whole.unreadable) == (10, None, 1)
+    [deleted] = cut.admin.delete_records([TopicPartition(cut.names.decisions, 0, 4)]).values()
+    deleted.result(30)
+    asked = Query(Span(0, 2 * BEGIN), subject="user:1")
+    assert newest(cut.settings, cut.admin, asked) == NewestDecisions((), None, BEGIN + 4, 1)
+    assert newest(cut.settings, cut.admin, Query(Span(BEGIN + 4, 2 * BEGIN))).kept_from is None
