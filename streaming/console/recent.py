@@ -6,6 +6,7 @@ was read before is let go of. So the first page that asks costs as much as other
 
 import collections
 import itertools
+import time
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -44,7 +45,7 @@ class RecentDecision(msgspec.Struct, frozen=True):
 
 
 class _Partition:
-    """What is held of a partition. `is_cut`: whether there were decisions before it."""
+    """What is held of a partition. `is_cut`: whether there were decisions before it, also deleted ones."""
 
     def __init__(self, most: int, is_cut: bool) -> None:
         self.decisions = collections.deque[RecentDecision](maxlen=most)
@@ -71,13 +72,13 @@ class RecentDecisions:
         with self._lock:
             self._read_on()
             partitions = self._partitions.values()
-            oldest = (
-                partition.decisions[0].at + 1 for partition in partitions if partition.is_cut and partition.decisions
-            )
-            since = max(oldest, default=None)
-            decisions = itertools.chain.from_iterable(partition.decisions for partition in partitions)
-            every = (decision for decision in decisions if since is None or decision.at >= since)
-            return sorted(every, key=lambda decision: (decision.at, decision.offset), reverse=True), since
+            cut = [partition.decisions for partition in partitions if partition.is_cut]
+            since = max((decisions[0].at + 1 for decisions in cut if decisions), default=None)
+            every = itertools.chain.from_iterable(partition.decisions for partition in partitions)
+            known = (decision for decision in every if since is None or decision.at >= since)
+            if not all(cut):  # of a partition all are deleted
+                since = time.time_ns() // 1_000_000
+            return sorted(known, key=lambda decision: (decision.at, decision.offset), reverse=True), since
 
     def _read_on(self) -> None:
         partitions = partitions_of(self._admin, [self._settings.topics.decisions])
@@ -100,7 +101,7 @@ class RecentDecisions:
         for partition, end in ends.items():
             start, read = max(first[partition], end - most), self._read.get(partition, -1)
             if not start <= read <= end:
-                self._partitions[partition] = _Partition(most, start > first[partition])
+                self._partitions[partition] = _Partition(most, start > 0)
                 read = start
             yield partition, read
 

@@ -2,11 +2,12 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.console import recent
@@ -101,3 +102,24 @@ def test_viewers_find_those_of_a_subject_and_of_their_systems(topic: _Topic) -> 
     assert found(EVERYTHING, system="cdap") == ["t-3"]
     assert found(Viewer("one", frozenset({"cdap"}))) == ["t-3"]
     assert newest[0].statements == (("lenses6/Role/r", 4), ("lenses6/Role/r", 7))
+
+
+def test_what_retention_has_deleted_is_not_called_known(topic: _Topic) -> None:
+    name = topic.settings.topics.decisions
+    topic.write(*(_decision(number) for number in range(5)))
+    topic.write(_decision(9), partition=1, at=9)
+
+    def delete_before(partition: int, offset: int) -> None:
+        [deleted] = topic.admin.delete_records([TopicPartition(name, partition, offset)]).values()
+        deleted.result(30)
+
+    delete_before(0, 2)
+    newest, since = RecentDecisions(topic.settings, topic.admin).newest()
+    assert [decision.time for decision in newest] == ["t-9", "t-4", "t-3"], "before the oldest there were others"
+    assert since == 1003
+    delete_before(0, 5)
+    before = time.time_ns() // 1_000_000
+    newest, since = RecentDecisions(topic.settings, topic.admin).newest()
+    assert [decision.time for decision in newest] == ["t-9"]
+    assert since is not None
+    assert since >= before, "of the partition nothing is left, so nothing is known of what was decided"
