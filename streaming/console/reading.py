@@ -82,7 +82,9 @@ class Tail:
             first = first_offsets(self._admin, new)  # of a new partition, or of one that has lost records
             starts |= {partition: max(first[partition], end - self._most) for partition, end in new.items()}
             self.is_cut = self.is_cut or any(starts[partition] > 0 for partition in new)
-        yield from records_between(self._settings, starts, ends)
+        for message in records_between(self._settings, starts, ends):
+            yield message  # one whose reader fails is read again, and none before it
+            self._read[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
         self._read = dict(ends)
 
 

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
 from streaming.console.recent import RecentDecisions
+from streaming.records.registry import Deserializer, RegistryDown
+from streaming.settings import SchemaRegistry
 from tests.brokers import TestBroker
 from tests.stream.world import SYSTEM, World
 
@@ -78,3 +81,17 @@ def test_what_was_read_of_the_topic_before_is_gone_and_nothing_of_the_new_one_is
     assert read() == AFTER
     write(BEFORE)
     assert read() == [*AFTER, *BEFORE]
+
+
+def test_an_alert_is_counted_once_also_where_a_later_record_cannot_be_read_yet(world: World) -> None:
+    topic = world.names.alerts
+    world.producer.produce(topic, json.dumps(_alert("a")).encode(), partition=0)
+    world.producer.produce(topic, b"\x00\x00\x00\x00\x07avro", partition=0)
+    assert world.producer.flush(30) == 0
+    away = msgspec.structs.replace(world.settings, schema_registry=SchemaRegistry("http://localhost:1"))
+    log = AlertLog(away, world.admin)
+    for _ in range(3):
+        with pytest.raises(RegistryDown):
+            log.episodes()
+    log._deserializer = Deserializer(SchemaRegistry())  # without a registry it is no alert
+    assert [(episode.alert.id, episode.alerts) for episode in log.episodes()] == [("a", 1)]
