@@ -244,8 +244,11 @@ def _state(state: "PolicyState") -> str:
 def _widened(change: "LoggedChange") -> Iterator[str]:
     from policy.analysis import widening_text
 
-    if not change.widens:
-        yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
+    known = {widening.system for widening in change.widens}
+    if unknown := [part.system for part in change.parts if part.system not in known]:
+        where = f" in {', '.join(unknown)}" if known else ""
+        rest = "the job works it out, but not of what is older than its first start"
+        yield f"what it opens{where} is not known (yet): {rest}"
     for widening in change.widens:
         others = [id_ for id_ in widening.changes if id_ != change.id]
         together = f", together with {', '.join(others)}" if others else ""

@@ -18,6 +18,7 @@ from streaming.console.changes import (
     Turned,
     describe,
     history_seen_by,
+    is_worked_out,
     rollback_command,
     sides_of,
     turned_requests,
@@ -121,7 +122,7 @@ def _fits(change: LoggedChange, fields: dict[str, str]) -> bool:
 
 def _row(change: LoggedChange) -> dict[str, Any]:
     counts = Counter[str](document.change for document in change.documents)
-    opens = sum(widens.widens_count for widens in change.widens) if change.widens else None
+    opens = sum(widens.widens_count for widens in change.widens)
     return {
         "address": change_address(change.name),
         "time": change.first.time,
@@ -134,5 +135,5 @@ def _row(change: LoggedChange) -> dict[str, Any]:
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
         "documents": [document.key for document in change.documents[:3]],
         "more": max(change.documents_count - 3, 0),
-        "opens": opens,
+        "opens": opens if opens or is_worked_out(change) else None,
     }

@@ -111,10 +111,14 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
         tuple(differences[:MOST_SHOWN]),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,
-        all(widens.complete for widens in change.widens)
-        and len(differences) <= MOST_SHOWN
-        and len(opens) <= MOST_SHOWN,
+        is_worked_out(change) and len(differences) <= MOST_SHOWN and len(opens) <= MOST_SHOWN,
     )
+
+
+def is_worked_out(change: LoggedChange) -> bool:
+    """Whether what a change opens is known whole, in all of its systems."""
+    systems = {widens.system for widens in change.widens}
+    return all(widens.complete for widens in change.widens) and all(part.system in systems for part in change.parts)
 
 
 def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:

@@ -3,7 +3,7 @@
 A record is about one system's documents: of a change of several systems there is one for each, with the same id.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -50,8 +50,13 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     documents_count: int
 
 
-def has_document(parts: Iterable[PolicyChange], document: str) -> bool:
-    """Whether a change is of `KIND/NAME` or `SYSTEM/KIND/NAME`, whole or shortened as its records have long ones."""
+def has_document(parts: Sequence[PolicyChange], document: str) -> bool:
+    """Whether a change is of `KIND/NAME` or `SYSTEM/KIND/NAME`, whole or shortened as its records have long ones.
+
+    It may be where it has more documents than are listed: what is said to have no change must have none.
+    """
+    if any(part.documents_count > len(part.documents) for part in parts):
+        return True
     return any(
         entry.key in (document, shorten_id(document), shorten_id(f"{part.system}/{document}"))
         or document == entry.key.partition("/")[2]

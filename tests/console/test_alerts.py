@@ -3,13 +3,17 @@
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
-from streaming.console.changes import change_at, rollback_command
+from streaming.console.change_pages import _row as change_row
+from streaming.console.changes import Changed, change_at, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
+from streaming.console.console import LINKS
+from streaming.console.pages import Pages, StaticFiles
 from streaming.console.viewer import EVERYTHING, Viewer
-from streaming.records.change import DocumentChange, PolicyChange, PolicyState, has_document
+from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document
 from streaming.report import Alert
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
@@ -109,3 +113,39 @@ def test_a_viewer_sees_its_part_of_a_change() -> None:
 def test_the_command_that_undoes_a_change_is_one_word_of_a_shell() -> None:
     assert rollback_command(_change("cdap", 1, "changes-1")) == "lockkeeper policy rollback changes-1"
     assert rollback_command(_change("cdap", 1, "a'; rm -rf /")).endswith("""'a'"'"'; rm -rf /'""")
+
+
+def _widens(system: str, count: int, complete: bool) -> ChangeWidens:
+    at = "2026-11-21T10:00:01Z"
+    return ChangeWidens(
+        id="x", system=system, time=at, changes=("x",), widens=(), widens_count=count, complete=complete
+    )
+
+
+def test_a_change_is_said_to_open_nothing_where_that_is_known_of_all_of_it() -> None:
+    both = LoggedChange("x", [*_change("lenses6", 1).parts, *_change("cdap", 2).parts], [], "a")
+    for widens, opens in (
+        ([], None),
+        ([_widens("cdap", 0, True)], None),
+        ([_widens("cdap", 0, True), _widens("lenses6", 0, False)], None),
+        ([_widens("cdap", 0, True), _widens("lenses6", 0, True)], 0),
+        ([_widens("cdap", 3, False)], 3),
+    ):
+        assert change_row(LoggedChange(both.id, both.parts, widens, both.name))["opens"] == opens, widens
+
+
+def test_a_change_that_lists_some_of_its_documents_may_be_of_any() -> None:
+    [part] = _change("cdap", 1).parts
+    assert not has_document([part], "Role/other")
+    assert has_document([msgspec.structs.replace(part, documents_count=1001)], "Role/other")
+
+
+def test_what_is_no_longer_known_is_not_called_unchanged() -> None:
+    change, shown = _change("cdap", 1), dict[str, str]()
+    for why in ("", "compaction took it"):
+        values = {"row": change_row(change), "changed": Changed(change), "unknown": [why] if why else []}
+        rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
+        pages = Pages(StaticFiles(), LINKS)
+        shown[why] = pages.render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
+    says_unchanged = ["No grant, membership or fact is another" in page for page in shown.values()]
+    assert says_unchanged == [True, False]
