@@ -9,10 +9,15 @@ function showTimes(part) {
 }
 
 // What is live: a part of the page that the server renders anew. It stays as it is while somebody is in it.
-function follow(live, pause) {
+const SILENT_MS = 15000; // the server says something each second, and a stream that ended is opened again in two
+
+function follow(live, pause, silent) {
   const events = new EventSource(live.dataset.events);
   let paused = false;
+  let heard = Date.now();
+  setInterval(() => { silent.hidden = Date.now() - heard < SILENT_MS; }, 1000);
   events.addEventListener("overview", (event) => {
+    heard = Date.now();
     if (paused || live.contains(document.activeElement) || !document.getSelection().isCollapsed) return;
     live.innerHTML = event.data;
     showTimes(live);
@@ -26,7 +31,7 @@ function follow(live, pause) {
 
 showTimes(document);
 const live = document.getElementById("live");
-if (live) follow(live, document.getElementById("pause"));
+if (live) follow(live, document.getElementById("pause"), document.getElementById("silent"));
 if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 1500);
 
 // A draft that is not compared yet is sent again, unless somebody writes on.
