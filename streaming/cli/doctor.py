@@ -12,8 +12,11 @@ from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.decisions import Since, span_since
 from streaming.cli.failure import FAILED, Failure
 from streaming.cli.output import echo_err, echo_json, echo_lines
+from streaming.decision_log.remarks import remarks
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
     from streaming.decision_log.status import GroupStatus, Status
     from streaming.decision_log.trace import Traced
     from streaming.settings import Settings
@@ -52,6 +55,7 @@ def doctor(
         raise Failure(
             f"no request {request_id} in {', '.join(names.asking)} within {since}: it was produced to another "
             "topic or cluster, earlier (--since), or is not a request and in the dead-letter topic"
+            + _deleted(settings, admin, span.start)
         )
     for traced in traces:
         if as_json:
@@ -61,6 +65,17 @@ def doctor(
     _warn_of_older_protocol(settings)
     if not all(traced.decision for traced in traces):
         raise typer.Exit(FAILED)
+
+
+def _deleted(settings: "Settings", admin: "AdminClient", since: int) -> str:
+    """What retention may have taken of the requests from a moment (ms) on, in words."""
+    from policy import to_text
+    from streaming.history.ranges import Topics
+
+    topics = Topics(settings, admin)
+    kept = ((topic, topics.deleted_before(topic, since)) for topic in settings.topics.asking)
+    taken = (f"{topic} before {to_text(moment)}" for topic, moment in kept if moment is not None)
+    return "".join(f"; retention may have deleted it: it has taken requests of {one}" for one in taken)
 
 
 def _warn_of_older_protocol(settings: "Settings") -> None:
@@ -115,6 +130,7 @@ def _answer(traced: "Traced") -> Iterator[str]:
         outcome = decision["context"]["outcome"]
         yield f"decided after {seconds:.3f} s: {outcome}, {record.topic}-{record.partition} at offset {record.offset}"
         yield f"decision {decision['id']}"
+        yield from (f"  {text}" for text in remarks(decision))
         yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
     elif traced.dead_letter is not None:
         dead_letter = traced.dead_letter

@@ -73,12 +73,12 @@ class RecentDecisions:
             self._read_on()
             partitions = self._partitions.values()
             cut = [partition.decisions for partition in partitions if partition.is_cut]
-            since = max((decisions[0].at + 1 for decisions in cut if decisions), default=None)
+            oldest = max((decisions[0].at + 1 for decisions in cut if decisions), default=0)
             every = itertools.chain.from_iterable(partition.decisions for partition in partitions)
-            known = (decision for decision in every if since is None or decision.at >= since)
-            if not all(cut):  # of a partition all are deleted
-                since = time.time_ns() // 1_000_000
-            return sorted(known, key=lambda decision: (decision.at, decision.offset), reverse=True), since
+            known = (decision for decision in every if decision.at >= oldest)
+            since = oldest if all(cut) else time.time_ns() // 1_000_000  # of a partition all are deleted
+            newest = sorted(known, key=lambda decision: (decision.at, decision.offset), reverse=True)
+            return newest, since if cut else None
 
     def _read_on(self) -> None:
         partitions = partitions_of(self._admin, [self._settings.topics.decisions])

@@ -227,7 +227,9 @@ def _policies_in_force_answer_questions(ask: Callable[..., Any], settings: Setti
 def _what_retention_took_is_said(ask: Callable[..., Any], admin: AdminClient, settings: Settings) -> None:
     """First the requests, with their claims; then decisions."""
     ids = {one["request_id"]: one["id"] for one in ask("decisions", "--json").records}
+    assert "retention" not in ask("doctor", "nobody").err
     _delete_all(admin, settings.topics.requests[0], 5)
+    assert f"deleted it: it has taken requests of {settings.topics.requests[0]} before" in ask("doctor", "r-1").err
     shown = ask("explain", "--decision", ids["r-1"])
     assert (shown.code, "the request's record is no longer there" in shown.err) == (0, True)
     shown = ask("explain", "--decision", ids["r-3"])

@@ -120,7 +120,7 @@ def test_pages_have_every_decision_also_where_records_are_late(
 ) -> None:
     """Two tasks write into one partition in turns: the second's records are older than the first's before them."""
     disordered = World(broker, fresh_name("late"), str(tmp_path / "checkpoint"))
-    count = 2000
+    count = 2400
     turns = [(number // late * late + late - 1 - number % late) for number in range(count)]
     for number in turns:
         value = json.dumps(_decision(number)).encode()

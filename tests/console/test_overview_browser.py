@@ -1,5 +1,6 @@
 """The overview in a browser: what does not come any more is not shown as live."""
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -52,6 +53,7 @@ def test_an_overview_that_nothing_comes_for_says_so_until_something_comes(
         hint = page.get_by_text("Not live: nothing has come for some time.")
         expect(page.get_by_role("button", name="Pause")).to_be_visible()
         expect(hint).to_be_hidden()
+        expect(page.locator("time").last).to_have_text(re.compile(r"\d:\d\d:\d\d.* (UTC|GMT|[A-Z]{2,5})"))
         page.clock.fast_forward(20_000)
         expect(hint).to_be_visible()
         pulse.look = msgspec.structs.replace(pulse.look, number=1)

@@ -1,5 +1,5 @@
-// Times in the reader's zone; the title keeps UTC.
-const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+// Times in the reader's zone, with its name, for they are copied elsewhere; the title keeps UTC.
+const format = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
 function showTimes(part) {
   for (const element of part.querySelectorAll("time[datetime]")) {
