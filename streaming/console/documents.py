@@ -100,6 +100,10 @@ def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int)
     if new.value and _yaml(new) is None:
         return DocumentDiff(document, why="its record cannot be read")
     same = [record for record in versions if record.key == new.key and record.offset <= before]
+    if not same and document.change in ("changed", "removed"):  # else all that it has would be shown as added
+        return DocumentDiff(document, why="compaction has taken the version before it")
+    if same and same[-1].value and _yaml(same[-1]) is None:
+        return DocumentDiff(document, why="the version before it cannot be read")
     texts = [(_yaml(record) or "").splitlines() for record in (*same[-1:], new)]
     old, now = texts if same else ([], texts[0])
     if max(len(old), len(now)) > MOST_LINES:

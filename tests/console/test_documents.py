@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from streaming.console import documents
 from streaming.console.documents import (
     MOST_DIFF_LINES,
@@ -12,7 +14,7 @@ from streaming.console.documents import (
     diffs_of,
     key_of_shown_document,
 )
-from streaming.records.change import DocumentChange, PolicyChange, PolicyState
+from streaming.records.change import DocumentChange, Manner, PolicyChange, PolicyState
 from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
@@ -45,8 +47,8 @@ def _change(before: int, *documents: DocumentChange) -> PolicyChange:
     return PolicyChange(id="x", system=SYSTEM, time="", documents=documents, documents_count=count, **named)
 
 
-def _diff(log: DocumentLog, before: int, offset: int) -> DocumentDiff:
-    [found] = diffs_of(log, TOPIC, _change(before, DocumentChange(f"{SYSTEM}/Role/r", "changed", offset)))
+def _diff(log: DocumentLog, before: int, offset: int, manner: Manner = "changed") -> DocumentDiff:
+    [found] = diffs_of(log, TOPIC, _change(before, DocumentChange(f"{SYSTEM}/Role/r", manner, offset)))
     return found
 
 
@@ -64,8 +66,16 @@ def test_lines_that_came_and_went_are_signed() -> None:
 
 def test_a_document_that_is_new_or_deleted_is_signed_as_a_whole() -> None:
     log = _log(_role("a"), None)
-    assert {sign for sign, _ in _diff(log, -1, 0).lines} == {"+", "@"}
-    assert {sign for sign, _ in _diff(log, 0, 1).lines} == {"-", "@"}
+    assert {sign for sign, _ in _diff(log, -1, 0, "added").lines} == {"+", "@"}
+    assert {sign for sign, _ in _diff(log, 0, 1, "removed").lines} == {"-", "@"}
+
+
+@pytest.mark.parametrize("manner", ["changed", "removed"])
+def test_a_document_whose_former_version_is_gone_is_not_shown_as_new(manner: Manner) -> None:
+    gone = _diff(_log(_role("a"), _role("b")), -1, 1, manner)
+    assert gone == DocumentDiff(gone.document, why="compaction has taken the version before it")
+    unread = _diff(_log(b"\xff", _role("b")), 0, 1, manner)
+    assert unread == DocumentDiff(unread.document, why="the version before it cannot be read")
 
 
 def test_what_cannot_be_compared_says_why() -> None:
