@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from streaming.console.alert_pages import _fits as alert_fits
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
 from streaming.console.change_pages import _row as change_row
 from streaming.console.changes import Changed, change_at, rollback_command
@@ -71,6 +72,19 @@ def test_an_episode_leads_to_the_decisions_around_it() -> None:
         _episode("denial-burst", extent, subject={"a": 1}),
     ):
         assert decisions_behind(none) == ""
+
+
+def test_a_filter_by_subject_takes_a_pattern_as_that_of_decisions_does() -> None:
+    fields = dict.fromkeys(("kind", "severity", "system"), "")
+    for text, subject, is_found in (
+        ("user:d*", "user:dana", True),
+        ("user:e*", "user:dana", False),
+        ("user:dana", "user:dana", True),
+        ("user:dan", "user:dana", False),
+        ("user:*", "user:*", True),
+        ("", "user:dana", True),
+    ):
+        assert alert_fits(_episode(subject=subject), {**fields, "subject": text}) == is_found, text
 
 
 def test_evidence_leads_to_the_decision_and_the_record_that_it_names() -> None:
