@@ -55,7 +55,7 @@ def doctor(
         raise Failure(
             f"no request {request_id} in {', '.join(names.asking)} within {since}: it was produced to another "
             "topic or cluster, earlier (--since), or is not a request and in the dead-letter topic"
-            + _deleted(settings, admin, span.start)
+            f"{_deleted(settings, admin, span.start)}"
         )
     for traced in traces:
         if as_json:
