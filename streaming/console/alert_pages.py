@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +44,7 @@ class AlertPages:
         fields = fields_of(request, FILTERS)
         seen = seen_by(viewer_of(request), self._cluster.read(self._alerts.episodes))
         shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
+        shown = msgspec.structs.replace(shown, unreadable=self._alerts.unreadable)
         choices = {
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
             "severities": [(severity, severity) for severity in SEVERITIES],

@@ -54,7 +54,10 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 class AlertLog:
-    """The episodes on the topic of alerts. For several threads. Raises KafkaException and TimeoutError."""
+    """The episodes on the topic of alerts. For several threads. Raises KafkaException and TimeoutError.
+
+    `unreadable`: records that were read and are no alerts.
+    """
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._episodes: dict[str, Episode] = {}  # the one with the newest alert is the last
@@ -62,6 +65,7 @@ class AlertLog:
         self._lock = Locked()
         self._topics = {topic: system for system, topic in settings.topics.policy_topics().items()}
         self._deserializer = Deserializer(settings.schema_registry)
+        self.unreadable = 0
 
     def episodes(self) -> list[Episode]:
         """All of them until now, the newest first."""
@@ -81,6 +85,7 @@ class AlertLog:
         except Undecodable:
             alert = None
         if alert is None:
+            self.unreadable += 1
             return
         id_ = alert.id or f"{record.topic}-{record.partition}-{record.offset}"
         before = self._episodes.pop(id_, None)

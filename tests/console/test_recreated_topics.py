@@ -95,3 +95,4 @@ def test_an_alert_is_counted_once_also_where_a_later_record_cannot_be_read_yet(w
             log.episodes()
     log._deserializer = Deserializer(SchemaRegistry())  # without a registry it is no alert
     assert [(episode.alert.id, episode.alerts) for episode in log.episodes()] == [("a", 1)]
+    assert log.unreadable == 1
