@@ -34,7 +34,11 @@ POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything that a report says. ``made``: when, ms. ``console``: its URL, for links; "": there is none."""
+    """Everything that a report says. ``made``: when, ms. ``console``: its URL, for links; "": there is none.
+
+    ``kept_from``: by topic of decisions, alerts or dead letters, the moment (ms) before which retention may have
+    deleted some of the range: statements that decided before it count as unused.
+    """
 
     job: str
     span: Span
@@ -46,6 +50,7 @@ class Report(msgspec.Struct, frozen=True):
     changes: ChangeTotals
     dead_letters: DeadLetterTotals
     console: str = ""
+    kept_from: Mapping[str, int] = {}
 
     @property
     def outlived(self) -> bool:
@@ -80,8 +85,8 @@ def gather(
     snapshot, in_force, stored = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
     changes = sum_up_changes(topics.in_span(by_topic, Span(0, span.end)), by_topic, settings.limits.document, span)
-    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in names.inputs], span)
-    dead_letters = sum_up_dead_letters(dead_letter_records, span)
+    refused = [dead_letters_of(topic) for topic in names.inputs]
+    dead_letters = sum_up_dead_letters(topics.in_span(refused, span), span)
     deserializer = Deserializer(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
@@ -98,6 +103,7 @@ def gather(
     for record in _in_json("request", requests, deserializer):
         analysis.take(record)
     unused = find_unused(in_force, stored, decided.named, replay, span)
+    kept = ((topic, topics.deleted_before(topic, span.start)) for topic in (names.decisions, names.alerts, *refused))
     return Report(
         settings.job_name,
         span,
@@ -109,6 +115,7 @@ def gather(
         changes,
         dead_letters,
         settings.console.url,
+        {topic: moment for topic, moment in kept if moment is not None},
     )
 
 

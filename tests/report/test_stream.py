@@ -162,3 +162,18 @@ def test_requests_that_are_gone_are_reported(lockkeeper: Command, happened: Rang
     [numbers] = lockkeeper("report", *_span(happened), "--json").records
     assert (numbers["decisions"]["denied_answers"], numbers["denied"]["answers"]) == (7, 0)
     assert numbers["statements"]["replayed"]["requests"] == 0
+    assert numbers["kept_from"] == {}, "the decisions are all there"
+
+
+def test_decisions_that_are_gone_are_reported(lockkeeper: Command, happened: Range, tmp_path: Path) -> None:
+    """Else the page says that nothing was decided then, and statements that decided are unused."""
+    topic, out = happened.world.names.decisions, tmp_path / "page.html"
+    [before] = lockkeeper("report", *_span(happened), "--json").records
+    partitions = len(happened.world.admin.list_topics(topic).topics[topic].partitions)
+    ends = [TopicPartition(topic, number, -1) for number in range(partitions)]
+    for future in happened.world.admin.delete_records(ends).values():
+        future.result(30)
+    [numbers] = lockkeeper("report", *_span(happened), "--json", "--out", str(out)).records
+    assert (before["decisions"]["total"], numbers["decisions"]["total"]) == (11, 0)
+    assert numbers["kept_from"].keys() == {topic}
+    assert "may have been deleted by its retention" in out.read_text()
