@@ -208,3 +208,11 @@ def test_a_code_has_words_and_an_unknown_one_stays() -> None:
     assert with_words("deny: no-grant") == "deny: no grant covers it (no-grant)"
     assert with_words("deny: {}") == "deny: {}"
     assert with_words("no-such") == "no-such"
+
+
+def test_what_retention_may_have_deleted_is_said_before_the_numbers() -> None:
+    whole = busy_world().report()
+    cut = msgspec.structs.replace(whole, kept_from={"decisions<b>": BEGIN + HOUR})
+    said = [page.partition('class="cards"')[0] for page in map(render, (whole, cut))]
+    assert ["may have been deleted by its retention" in text for text in said] == [False, True]
+    assert "decisions&lt;b&gt;" in said[1]
