@@ -180,7 +180,7 @@ def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
 
 def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
     time, answers = to_ms(decision.time), decision.answers
-    since = _given_since(decision.answered, time)
+    first, last = _given_between(decision.answered, time, at)
     echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
     asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
     outcomes, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
@@ -190,7 +190,7 @@ def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
-        yield key, DecisionEvent(access, outcomes[number] == "allow", since, time, denials)
+        yield key, DecisionEvent(access, outcomes[number] == "allow", first, last, denials)
         for occurred in _occurrences(id_, answer, request, time, at):
             yield key, occurred
     if decision.answered is not None:
@@ -215,14 +215,17 @@ def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]
     return [mine if got == "allow" else got for mine, got in zip(own, items + unanswered, strict=False)]
 
 
-def _given_since(answered: Answered | None, time: int) -> int:
-    """From when on (ms) an answer may have been given that is decided at `time`.
+def _given_between(answered: Answered | None, time: int, at: int) -> tuple[int, int]:
+    """The moments (ms) between which the answer was given that is decided at `time`. `at`: of its record.
 
-    The record of a misdated one may have waited for Kafka, and its subject acted meanwhile.
+    Of the job: a request may have waited for it through a stop, and its subject acts when the answer is there. Of
+    others: the record of a misdated one may have waited for Kafka, and its subject acted meanwhile.
     """
-    if answered is None or not answered.misdated or answered.time is None:
-        return time
-    return min(to_ms(answered.time), time)
+    if answered is None:
+        return min(time, at), max(time, at)
+    if not answered.misdated or answered.time is None:
+        return time, time
+    return min(to_ms(answered.time), time), time
 
 
 def _of_answer(

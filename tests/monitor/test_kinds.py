@@ -43,6 +43,25 @@ def test_an_access_with_an_allow_before_it_is_no_alert() -> None:
     assert monitor.states == {}, "nothing is remembered for ever"
 
 
+@pytest.mark.parametrize("late", [MINUTE, 20 * MINUTE, 24 * 60 * MINUTE])
+def test_an_allow_that_was_written_late_counts_from_when_it_was_written(late: int) -> None:
+    """Such as after a stop of the job: its time is that of its request, and who asked acted when the answer came."""
+    written = T0 + late
+    event = [verdict("a", "dana", "orders", written + 1000)]
+    for outcome, alerts in (("allow", []), ("deny", [("denied-but-done", "dana", 1)])):
+        asked = [decision("1", "dana", "orders", outcome, T0, known=written)]
+        for batches in ([asked, event], [[*asked, *event]]):
+            assert kinds(watch(*batches, until=written + 60 * MINUTE)) == alerts
+
+
+def test_an_allow_whose_request_is_dated_ahead_counts_from_when_it_was_written() -> None:
+    """Where a topic's producers are trusted with the time, their clocks date the decisions."""
+    asked = [decision("1", "dana", "orders", "allow", T0 + 60 * MINUTE, known=T0)]
+    monitor = watch(asked, [verdict("a", "dana", "orders", T0 + 1000)], until=T0 + 180 * MINUTE)
+    assert kinds(monitor) == []
+    assert monitor.states == {}, "nothing is remembered for ever"
+
+
 def test_unauthorized_access_is_what_the_policy_denied_when_it_happened() -> None:
     asked = decision("1", "dana", "orders", "allow", T0)
     reason = {"code": "denied", "message": "role x denies", "rule": None, "document": None, "statement": None}

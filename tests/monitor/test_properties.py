@@ -78,7 +78,7 @@ def test_every_success_without_an_allow_in_its_window_raises_an_alert_and_no_oth
             if isinstance(decided, DecisionEvent) and decided.access == happened.access and _who(record) == _who(key)
         ]
         expected += not any(
-            decided.allowed and happened.time - window <= decided.first <= happened.time + grace for decided in mine
+            decided.allowed and decided.first - grace <= happened.time <= decided.last + window for decided in mine
         )
     counts, _ = _outcome([records])
     found = sum(count for (kind, _), count in counts.items() if kind in ("unrequested-access", "denied-but-done"))
