@@ -222,7 +222,7 @@ def _given_between(answered: Answered | None, time: int, at: int) -> tuple[int, 
     others: the record of a misdated one may have waited for Kafka, and its subject acted meanwhile.
     """
     if answered is None:
-        return min(time, at), max(time, at)
+        return min(time, at), at  # a time that is claimed may lie ahead
     if not answered.misdated or answered.time is None:
         return time, time
     return min(to_ms(answered.time), time), time
