@@ -48,7 +48,7 @@ from policy.systems.kit.system import Kind, ListsActions
 
 if TYPE_CHECKING:
     from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
-    from policy.core.yaml_text import dump_yaml, is_exact
+    from policy.core.yaml_text import dump_yaml, is_exact, is_same_value
     from policy.store.positions import Positions
     from policy.store.publishable import encode_document, engine_findings, refusals, warnings_of
     from policy.store.repository import (
@@ -128,6 +128,7 @@ __all__ = [
     "identify",
     "is_document",
     "is_exact",
+    "is_same_value",
     "layer_of",
     "matches",
     "nearest",
@@ -152,7 +153,7 @@ __all__ = [
 # asks for decisions needs none of them.
 _FILES = {
     "policy.core.plain_data": ("Unreadable", "decode_text", "read_json", "read_value", "read_yaml"),
-    "policy.core.yaml_text": ("dump_yaml", "is_exact"),
+    "policy.core.yaml_text": ("dump_yaml", "is_exact", "is_same_value"),
     "policy.store.positions": ("Positions",),
     "policy.store.publishable": ("encode_document", "engine_findings", "refusals", "warnings_of"),
     "policy.store.repository": (

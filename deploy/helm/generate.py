@@ -169,8 +169,8 @@ def volume_group(text: str) -> str:
     line = f"fsGroup: {look_up(VALUES, 'checkpoint.fsGroup')}"
     [indent] = re.findall(rf"^( *){line}\n", text, re.MULTILINE)
     # int64: Helm writes numbers from a million on with an exponent.
-    given = when(".Values.checkpoint.fsGroup", "fsGroup: {{ int64 .Values.checkpoint.fsGroup }}")
-    return replace(f"{indent}{line}\n", "".join(f"{indent}{each}\n" for each in given))(text)
+    guarded = when(".Values.checkpoint.fsGroup", "fsGroup: {{ int64 .Values.checkpoint.fsGroup }}")
+    return replace(f"{indent}{line}\n", "".join(f"{indent}{guarded_line}\n" for guarded_line in guarded))(text)
 
 
 def put_executors(name: str) -> Edit:

@@ -57,15 +57,20 @@ def is_exact(value: Any, text: str) -> bool:
         parts = read_yaml(text)
     except Unreadable:
         return False
-    return len(parts) == 1 and _same(parts[0].value, value)
+    return len(parts) == 1 and is_same_value(parts[0].value, value, in_order=True)
 
 
-def _same(value: Any, other: Any) -> bool:
-    """Equal, and of one type: to Python, True is 1 and 1 is 1.0."""
+def is_same_value(value: Any, other: Any, in_order: bool = False) -> bool:
+    """Whether plain data is equal and of one type: to Python True is 1 and 1 is 1.0, to Cedar they are not.
+
+    ``in_order``: whether the fields of mappings must have the same order, too.
+    """
     if type(value) is not type(other):
         return False
     if isinstance(value, dict):
-        return list(value) == list(other) and all(_same(value[name], other[name]) for name in value)
+        has_same_names = list(value) == list(other) if in_order else value.keys() == other.keys()
+        return has_same_names and all(is_same_value(value[name], other[name], in_order) for name in value)
     if isinstance(value, list):
-        return len(value) == len(other) and all(map(_same, value, other))
+        parts = zip(value, other, strict=False)
+        return len(value) == len(other) and all(is_same_value(*pair, in_order) for pair in parts)
     return bool(value == other)

@@ -244,9 +244,8 @@ def _state(state: "PolicyState") -> str:
 def _widened(change: "LoggedChange") -> Iterator[str]:
     from policy.analysis import widening_text
 
-    known = {widening.system for widening in change.widens}
-    if unknown := [part.system for part in change.parts if part.system not in known]:
-        where = f" in {', '.join(unknown)}" if known else ""
+    if unknown := change.systems_not_analyzed:
+        where = f" in {', '.join(unknown)}" if change.widens else ""
         rest = "the job works it out, but not of what is older than its first start"
         yield f"what it opens{where} is not known (yet): {rest}"
     for widening in change.widens:

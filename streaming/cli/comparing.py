@@ -258,13 +258,14 @@ def _read_live(settings: "Settings", systems: set[str]) -> "tuple[DocumentStore,
     from streaming.snapshots.at_offsets import document_record
     from streaming.snapshots.documents import Loader
 
-    by_topic = dict(zip(topics_of(settings, systems), systems, strict=True))
-    connect(settings, *by_topic)
+    connect(settings, *topics_of(settings, systems))
+    by_topic = {topic: system for system, topic in settings.topics.policy_topics().items() if system in systems}
     read, records = DocumentStore(), {}
+    loaders = {topic: Loader(read, system, settings.limits.document) for topic, system in by_topic.items()}
     for message in committed_records(settings, by_topic):
         record = document_record(message)
         records[by_topic[record.topic], record.offset] = record
-        Loader(read, by_topic[record.topic], settings.limits.document).take(record)
+        loaders[record.topic].take(record)
     live, documents, refused = DocumentStore(), list[Any](), list[str]()
     for key, history in read.histories.items():
         current, newest = history.in_force, history.newest

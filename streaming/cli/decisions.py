@@ -20,7 +20,7 @@ Subject = Annotated[str, typer.Option("--subject", help="The subject's id; a * a
 Action = Annotated[str, typer.Option("--action", help="The action's name, likewise.")]
 Resource = Annotated[str, typer.Option("--resource", help="The resource's id, likewise.")]
 Outcome = Annotated[
-    str, typer.Option("--outcome", help="allow, deny or error: of the job, or what a caller was told elsewhere.")
+    str, typer.Option("--outcome", help="allow, deny or error: by the job, or in an answer given elsewhere.")
 ]
 Since = Annotated[
     str, typer.Option("--since", help="From then on: RFC 3339, ms since 1970, or a length such as 90m, 24h or 7d.")

@@ -72,10 +72,11 @@ def _deleted(settings: "Settings", admin: "AdminClient", since: int) -> str:
     from policy import to_text
     from streaming.history.ranges import Topics
 
-    topics = Topics(settings, admin)
-    kept = ((topic, topics.deleted_before(topic, since)) for topic in settings.topics.asking)
-    taken = (f"{topic} before {to_text(moment)}" for topic, moment in kept if moment is not None)
-    return "".join(f"; retention may have deleted it: it has taken requests of {one}" for one in taken)
+    moments = Topics(settings, admin).deleted_before_by_topic(settings.topics.asking, since)
+    return "".join(
+        f"; retention may have deleted it: it has taken requests of {topic} before {to_text(moment)}"
+        for topic, moment in moments.items()
+    )
 
 
 def _warn_of_older_protocol(settings: "Settings") -> None:

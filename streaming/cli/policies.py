@@ -15,7 +15,7 @@ from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.expected import Expect, check_expected
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json, echo_text
-from streaming.cli.published import as_yaml, is_same, with_refusals
+from streaming.cli.published import as_yaml, with_refusals
 
 HOW_TO_WRITE = "write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers"
 
@@ -118,7 +118,9 @@ class _Application:
 
     def _is_in_force(self, stored: "Stored") -> bool:
         """Whether the topic holds the document as it would be published."""
-        return stored.error is None and is_same(stored.document, self._documents[stored.record_key])
+        from policy import is_same_value
+
+        return stored.error is None and is_same_value(stored.document, self._documents[stored.record_key])
 
     def current_offsets(self) -> "Offsets":
         """The last offset of the unchanged documents of each topic: a request can ask for these too."""

@@ -1,6 +1,5 @@
 """Which documents of the topics are in force, and the YAML by which `policy apply` would publish them again."""
 
-import json
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -53,12 +52,6 @@ def _refusal(settings: "Settings", stored: "Stored") -> str | None:
         return "; ".join(refused.errors)
     errors = refusals([Located(Place(stored.key), stored.document)], settings.limits.document)
     return "; ".join(errors) or None
-
-
-def is_same(document: Any, other: Any) -> bool:
-    """Whether two documents are the same one, in whatever order their fields are."""
-    # In Python True is 1 and 1.0, also within a mapping; to Cedar they are different values.
-    return document == other and json.dumps(document, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def as_yaml(document: Any) -> str | None:

@@ -16,7 +16,7 @@ from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.differences import some_names
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
-from streaming.cli.published import is_same, live_documents
+from streaming.cli.published import live_documents
 
 if TYPE_CHECKING:
     from policy import Key
@@ -175,7 +175,7 @@ class _Rollback:
             self._check_untouched(log)
         before = self._before(log)
         touched = [entry.record_key for entry in self.documents]
-        self._check_unrefused(log, [key for key in touched if key not in before])
+        self._check_none_was_refused(log, [key for key in touched if key not in before])
         self.restored = {key: before[key].document for key in touched if key in before}
         located = [Located(Place(str(key)), document) for key, document in self.restored.items()]
         if errors := refusals(located, self._settings.limits.document):
@@ -202,7 +202,7 @@ class _Rollback:
             ) from None
         return stored
 
-    def _check_unrefused(self, log: "DocumentLog", absent: "Collection[RecordKey]") -> None:
+    def _check_none_was_refused(self, log: "DocumentLog", absent: "Collection[RecordKey]") -> None:
         """Raise Failure where a document with nothing in force before was there and refused: its principals got errors.
 
         What it held is no document to publish, and without one they would have what only it may have denied.
@@ -210,13 +210,13 @@ class _Rollback:
         from streaming.kafka.committed import RecordKey
         from streaming.topics import newest_offset
 
-        held: dict[RecordKey, bytes] = {}
+        values: dict[RecordKey, bytes] = {}
         for part in self._change.parts:
             topic = self._settings.topics.policy_topics()[part.system]
-            upto = newest_offset(part.before.policy_offsets, topic)
-            records = (record for record in log.records(topic) if record.offset <= upto)
-            held |= {RecordKey(part.system, record.key): record.value for record in records}
-        if refused := [str(key) for key in absent if held.get(key)]:
+            newest = newest_offset(part.before.policy_offsets, topic)
+            records = (record for record in log.records(topic) if record.offset <= newest)
+            values |= {RecordKey(part.system, record.key): record.value for record in records}
+        if refused := [str(key) for key in absent if values.get(key)]:
             raise Failure(
                 f"nothing was published: what {some_names(refused, SHOWN)} held before was refused, and the principals "
                 "that it named got errors, which deleting it would end. Use `policy delete` if that is meant"
@@ -308,8 +308,13 @@ def status(
 
 def _drift(written: Mapping[str, Any], live: "Mapping[str, Stored]") -> Sequence[tuple[str, str]]:
     """A document that is refused is different: what it says is not in force."""
+    from policy import is_same_value
+
     return [
         ("+" if key not in live else "-" if key not in written else "~", key)
         for key in sorted({*written, *live})
-        if key not in live or key not in written or live[key].error or not is_same(written[key], live[key].document)
+        if key not in live
+        or key not in written
+        or live[key].error
+        or not is_same_value(written[key], live[key].document)
     ]

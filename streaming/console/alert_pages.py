@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from policy import matches, to_text
+from policy import to_text
 from streaming.alert_kinds import AlertKind
 from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
 from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
@@ -17,7 +17,7 @@ from streaming.console.changes import ChangeLog, change_at, history_seen_by
 from streaming.console.listing import listed
 from streaming.console.reading import Cluster
 from streaming.console.viewer import viewer_of
-from streaming.decision_log.search import WILDCARD
+from streaming.decision_log.search import fits_name
 from streaming.report.incidents import SEVERITIES
 from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
@@ -100,16 +100,11 @@ def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str]) -> 
     return "" if change is None else change_address(change.name)
 
 
-def _is_pattern_of(text: str, subject: str) -> bool:
-    """Whether a text ends with a `*`, which stands for anything, as on the page of decisions."""
-    return text.endswith(WILDCARD) and matches(text, subject)
-
-
 def _fits(episode: Episode, fields: dict[str, str]) -> bool:
     alert = episode.alert
     return (
         fields["kind"] in ("", alert.kind)
         and fields["severity"] in ("", alert.severity)
-        and (fields["subject"] in ("", episode.subject) or _is_pattern_of(fields["subject"], episode.subject))
+        and (not fields["subject"] or fits_name(fields["subject"], episode.subject))
         and fields["system"] in ("", episode.system)
     )

@@ -117,8 +117,7 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
 
 def is_worked_out(change: LoggedChange) -> bool:
     """Whether what a change opens is known whole, in all of its systems."""
-    systems = {widens.system for widens in change.widens}
-    return all(widens.complete for widens in change.widens) and all(part.system in systems for part in change.parts)
+    return not change.systems_not_analyzed and all(widens.complete for widens in change.widens)
 
 
 def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:

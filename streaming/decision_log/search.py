@@ -46,17 +46,17 @@ class Query(msgspec.Struct, frozen=True):
         """Whether a decision, or one evaluation of it, is about all that is asked for."""
         parts = (decision, *decision.get("evaluations", ()))
         answered = decision.get("answered") or {}
-        told = (answered, *answered.get("evaluations", ()))
+        given_elsewhere = (answered, *answered.get("evaluations", ()))
         return (
             self.system in ("", decision.get("system"))
             and (self.systems is None or decision.get("system") in self.systems)
             and self.request_id in ("", decision.get("request_id"))
             and (not self.document or any(_names(part, self.document) for part in parts))
-            and any(map(self._fits, parts, itertools.chain(told, itertools.repeat({}))))
+            and any(map(self._fits, parts, itertools.chain(given_elsewhere, itertools.repeat({}))))
         )
 
-    def _fits(self, part: Mapping[str, Any], told: Mapping[str, Any]) -> bool:
-        """`told`: what the caller was answered elsewhere: an access that was allowed so is found among the allowed."""
+    def _fits(self, part: Mapping[str, Any], answered: Mapping[str, Any]) -> bool:
+        """`answered`: the answer given elsewhere, or nothing: an access that it allowed is found among the allowed."""
         context = part.get("context", {})
         request = context.get("request", {})
         asked = (
@@ -64,7 +64,7 @@ class Query(msgspec.Struct, frozen=True):
             (self.action, request.get("action", {}).get("name", "")),
             (self.resource, request.get("resource", {}).get("id", "")),
         )
-        outcomes = (context.get("outcome", ""), told.get("outcome", ""))
+        outcomes = (context.get("outcome", ""), answered.get("outcome", ""))
         has_outcome = not self.outcome or any(self._matches(self.outcome, outcome) for outcome in outcomes)
         return has_outcome and all(not wanted or self._matches(wanted, text) for wanted, text in asked)
 
@@ -78,7 +78,12 @@ class Query(msgspec.Struct, frozen=True):
         return text.endswith(WILDCARD) and not self.exact
 
     def _matches(self, wanted: str, text: str) -> bool:
-        return matches(wanted, text) if self._is_pattern(wanted) else wanted == text
+        return wanted == text if self.exact else fits_name(wanted, text)
+
+
+def fits_name(wanted: str, name: str) -> bool:
+    """Whether a name is the one that is wanted; a ``*`` at the end stands for any characters."""
+    return matches(wanted, name) if wanted.endswith(WILDCARD) else wanted == name
 
 
 def _names(part: Mapping[str, Any], document: str) -> bool:

@@ -97,6 +97,11 @@ class Topics:
         kept_from = self.kept_from(last_stable_offsets(self._admin, partitions_of(self._admin, [topic])))
         return kept_from if kept_from > since else None
 
+    def deleted_before_by_topic(self, topics: Iterable[str], since: int) -> dict[str, int]:
+        """The same of several topics: of those from which some record may have been deleted."""
+        moments = ((topic, self.deleted_before(topic, since)) for topic in topics)
+        return {topic: moment for topic, moment in moments if moment is not None}
+
     def kept_from(self, ends: PartitionOffsets) -> int:
         """The moment (ms) before which some record of these partitions may have been deleted; 0: none was."""
         first = first_offsets(self._admin, ends)

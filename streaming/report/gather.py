@@ -103,7 +103,6 @@ def gather(
     for record in _in_json("request", requests, deserializer):
         analysis.take(record)
     unused = find_unused(in_force, stored, decided.named, replay, span)
-    kept = ((topic, topics.deleted_before(topic, span.start)) for topic in (names.decisions, names.alerts, *refused))
     return Report(
         settings.job_name,
         span,
@@ -115,7 +114,7 @@ def gather(
         changes,
         dead_letters,
         settings.console.url,
-        {topic: moment for topic, moment in kept if moment is not None},
+        topics.deleted_before_by_topic((names.decisions, names.alerts, *refused), span.start),
     )
 
 

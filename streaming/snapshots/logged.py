@@ -60,6 +60,12 @@ class LoggedChange(msgspec.Struct):
         """How many there are; `documents` may have the first alone."""
         return sum(part.documents_count for part in self.parts)
 
+    @property
+    def systems_not_analyzed(self) -> list[str]:
+        """The systems of which it is not known (yet) what it opens."""
+        analyzed = {widens.system for widens in self.widens}
+        return [part.system for part in self.parts if part.system not in analyzed]
+
     def is_part(self, record: PolicyChange) -> bool:
         """Whether a record with the same id is about another system's documents of this change.
 

@@ -201,13 +201,13 @@ def test_what_get_prints_is_what_apply_accepts_and_says_the_same(
 def test_what_python_takes_for_the_same_is_not_the_same_document(live: Any, written: Any) -> None:
     """`true` and 1 are two values to Cedar: what takes a right away by one for the other was never published."""
 
-    def clerk(level: Any) -> dict[str, Any]:
+    def staff(level: Any) -> dict[str, Any]:
         entity = {"uid": {"type": "User", "id": "dana"}, "attrs": {"clerk": level}, "parents": []}
         return {"system": "cedar", "kind": "Entities", "name": "staff", "spec": {"entities": [entity]}}
 
-    [stands] = records([(b"Entities/staff", json.dumps(clerk(live)).encode())], "cedar")
+    [stands] = records([(b"Entities/staff", json.dumps(staff(live)).encode())], "cedar")
     assert stands.error is None
-    for document, is_same in ((clerk(live), True), (clerk(written), False)):
+    for document, is_same in ((staff(live), True), (staff(written), False)):
         application = _Application(SETTINGS, [Located(Place("staff.yaml"), document)])
         assert application._is_in_force(stands) is is_same
         assert (_drift({stands.key: document}, {stands.key: stands}) == []) is is_same

@@ -1,4 +1,4 @@
-"""Decisions are shown as what they are: in shadow mode they allow nothing, and callers may have been told otherwise."""
+"""Decisions are shown as what they are: in shadow mode they allow nothing, and callers may have got other answers."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_a_decision_that_is_not_enforced_is_shown_as_such(
     assert all("ALLOW" in line and "a role allows it" in line for line in lines)
 
 
-TOLD = {"by": "pdp-7f", "outcome": "allow", "time": "2026-11-21T10:00:00Z"}
+ANSWERED = {"by": "pdp-7f", "outcome": "allow", "time": "2026-11-21T10:00:00Z"}
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ TOLD = {"by": "pdp-7f", "outcome": "allow", "time": "2026-11-21T10:00:00Z"}
         ({"verified": True, "agrees": True}, ""),
     ],
 )
-def test_what_a_caller_was_told_otherwise_is_shown(found: dict[str, bool], said: str) -> None:
-    record = {**DENY, "answered": {**TOLD, **found}}
+def test_another_answer_that_the_caller_got_is_shown(found: dict[str, bool], said: str) -> None:
+    record = {**DENY, "answered": {**ANSWERED, **found}}
     lines = [_decision_line(record), _line(Found(ConsumerRecord("decisions", 0, 7, 0, b"", b""), record))]
     assert all("DENY" in line for line in lines)
     assert [said in line for line in lines] == [True] * 2
@@ -74,7 +74,10 @@ def test_a_past_decision_that_cannot_be_evaluated_again_is_shown_with_each_outco
 ) -> None:
     items = [{"decision": False, "context": DENY["context"]}, {"decision": True, "context": ALLOW["context"]}]
     for record, lines in (
-        ({**DENY, "answered": {**TOLD, "verified": False}}, ["pdp-7f answered allow: not verified", "  DENY  no role"]),
+        (
+            {**DENY, "answered": {**ANSWERED, "verified": False}},
+            ["pdp-7f answered allow: not verified", "  DENY  no role"],
+        ),
         ({**DENY, "evaluations": items}, ["  evaluation 0: DENY  no role", "  evaluation 1: ALLOW  a role allows it"]),
     ):
         _show_stored(Found(ConsumerRecord("decisions", 0, 7, 0, b"", b""), record), as_json=False)

@@ -1,4 +1,4 @@
-"""A row and a page of a decision say that it was not enforced, and what its caller was told otherwise."""
+"""A row and a page of a decision say that it was not enforced, and which other answer its caller got."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ ASKED = {
     "action": {"name": "kafka:GetTopicDetails"},
     "resource": {"type": "lrn", "id": "kafka:topic:a/b/c"},
 }
-TOLD = {"by": "pdp<7f>", "outcome": "allow", "time": "2026-11-21T10:00:00Z", "verified": True, "agrees": False}
+ANSWERED = {"by": "pdp<7f>", "outcome": "allow", "time": "2026-11-21T10:00:00Z", "verified": True, "agrees": False}
 OF_BATCH = {"evaluations": [{"outcome": "deny"}, {"outcome": "allow"}]}
 
 
@@ -42,15 +42,15 @@ def test_a_decision_of_the_shadow_mode_is_no_plain_allow(is_shadow: bool) -> Non
     assert ("not enforced (shadow mode)" in _page(decision)) == is_shadow
 
 
-def test_a_denied_request_whose_caller_was_told_allow_is_shown_as_such() -> None:
-    assert "pdp&lt;7f&gt; answered allow: contradicted by the job" in _page(_decision("deny", answered=TOLD))
-    assert "answered" not in _page(_decision("deny", answered={**TOLD, "outcome": "deny", "agrees": True}))
+def test_a_denied_request_whose_caller_was_answered_allow_is_shown_as_such() -> None:
+    assert "pdp&lt;7f&gt; answered allow: contradicted by the job" in _page(_decision("deny", answered=ANSWERED))
+    assert "answered" not in _page(_decision("deny", answered={**ANSWERED, "outcome": "deny", "agrees": True}))
 
 
-def test_a_request_is_found_by_what_its_caller_was_told_and_by_what_the_job_says() -> None:
-    contradicted = _decision("deny", answered=TOLD)
+def test_a_request_is_found_by_the_answer_that_its_caller_got_and_by_what_the_job_says() -> None:
+    contradicted = _decision("deny", answered=ANSWERED)
     items = [_decision("deny"), _decision("deny", context={"outcome": "deny", "request": {}})]
-    batch = _decision("deny", evaluations=items, answered={**TOLD, "outcome": "deny", **OF_BATCH})
+    batch = _decision("deny", evaluations=items, answered={**ANSWERED, "outcome": "deny", **OF_BATCH})
     for outcome, decision, fits in (
         ("allow", contradicted, True),
         ("deny", contradicted, True),

@@ -33,7 +33,7 @@ ENOUGH = Budget(2**60, 3.0)
 _instances = itertools.count()
 
 
-def mutated(file: str, right: str, wrong: str) -> str:
+def mutant_source(file: str, right: str, wrong: str) -> str:
     """The source of a class with something in it replaced, which has to stand there once."""
     (text,) = (source.read_text() for source in SOURCES if source.name == file)
     assert text.count(right) == 1, f"{right!r} in {file}"
@@ -44,7 +44,7 @@ def compile_mutant(spark: SparkSession, package: str, folder: Path, file: str, r
     """Compile the classes as another package, with something in a file replaced."""
     sources = []
     for source in (*SOURCES, TRIAL):
-        text = mutated(file, right, wrong) if source.name == file else source.read_text()
+        text = mutant_source(file, right, wrong) if source.name == file else source.read_text()
         sources.append(folder / source.name)
         sources[-1].write_text(text.replace(f"package {PACKAGE};", f"package {package};"))
     gateway: Any = spark.sparkContext._gateway

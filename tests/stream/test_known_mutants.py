@@ -14,7 +14,7 @@ from policy import compile_documents
 from streaming.runtime.spark import start_session
 from tests.policy import test_answer_mutants as checks
 from tests.stream import test_known_answers as tests
-from tests.stream.known import compile_mutant, mutated
+from tests.stream.known import compile_mutant, mutant_source
 from tests.stream.test_known_answers import DOCUMENTS, InJava, Ways
 from tests.stream.world import SHORT_LIVED
 
@@ -151,7 +151,7 @@ def _run(checks: Iterator[Callable[[], Any]]) -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_each_bug_can_be_planted_in_the_code_as_it_is(name: str) -> None:
-    mutated(*MUTANTS[name])
+    mutant_source(*MUTANTS[name])
 
 
 @pytest.mark.stream
