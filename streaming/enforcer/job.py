@@ -296,9 +296,13 @@ class Enforcer:
         self._tracker.check_range(batch, starts)
         if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
             self._commit([], dict.fromkeys(ends, 0))
-        range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
+        newest = self._newest(ends) if not is_first or self._limits.is_full(ends, self._tracker.committed) else {}
+        range_ = self._first_range(ends, newest, batch) if is_first else self._next_range(ends, newest)
         self._on_step("range-fixed", batch)
+        if self._answers_lag(newest_ends := {**ends, **newest}, range_.ends):
+            self._alert(self._heartbeats.answers(lag=True))  # before the verdicts beside them
         self._until_committed(lambda: self._decide(records, range_, batch))
+        self._alert(self._heartbeats.answers(self._answers_lag(newest_ends, self._tracker.committed)))
         is_left = self._tracker.lacks(ends)
         self._last_batch = self._last_batch if is_left else batch
         self._heartbeats.start()
@@ -409,15 +413,18 @@ class Enforcer:
         """The committed offsets of partitions; None: there is none."""
         return {partition: self._tracker.committed.get(partition) for partition in partitions}
 
-    def _first_range(self, ends: PartitionOffsets, batch: int) -> OffsetRange:
+    def _answers_lag(self, ends: Mapping[Partition, int], decided: Mapping[Partition, int]) -> bool:
+        """Whether answered records before these ends are not decided."""
+        return any(decided.get(at, 0) < end for at, end in ends.items() if at[0] in self._settings.topics.answered)
+
+    def _first_range(self, ends: PartitionOffsets, newest: PartitionOffsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
             self._limits.limit_first_read(ends, self._tracker.committed)
         committed, replayed = self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
-        newest = self._newest(ends) if self._limits.is_full(ends, committed) else {}
         return self._limits.first(ends, committed, replayed, newest)
 
-    def _next_range(self, ends: PartitionOffsets) -> OffsetRange:
-        return self._limits.next(ends, self._newest(ends), self._tracker.committed)
+    def _next_range(self, ends: PartitionOffsets, newest: PartitionOffsets) -> OffsetRange:
+        return self._limits.next(ends, newest, self._tracker.committed)
 
     def _newest(self, ends: PartitionOffsets) -> PartitionOffsets:
         """The newest ends of the input partitions; none where Kafka does not answer: what is newer waits then."""

@@ -29,6 +29,7 @@ from streaming.monitor import (
     SUBJECT,
     TOPIC,
     AccessEvent,
+    AnswersLagEvent,
     CountedEvent,
     DecisionEvent,
     Input,
@@ -148,6 +149,8 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
             yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
     elif isinstance(verdict, Lifecycle):
         yield from _of_lifecycle(verdict, at)
+    elif verdict.answers_lag is not None:
+        yield EVERY_KEY, AnswersLagEvent(at, verdict.answers_lag)
 
 
 def _happened(verdict: Verdict, at: int) -> AccessEvent:
@@ -287,9 +290,13 @@ def _one(earlier: DecisionEvent, later: DecisionEvent) -> DecisionEvent:
 def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:
     """The same by bucket, and an empty bucket by which the watermark advances."""
     buckets: dict[int, InputsByKey] = {NO_BUCKET: {}}
-    if unread := [input_ for input_ in by_key.pop(EVERY_KEY, []) if isinstance(input_, UnreadEvent)]:
-        newest = max(unread, key=lambda event: event.at)
-        buckets |= {bucket: {str(EVERY_KEY): [newest]} for bucket in range(BUCKETS)}
+    every = by_key.pop(EVERY_KEY, [])
+    unread = [input_ for input_ in every if isinstance(input_, UnreadEvent)]
+    for_all: list[Input] = [input_ for input_ in every if not isinstance(input_, UnreadEvent)]
+    if unread:
+        for_all.append(max(unread, key=lambda event: event.at))
+    if for_all:
+        buckets |= {bucket: {str(EVERY_KEY): for_all} for bucket in range(BUCKETS)}
     for key, inputs in by_key.items():
         buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
     return buckets

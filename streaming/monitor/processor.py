@@ -18,7 +18,16 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from policy import to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.monitor import EVERY_KEY, NO_BUCKET, Fact, Input, UnreadEvent, decode_inputs, parse_key
+from streaming.monitor import (
+    EVERY_KEY,
+    NO_BUCKET,
+    AnswersLagEvent,
+    Fact,
+    Input,
+    UnreadEvent,
+    decode_inputs,
+    parse_key,
+)
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State
@@ -35,27 +44,59 @@ class Bucket(msgspec.Struct, array_like=True):
     """The states of a bucket's keys, each with when it is due (ms, ingestion time; -1: never), undecoded until needed.
 
     `timer`: when the bucket will be looked at, or -1. `unread`: when the newest decision was written that could not be
-    read (ms, -1: none), for as long as decisions are remembered; an older version does not keep it.
+    read (ms, -1: none), for as long as decisions are remembered. `answers_lag`: answered records are left to decide, up
+    to `caught_up` (ms; -1: not known yet). Older versions keep none of the last three.
     """
 
     timer: int = -1
     states: dict[str, tuple[int, msgspec.Raw]] = {}
     unread: int = -1
+    answers_lag: bool = False
+    caught_up: int = -1
 
     def due(self, now: int) -> list[str]:
         """The keys whose time has come."""
         return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
 
     def next(self, kept_ms: int) -> int:
-        """When the first key is due, or `unread` is over, or -1. `kept_ms`: how long decisions are remembered."""
+        """When the first key is due, `unread` is over, or answers are caught up with, or -1.
+
+        `kept_ms`: how long decisions are remembered.
+        """
         dues = [due for due, _ in self.states.values() if due >= 0]
-        return min([*dues, *([self.unread + kept_ms + 1] if self.unread >= 0 else [])], default=-1)
+        unread = [self.unread + kept_ms + 1] if self.unread >= 0 else []
+        return min([*dues, *unread, *([self.caught_up] if self.caught_up >= 0 else [])], default=-1)
 
     def note_unread(self, inputs: Iterable[Input], now: int, kept_ms: int) -> None:
         """Remember when an unread decision was written, or forget it. `now`: ms, ingestion time."""
         moments = [input_.at for input_ in inputs if isinstance(input_, UnreadEvent)]
         newest = max([self.unread, *moments])
         self.unread = newest if newest + kept_ms >= now else -1
+
+    def note_answers_lag(self, inputs: Iterable[Input], now: int) -> bool:
+        """Remember whether answered records are left to decide; whether every key has to be looked at, as none is now.
+
+        They are until time has come up to the report that says so: their decisions, which were written before it, may
+        be read after it.
+        """
+        for event in sorted((input_ for input_ in inputs if isinstance(input_, AnswersLagEvent)), key=_report_order):
+            if event.lag:
+                self.answers_lag, self.caught_up = True, -1
+            elif self.answers_lag:
+                self.caught_up = event.at
+        ends = 0 <= self.caught_up <= now
+        if ends:
+            self.answers_lag, self.caught_up = False, -1
+        return ends
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to keep."""
+        return not self.states and self.unread < 0 and not self.answers_lag
+
+
+def _report_order(event: AnswersLagEvent) -> tuple[int, bool]:
+    return event.at, event.lag
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,8 +143,10 @@ class Processor(StatefulProcessor):
     def _take(self, bucket: Bucket, by_key: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
         now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
         results: list[Row] = []
-        bucket.note_unread(by_key.get(str(EVERY_KEY), ()), now, self._settings.longest_kept_ms)
-        for about in {**by_key, **dict.fromkeys(bucket.due(now))}:
+        of_every_key = by_key.get(str(EVERY_KEY), ())
+        bucket.note_unread(of_every_key, now, self._settings.longest_kept_ms)
+        due = list(bucket.states) if bucket.note_answers_lag(of_every_key, now) else bucket.due(now)
+        for about in {**by_key, **dict.fromkeys(due)}:
             if about != str(EVERY_KEY):
                 results += self._take_one(bucket, about, by_key.get(about, []), now, until)
         self._keep(bucket)
@@ -112,7 +155,7 @@ class Processor(StatefulProcessor):
     def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
         encoded = bucket.states.get(about)
         state = State() if encoded is None else _decode_state(encoded[1])
-        taken = self._monitor.take(parse_key(about), state, inputs, now, until, bucket.unread)
+        taken = self._monitor.take(parse_key(about), state, inputs, now, until, bucket.unread, bucket.answers_lag)
         rows = [_row(result) for result in taken]
         if state.empty:
             bucket.states.pop(about, None)
@@ -125,7 +168,7 @@ class Processor(StatefulProcessor):
         return Bucket() if row is None else _decode_bucket(bytes(row[0]))
 
     def _keep(self, bucket: Bucket) -> None:
-        if not bucket.states and bucket.unread < 0:
+        if bucket.empty:
             self._cell.clear()
             return
         # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark

@@ -251,7 +251,7 @@ class Accesses(msgspec.Struct, array_like=True):
             return None
         return happened.decision if happened.decision in decisions.denials else decisions.denial
 
-    def settle(self, now: int, rules: Rules) -> Iterator[AccessEvent]:
+    def settle(self, now: int, rules: Rules, answers_lag: bool) -> Iterator[AccessEvent]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
 
         Yielded are at once those that name a denial, and all others when their time is up.
@@ -262,7 +262,7 @@ class Accesses(msgspec.Struct, array_like=True):
                 yield happened
             elif self.allowed(happened, rules):
                 del self.waiting[id_]
-            elif due_at(happened, rules) <= now:
+            elif due_at(happened, rules, answers_lag) <= now:
                 del self.waiting[id_]
                 yield happened
 
@@ -279,9 +279,9 @@ class Accesses(msgspec.Struct, array_like=True):
             for access in sorted(self.decided, key=lambda access: self.decided[access].newest)[:excess]:
                 self.forgotten = max(self.forgotten, self.decided.pop(access).newest)
 
-    def timers(self, rules: Rules) -> Iterator[int]:
+    def timers(self, rules: Rules, answers_lag: bool) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
-        yield from (due_at(happened, rules) for happened in self.waiting.values())
+        yield from (due_at(happened, rules, answers_lag) for happened in self.waiting.values())
         if self.forgotten >= 0:
             yield self.forgotten + rules.kept_ms + 1
         if self.decided:
@@ -293,6 +293,11 @@ def _reach(rules: Rules) -> tuple[int, int]:
     return int(rules.window_seconds * 1000), int(rules.grace_seconds * 1000)
 
 
-def due_at(happened: AccessEvent, rules: Rules) -> int:
-    """Until when its decision may still become known, ms."""
-    return happened.known + int(rules.grace_seconds * 1000)
+def due_at(happened: AccessEvent, rules: Rules, answers_lag: bool) -> int:
+    """Until when its decision may still become known, ms.
+
+    `answers_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a stop,
+    the audit topic is caught up with first where it has fewer records. Topics that never are must not hide an access.
+    """
+    seconds = max(rules.grace_seconds, rules.lateness_seconds) if answers_lag else rules.grace_seconds
+    return happened.known + int(seconds * 1000)

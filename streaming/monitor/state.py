@@ -78,12 +78,20 @@ class Monitor:
         return self._rules[system]
 
     def take(
-        self, key: Key, state: State, inputs: list[Input], now: int, until: float = math.inf, unread: int = -1
+        self,
+        key: Key,
+        state: State,
+        inputs: list[Input],
+        now: int,
+        until: float = math.inf,
+        unread: int = -1,
+        answers_lag: bool = False,
     ) -> Iterator[Raised | Fact]:
         """Change `state` by the inputs of `key` until `now` (ms, ingestion time), and yield what is to be reported.
 
         `until` (ms, ingestion time): every partition has been read up to there; what became known later is held back.
-        `unread` (ms): a decision of then, perhaps of this subject, could not be read; -1: none.
+        `unread` (ms): a decision of then, perhaps of this subject, could not be read; -1: none. `answers_lag`: answered
+        records, perhaps of this subject, are left to decide.
         The order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
@@ -104,12 +112,12 @@ class Monitor:
                 )
         yield from _logins(key, state, inputs)
         yield from _runs(key, state, inputs)
-        yield from self.look(key, state, now)
+        yield from self._look(key, state, now, answers_lag)
 
-    def look(self, key: Key, state: State, now: int) -> Iterator[Raised | Fact]:
+    def _look(self, key: Key, state: State, now: int, answers_lag: bool) -> Iterator[Raised | Fact]:
         """The same for time alone going on; sets `state.due`."""
         rules = self.rules_of(key.system)
-        for happened in state.accesses.settle(now, rules):
+        for happened in state.accesses.settle(now, rules, answers_lag):
             self._unallowed(key, state, happened, rules)
         state.accesses.tidy(now, ACCESSES_OF_A_SUBJECT, rules)
         for kind, watch in list(state.watches.items()):
@@ -118,10 +126,10 @@ class Monitor:
                 del state.watches[kind]
         if not state.run.active and _forgotten_at(state.run, rules) <= now:
             state.run = Run()
-        state.due = min(self._timers(state, rules), default=-1)
+        state.due = min(self._timers(state, rules, answers_lag), default=-1)
 
-    def _timers(self, state: State, rules: Rules) -> Iterator[int]:
-        yield from state.accesses.timers(rules)
+    def _timers(self, state: State, rules: Rules, answers_lag: bool) -> Iterator[int]:
+        yield from state.accesses.timers(rules, answers_lag)
         yield from (input_.known for input_ in state.held)
         if state.run.stopped >= 0 and not state.run.active:
             yield _forgotten_at(state.run, rules)

@@ -13,6 +13,7 @@ from streaming.monitor.intake import Intake, merge_decided
 from streaming.monitor.processor import Bucket, alert_of
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.records.alert import encode_alert
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings.monitor import MonitorSettings
 
 DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "requests.dlq"
@@ -55,7 +56,9 @@ class PureMonitor:
             for key, input_ in self._intake.read(*record):
                 by_key.setdefault(key, []).append(input_)
         self._newest = max(self._newest, int(min(self._read, self._until)))
-        self._bucket.note_unread(by_key.pop(EVERY_KEY, []), self.now, self._kept_ms)
+        of_every_key = by_key.pop(EVERY_KEY, [])
+        self._bucket.note_unread(of_every_key, self.now, self._kept_ms)
+        self._note_answers_lag(of_every_key)
         for key, inputs in by_key.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
@@ -67,7 +70,13 @@ class PureMonitor:
         while self.now < self._newest:
             self.now = self._newest
             self._bucket.note_unread((), self.now, self._kept_ms)
+            self._note_answers_lag(())
             self._timers()
+
+    def _note_answers_lag(self, inputs: Iterable[Input]) -> None:
+        if self._bucket.note_answers_lag(inputs, self.now):
+            for key, state in list(self.states.items()):
+                self._results(key, state, [])
 
     def _timers(self) -> None:
         for key, state in list(self.states.items()):
@@ -77,7 +86,8 @@ class PureMonitor:
                 assert state.due != before, "a timer that is due again at once would fire for ever"
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
-        for result in self._monitor.take(key, state, inputs, self.now, self._until, self._bucket.unread):
+        bucket = self._bucket
+        for result in self._monitor.take(key, state, inputs, self.now, self._until, bucket.unread, bucket.answers_lag):
             if isinstance(result, Fact):
                 self.facts[result.key] = result.to_value()
                 self.written.append(result)
@@ -144,6 +154,11 @@ def lifecycle(event: str, at: int, known: int | None = None, **more: Any) -> Rec
         **more,
     }
     return VERDICTS, 0, 0, at if known is None else known, json.dumps(content).encode()
+
+
+def answers_lag(at: int, lag: bool) -> Record:
+    """The enforcer's report at `at` (ms) whether it has answered records left to decide."""
+    return VERDICTS, 0, 0, at, encode_verdict(Heartbeat(time=at, answers_lag=lag))
 
 
 def letter(offset: int, at: int) -> Record:

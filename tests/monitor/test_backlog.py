@@ -13,7 +13,18 @@ from streaming.alert_kinds import KindRule
 from streaming.settings.monitor import MonitorSettings, Rules
 from tests.bench import incidents
 from tests.examples import examples
-from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
+from tests.monitor.pure import (
+    DECISIONS,
+    LETTERS,
+    T0,
+    VERDICTS,
+    PureMonitor,
+    Record,
+    answers_lag,
+    decision,
+    letter,
+    verdict,
+)
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}
 DAY = incidents.Day(seed=7, accesses=5000, each=10)
@@ -65,6 +76,54 @@ def test_an_access_is_not_held_against_anybody_while_its_decision_may_lie_unread
     monitor.batch([decision("d", "dana", "orders", "allow", T0)], None)
     monitor.pass_time(T0 + 600 * MINUTE)
     assert [(alert["kind"], alert["subject"]) for alert in monitor.reported] == [("unrequested-access", "eve")]
+
+
+SECOND = 1000
+
+
+def _accused(monitor: PureMonitor) -> list[tuple[str, str]]:
+    return [(alert["kind"], alert["subject"]) for alert in monitor.reported]
+
+
+@pytest.mark.parametrize("read_ahead", [False, True])
+def test_an_access_waits_for_the_answered_records_that_the_enforcer_has_left(read_ahead: bool) -> None:
+    """After a stop it has caught up with audit events first, and decides what they rest on much later."""
+    late = decision("d", "dana", "orders", "allow", T0, known=T0 + 80 * SECOND)
+    events = [verdict("1", "dana", "orders", T0 + SECOND), verdict("2", "eve", "carts", T0 + SECOND)]
+    caught_up = answers_lag(T0 + 81 * SECOND, lag=False)
+    ahead, behind = ([caught_up], []) if read_ahead else ([], [caught_up])
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([*events, answers_lag(T0 + 2 * SECOND, lag=True), *ahead], T0 + 79 * SECOND)
+    monitor.batch([], T0 + 79 * SECOND)
+    assert _accused(monitor) == []
+    monitor.batch([late, *behind], None)
+    monitor.pass_time(T0 + 90 * SECOND)
+    assert _accused(monitor) == [("unrequested-access", "eve")]
+    monitor.batch([verdict("3", "mallory", "carts", T0 + 100 * SECOND)], None)
+    monitor.pass_time(T0 + 106 * SECOND)
+    assert _accused(monitor)[1:] == [("unrequested-access", "mallory")], "without a lag it waits for the grace alone"
+
+
+def test_answered_records_that_are_never_caught_up_with_hide_no_access() -> None:
+    """Whoever may write them could keep the enforcer behind for ever."""
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([answers_lag(T0, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
+    monitor.pass_time(T0 + 10 * MINUTE)
+    assert _accused(monitor) == []
+    monitor.pass_time(T0 + 10 * MINUTE + SECOND)
+    assert _accused(monitor) == [("unrequested-access", "eve")]
+
+
+def test_reports_of_one_batch_count_in_their_order() -> None:
+    reports = [answers_lag(T0 + 3 * SECOND, lag=False), answers_lag(T0 + 2 * SECOND, lag=True)]
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([*reports, verdict("1", "eve", "carts", T0 + SECOND)], None)
+    monitor.pass_time(T0 + 7 * SECOND)
+    assert _accused(monitor) == [("unrequested-access", "eve")]
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([*reports, answers_lag(T0 + 4 * SECOND, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
+    monitor.pass_time(T0 + 7 * SECOND)
+    assert _accused(monitor) == []
 
 
 SMALL_BURSTS = MonitorSettings(

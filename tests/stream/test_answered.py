@@ -5,13 +5,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from policy import to_ms, to_text
 from streaming.kafka.clients import log_ends
-from streaming.kafka.topics import create_topics
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import LOOKS_BACK, World, group, request, role
@@ -19,16 +17,6 @@ from tests.stream.world import LOOKS_BACK, World, group, request, role
 pytestmark = pytest.mark.stream
 
 ORDERS = "kafka:topic:prod/main/orders"
-
-
-def _answering(world: World) -> str:
-    """Let the world have a topic of answered records; returns its name."""
-    topic = world.names.requests[0].replace("requests", "answered")
-    world.names = msgspec.structs.replace(world.names, answered=(topic,))
-    trust = {**world.settings.trust, topic: frozenset({"groups"})}
-    world.settings = msgspec.structs.replace(world.settings, topics=world.names, trust=trust)
-    create_topics(world.admin, world.names, partitions=2)
-    return topic
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +28,7 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with running(made.settings):
         made.send([request("before", "dana", "orders")])
         assert made.reader(made.names.decisions).answer("before")["decision"] is False
-    topic = _answering(made)
+    topic = made.with_answered()
     made.send([_answered(made, "waiting", outcome="deny"), *_answered_at_logins(made, "down", _logins(made))], topic)
     with running(made.settings):
         yield made

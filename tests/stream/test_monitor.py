@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from policy import to_text
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS
 from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.snapshots.broadcasts import SNAPSHOTS_KEPT
@@ -117,6 +118,41 @@ def _evaluate_a_backlog_by_the_policies_of_each_access(world: World) -> None:
         wait_until(lambda: alerts_by_kind(world)[raised] == 1, "the monitor runs without a restart of the job", SECONDS)
     outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in evaluated(found))
     assert outcomes == {("user:outsider", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
+
+
+BACKLOG = 1500  # answered records, in so many batches that deciding them takes longer than the grace
+
+
+@pytest.mark.long
+def test_after_a_stop_no_access_is_accused_whose_answered_record_is_decided_after_its_audit_event(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """There are few audit events and many answered records: the audit topic is caught up with in the first batches."""
+    world = World(broker, fresh_name("behind"), str(tmp_path / "checkpoint"), monitor=QUICK, max_records=100)
+    answered, [audit] = world.with_answered(), world.names.audit
+    world.publish(role("readers", "kafka:topic:prod/main/*"))
+    offset = world.publish(group("readers", "user:dana"))
+    answer = {
+        "by": "pdp-1",
+        "time": to_text(time.time_ns() // 1_000_000),
+        "decision": True,
+        "outcome": "allow",
+        "policy_version": "sha256:0",
+        "policy_offsets": {world.policies: {"0": offset}, world.names.policies[LOOKS_BACK]: {"0": -1}},
+        "facts_offset": -1,
+        "freshness": {"kind": "bounded", "age_ms": 3, "max_ms": 15000},
+    }
+    topics = [f"orders-{number}" for number in range(BACKLOG)]
+    world.send([{**request(topic, "dana", topic), "answered": answer} for topic in topics], answered)
+    world.send([happened(f"read {topic}", "dana", topic) for topic in topics[-20:]], audit)
+    world.send([happened("unasked", "mallory", "orders-0")], audit)
+    expected = Counter({(kind, "user:mallory"): 1 for kind in ACCESS_KINDS})
+    with running(world.settings):
+        wait_until(lambda: alerts_by_kind(world).keys() >= expected.keys(), "mallory's alerts", SECONDS)
+        assert world.lags() == [0] * len(world.lags()), "she is accused once all answered records are decided"
+    assert alerts_by_kind(world) == expected
+    decisions = world.everything(world.names.decisions)
+    assert [decision["answered"]["verified"] for decision in decisions] == [True] * BACKLOG
 
 
 SECONDS = 180.0  # of a job to start and to alert, on a machine that does other things, too

@@ -99,6 +99,15 @@ class World:
         name = key or (f"{document['kind']}/{document['name']}" if isinstance(document, dict) else "")
         return self._acknowledged(self.policies, name.encode(), value)
 
+    def with_answered(self) -> str:
+        """Have a topic of answered records from now on, whose producers may claim groups; its name."""
+        topic = self.names.requests[0].replace("requests", "answered")
+        self.names = msgspec.structs.replace(self.names, answered=(topic,))
+        trust = {**self.settings.trust, topic: frozenset({"groups"})}
+        self.settings = msgspec.structs.replace(self.settings, topics=self.names, trust=trust)
+        create_topics(self.admin, self.names, partitions=2)
+        return topic
+
     def publish_together(self, *documents: dict[str, Any]) -> None:
         """Publish documents in a transaction of their own."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
