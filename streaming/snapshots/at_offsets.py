@@ -13,8 +13,9 @@ are all there, and the state at offset O is exact where one of these is known:
   distinguished from a removed record.
 
 Of a refused document the last good version stays in force, and compaction may remove it as soon as the refused one is
-below the cutoff. For policies the job keeps it on the history topic for as long as it needs it. Where it was needed at
-O and may have been removed from both, or from the facts topic, which has no history, O is no longer known.
+below the cutoff. For policies the job keeps it on the history topic for as long as it needs it, once it has read the
+refused one. Where it was needed at O and may have been removed from both, or from the facts topic, which has no
+history, O is no longer known.
 What a StreamSets object was before the cutoff is marked as unknown in the snapshot itself, as at a start of the job.
 
 Beyond this: offsets do not name the topic they belong to. After a topic was deleted and created again its offsets
@@ -46,6 +47,7 @@ from streaming.snapshots.documents import (
     KeptVersion,
     Loader,
     kept_version,
+    read_position,
     said_since,
 )
 from streaming.snapshots.record_log import NoLongerKnown, RecordLog, Retention
@@ -142,6 +144,7 @@ class DocumentLog:
         self._history_lasts = all(retentions.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
         self._kept: dict[str, dict[int, KeptVersion]] = {topic: {} for topic in by_topic}
+        self._kept_until = dict.fromkeys(by_topic, sys.maxsize)  # jobs before 0.2 do not say it
         policies, facts = DocumentStore(systems=names.systems), DocumentStore(facts_only=True, systems=names.systems)
         made_of = (self._logs, self._systems, max_bytes, self._gaps)
         self._policies = States(State(dict.fromkeys(by_topic, NOTHING_READ), policies), *made_of)
@@ -185,6 +188,23 @@ class DocumentLog:
         """
         if self._logs[version.record.topic].is_of(version.topic_id):
             self._kept[version.record.topic][version.record.offset] = version
+
+    @_locked
+    def note_kept_until(self, topic: str, offset: int, topic_id: bytes | None = None) -> None:
+        """Note up to which offset a job has read a policy topic, see `History.kept_until`."""
+        if topic in self._kept_until and self._logs[topic].is_of(topic_id):
+            self._kept_until[topic] = offset
+
+    @_locked
+    def offset_of_lost(self, key: Key, document_history: DocumentHistory) -> int | None:
+        """Where a good version of a refused document may have stood, which compaction has removed before a job had read
+        the refused one; None: nowhere.
+        """
+        topic, first = self._names.policy_topics()[key.system], document_history.versions[0]
+        log = self._logs[topic]
+        if first.good or first.order < self._kept_until[topic] or log.all_seen_above(first.order, first.at):
+            return None
+        return log.gap_below(first.order)
 
     @_locked
     def add(self, record: DocumentRecord) -> None:
@@ -342,6 +362,8 @@ class DocumentLog:
         log = self._logs[topic]
         if are_facts or log.all_seen_above(first.order, first.at):
             return not log.all_seen_above(first.order, first.at)
+        if self.offset_of_lost(key, document_history) is not None:
+            return True
         loader = Loader(state.store, key.system, self._max_bytes)
         later = log.between(state.offsets[topic], log.end)
         return not self._history_lasts and any(loader.key_of(record) == key for record in later)
@@ -377,6 +399,8 @@ def read_document_log(settings: Settings) -> DocumentLog:
         key, value, headers = message.key() or b"", message.value(), message.headers() or ()
         if (version := kept_version(by_system, key, value, headers, names.history)) is not None:
             log.add_kept(version)
+        elif (position := read_position(key, value, headers)) is not None:
+            log.note_kept_until(*position)
     read_further(settings, log, {})
     return log
 

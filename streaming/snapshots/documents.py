@@ -140,11 +140,13 @@ def _misplaced(key: Key, value: Any) -> str:
 
 AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
 LOG = b"topic/"  # begins the key of a record that names the log of a topic
+READ = b"read/"  # begins the key of a record that says up to which offset a topic was read
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
 # By the facts topic, also one that was not created by us: Kafka keeps a tombstone for `delete.retention.ms`, a day by
 # default, after the log was cleaned up to it (KIP-534).
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS
+LOST = "compaction may have removed a good version before it was read"
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
 VersionId = tuple[Key, int]  # a version of a document: the document, and the version's offset
 
@@ -155,13 +157,21 @@ class History:
     `names`: the policy topic of each system. `logs`: of the topics that the job reads, as they are now.
     `known_logs`: as they were when a job last wrote here.
 
+    `kept_until`: the offset up to which a job has read each policy topic: what was superseded before it is here, if it
+    is needed. Versions before 0.2 did not write it. `lost`: documents that are refused, of which a version that may
+    have been good was removed before a job had read what follows it; each with its offset and a time, ms.
+
     Every commit asks for the changes: they cost as much as there are documents that changed since the one before, not
     as there are documents.
     """
 
     def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int, logs: Mapping[str, TopicLog]) -> None:
         self._topic, self._names, self._max_bytes, self._logs = topic, names, max_bytes, logs
+        self._topics = frozenset(names.values())
         self.known_logs: dict[str, TopicLog] = {}
+        self.kept_until: dict[str, int] = {}
+        self.lost: list[tuple[Key, int, int]] = []
+        self._read_until: dict[str, int] = {}  # as the next commit says
         self._versions: dict[Key, dict[int, DocumentRecord]] = {}  # by offset
         self._written: dict[Key, set[int]] = {}  # offsets
         self._void: set[VersionId] = set()  # on the history topic, but of a topic that is no more
@@ -183,6 +193,11 @@ class History:
         """
         if key.startswith(LOG):
             self._read_log(key, value)
+            return None
+        if (position := read_position(key, value, headers)) is not None:
+            topic, offset, topic_id = position
+            if topic in self._logs and topic_id == self._logs[topic].id.encode():
+                self.kept_until[topic] = offset
             return None
         version = _version_id(key)
         if version is None or version[0].system not in self._names:
@@ -227,6 +242,8 @@ class History:
                 self._changed.add(key)
                 following = min((order for order in at if order > successor), default=offset)
                 store.lost_before(at[following], key)
+                if document_history is not None and not document_history.newest.good:
+                    self.lost.append((key, successor, max(document_history.newest.at, at[offset] + 1)))
         self._successors.clear()
         for key, document_history in store.histories.items():
             if document_history.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
@@ -241,13 +258,18 @@ class History:
             if kept:
                 self._versions[key] = kept
 
-    def changes(self, store: DocumentStore) -> list[Result]:
-        """What to write so that the topic holds what is needed, and nothing else; see `written`."""
+    def changes(self, store: DocumentStore, positions: Mapping[tuple[str, int], int] | None = None) -> list[Result]:
+        """What to write so that the topic holds what is needed, and nothing else; see `written`.
+
+        `positions`: by topic and partition, the ends up to which the topics are read.
+        """
+        self._read_until = {topic: end for (topic, _), end in (positions or {}).items() if topic in self._topics}
         needed = {(key, older): newer for key in self._changed for older, newer in self._needed(store, key)}
         written = {(key, offset) for key in self._changed for offset in self._written.get(key, ())}
         added = [self._to_keep(version, needed[version]) for version in sorted(needed.keys() - written)]
         gone = sorted((written | self._void) - needed.keys())
-        return self._new_logs() + added + [(self._topic, _key(version), None, []) for version in gone]
+        deleted: list[Result] = [(self._topic, _key(version), None, []) for version in gone]
+        return [*self._new_logs(), *self._new_positions(), *added, *deleted]
 
     def written(self, store: DocumentStore) -> None:
         """Note that the transaction with these changes was committed."""
@@ -258,6 +280,14 @@ class History:
         self._changed.clear()
         self._void.clear()
         self.known_logs.update(self._logs)
+        self.kept_until.update(self._read_until)
+
+    def _new_positions(self) -> list[Result]:
+        new = [(topic, end) for topic, end in self._read_until.items() if self.kept_until.get(topic) != end]
+        return [
+            (self._topic, READ + topic.encode(), b"%d" % end, [(TOPIC_ID, self._logs[topic].id.encode())])
+            for topic, end in sorted(new)
+        ]
 
     def _new_logs(self) -> list[Result]:
         new = ((topic, log) for topic, log in self._logs.items() if self.known_logs.get(topic) != log)
@@ -313,6 +343,16 @@ def kept_version(
     short = f"{document.kind}/{document.name}".encode()
     record = DocumentRecord(names[document.system], short, value, offset, at)
     return KeptVersion(record, successor, fields.get(TOPIC_ID))
+
+
+def read_position(key: bytes, value: bytes | None, headers: Iterable[Any]) -> tuple[str, int, bytes | None] | None:
+    """The topic, the offset up to which a job has read it, and the topic's id; None for any other record."""
+    if not key.startswith(READ):
+        return None
+    try:
+        return key.removeprefix(READ).decode(), int(value or b""), dict(headers).get(TOPIC_ID)
+    except ValueError:
+        return None
 
 
 def _key(version: VersionId) -> bytes:

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
@@ -38,6 +39,7 @@ from streaming.snapshots.changes import Changes, Unanalysed
 from streaming.snapshots.documents import (
     DELETIONS_HELD_MS,
     KEPT_BY_TOPIC_MS,
+    NO_DOCUMENT,
     DocumentRecord,
     History,
     KeptVersion,
@@ -131,6 +133,9 @@ class Policies:
         for record in self._read_history(trusted, stop or threading.Event()):
             if not is_to_come(record.topic, record.offset):
                 self._load(record)
+        for topic in by_system.values():
+            kept_until = published.get((topic, 0), sys.maxsize if logs is None else 0)  # by a job before 0.2
+            self.documents.note_kept_until(topic, self._history.kept_until.get(topic, kept_until))
         self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
@@ -217,6 +222,7 @@ class Policies:
         )
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000, self._is_to_come)
+            self._mark_lost()
         self._apply_facts()
         if self._policies_read or not self._complete:
             self._compile()
@@ -242,6 +248,31 @@ class Policies:
         if authorship is not None:
             self._change_log.noted(key, refused is not None, self._policies)
         return refused
+
+    def _mark_lost(self) -> None:
+        """Have a refused version stand for each good one that may have been in force and was removed unread.
+
+        Such as when no job ran for longer than `min.compaction.lag.ms`. It affects whomever a document that cannot be
+        read affects, and is kept as all versions are: the next start would take the refused one for the first.
+        """
+        lost = list(self._history.lost)
+        for key, document_history in self._policies.histories.items():
+            if (offset := self.documents.offset_of_lost(key, document_history)) is not None:
+                lost.append((key, offset, document_history.versions[0].at))
+        topics = {loader.system: topic for topic, loader in self._loaders.items()}
+        for key, offset, at in lost:
+            topic = topics[key.system]
+            record = DocumentRecord(topic, f"{key.kind}/{key.name}".encode(), NO_DOCUMENT, offset, at)
+            if self._loaders[topic].key_of(record) != key:
+                continue  # of a key that names no document
+            self._policies_read = True
+            self._history.note(key, record)
+            self._loaders[topic].take(record)
+            log.warning(
+                "a document is refused, and its last good version may have been removed before it was read; "
+                "publish it again, or delete it: until then the requests that it may affect are answered error",
+                document=str(key),
+            )
 
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now, in the order of the log."""
@@ -362,7 +393,7 @@ class Policies:
             policy_rejected(self._alerts_topic, refused) for refused in self._unpublished if self._is_read(refused)
         ]
         changes = [*self._change_log.pending(), *self._changes.pending()]
-        return self._recreated + alerts + changes + self._history.changes(self._policies)
+        return self._recreated + alerts + changes + self._history.changes(self._policies, self.positions)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
         """What the same transaction must commit beside the offsets; to be asked for after `pending`."""

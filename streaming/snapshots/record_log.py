@@ -100,6 +100,12 @@ class RecordLog:
         following = self._count_at(moment)
         return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
 
+    def gap_below(self, offset: int) -> int | None:
+        """The newest offset below one at which no record stands; None: they are all there."""
+        below = self._offsets[: bisect.bisect_left(self._offsets, offset)]
+        there = set(below)
+        return next((at for at in range(offset - 1, -1, -1) if at not in there), None)
+
     def is_complete(self) -> bool:
         """Whether no record can have been removed."""
         if not self.records:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Version, all_systems, layer_of
-from streaming.snapshots.documents import DocumentRecord, Loader, key_of
+from streaming.snapshots.documents import LOST, DocumentRecord, Loader, key_of
 from streaming.snapshots.record_log import RecordLog
 from streaming.topics import NOTHING_READ
 
@@ -129,6 +129,8 @@ class States:
         first_known = before is None and not self._logs[record.topic].all_seen_above(record.offset, record.at)
         if first_known or (record.topic, before) in self._gaps:
             store.lost_before(record.at, key)
+        if before is not None and (record.topic, before) in self._gaps and not document_history.newest.good:
+            store.refuse(key, [LOST], max(record.at, document_history.versions[-2].at + 1), before)
 
     def _state(self, near: State, offsets: Mapping[str, int], store: DocumentStore, touched: dict[Key, None]) -> State:
         """`touched`: the documents that are others than in a state nearby."""

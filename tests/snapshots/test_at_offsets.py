@@ -11,7 +11,7 @@ from policy import compile_documents, decide
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import DocumentRecord, Loader, kept_version
+from streaming.snapshots.documents import LOST, DocumentRecord, Loader, kept_version
 from streaming.snapshots.record_log import APART_MS
 from streaming.topics import DAY_MS, TopicNames
 
@@ -207,6 +207,15 @@ def test_a_kept_version_whose_successor_is_lost_is_not_in_force_again() -> None:
     """The record at 5 was followed by others, which are gone; what stands now is refused."""
     log = _compacted(GOOD, put(0, DANA, OLD), put(8, b"{", OLD, "Role/readers"), end=9)
     assert may_read(at(log, 8)) == "error"
+
+
+def test_what_stood_where_a_successor_is_lost_may_have_denied_anybody() -> None:
+    """Also where what follows is refused, can be read, and names nobody but eve."""
+    refused = {**role("readers"), "spec": {"wrong": "user:eve"}}
+    log = _compacted(GOOD, put(0, DANA, OLD), put(8, refused, OLD, "Role/readers"), end=9)
+    snapshot = at(log, 8)
+    assert LOST in [error for rejected in snapshot.rejected for error in rejected.errors]
+    assert may_read(snapshot) == "error"
 
 
 def test_a_refused_document_without_any_good_version_binds_as_long_as_it_is_refused() -> None:

@@ -180,6 +180,29 @@ def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refu
     assert held.broken
 
 
+def test_below_a_newer_refused_one_a_lost_version_may_have_denied_anybody() -> None:
+    """Also where the refused one can be read and names somebody else."""
+    refused = {**role("r", "kafka:topic:x/y/z"), "spec": {"wrong": "user:eve"}}
+    document_history = _restarted(_kept_below_a_refused_version(), _record(refused, 7))
+    [(key, offset, at)] = document_history.history.lost
+    assert (str(key), offset) == ("lenses6/Role/r", 1)
+    assert at > 1000, "after the deletion that stands at the same offset"
+
+
+def test_up_to_where_a_job_has_read_is_written_once_and_read_back_of_the_same_topic_alone() -> None:
+    before, positions = DocumentHistory(), {(TOPIC, 0): 7, ("facts", 0): 9}
+    [(topic, key, value, headers)] = [
+        result for result in before.history.changes(before.store, positions) if result[1] != f"topic/{TOPIC}".encode()
+    ]
+    assert (topic, key, value) == ("history", f"read/{TOPIC}".encode(), b"7")
+    before.history.written(before.store)
+    assert before.history.changes(before.store, positions) == []
+    for topic_id, kept_until in (("id-1", {TOPIC: 7}), ("id-2", {})):
+        after = DocumentHistory(topic_id)
+        assert after.history.read_back(key or b"", value, headers) is None
+        assert after.history.kept_until == kept_until
+
+
 def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> None:
     document_history = DocumentHistory()
     document_history.take(_record(ROLE, 0))

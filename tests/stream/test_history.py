@@ -1,6 +1,8 @@
 """What compaction takes from a policy topic is kept on the history topic: a restart gives the same answers."""
 
+import contextlib
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from policy import decide
+from streaming.kafka.clients import Partition
+from streaming.kafka.reader import document_topics, find_logs
 from streaming.settings import MetricsSettings
+from streaming.snapshots.policies import Policies
 from tests.brokers import TestBroker, free_port
 from tests.stream.running import running
 from tests.stream.test_outage import Run
@@ -115,6 +121,48 @@ def test_what_compaction_takes_away_outlives_it_and_a_restart(
         assert _history_of(history, object_key, 2)[1:] == [(kept_object, None)]
         kinds = [alert["kind"] for alert in world.everything(world.names.alerts)]
         assert kinds.count("policy-rejected") == 1
+
+
+@pytest.mark.long
+def test_what_compaction_took_before_a_job_had_read_the_refused_version_after_it_allows_nobody(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """No job ran for longer than the lag. Who is a member of the group that was denied is not known any more."""
+    world = World(broker, fresh_name("unread"), str(tmp_path / "checkpoint"))
+    world.publish(group("readers", "user:dana", "user:eve"))
+    world.publish(role("readers", ORDERS))
+    world.publish(role("blocked", ORDERS, effect="deny"))
+    denied = world.publish(group("blocked", "user:dana"))
+    with running(world.settings):
+        assert [_ask(world, request(f"before-{user}", user, "orders")) for user in ("dana", "eve")] == [False, True]
+    world.publish({"system": SYSTEM, "kind": "Group", "name": "blocked", "spec": {"wrong": 1}})
+    _compact(world, world.policies, role("filler", ORDERS), gone=denied)
+    by_a_server = {(topic, 0): sys.maxsize for topic in document_topics(world.names)}  # whose alerts a job has written
+    assert _outcome_after_long(world, by_a_server) == "error"
+    assert _outcome_after_long(world, {}, writes=True) == "error"
+    assert _outcome_after_long(world, by_a_server) == "error", "also once a job has read the refused version"
+    with running(world.settings):
+        for user in ("dana", "eve"):
+            decisions = world.reader(world.names.decisions)
+            world.send([request(f"after-{user}", user, "orders")])
+            assert decisions.answer(f"after-{user}", 60)["context"]["outcome"] == "error"
+        world.publish(group("blocked", "user:dana"))
+        assert [_ask(world, request(f"mended-{user}", user, "orders")) for user in ("dana", "eve")] == [False, True]
+
+
+def _outcome_after_long(world: World, published: dict[Partition, int], writes: bool = False) -> str:
+    """Dana's answer by the policies that are read when all records are older than the lag, as by topics without one.
+
+    `writes`: as a job does, what the history topic must keep.
+    """
+    logs = find_logs(world.admin, document_topics(world.names), [world.names.history])
+    with contextlib.closing(Policies(world.settings, published, logs=logs)) as policies:
+        policies.catch_up(60)
+        for topic, key, value, headers in policies.pending() if writes else ():
+            world.producer.produce(topic, value, key, headers=headers)
+        assert world.producer.flush(30) == 0
+        asked = request("dana-later", "dana", "orders", time=time.time_ns() // 1_000_000)
+        return decide(policies.snapshot, asked).outcome
 
 
 @pytest.mark.long
