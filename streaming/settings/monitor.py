@@ -40,8 +40,8 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kept_ms(self) -> int:
-        """How long a decision is remembered."""
-        return int((self.window_seconds + self.lateness_seconds) * 1000)
+        """How long a decision is remembered: until the last access that it may answer needs to wait no longer."""
+        return int((self.window_seconds + self.lateness_seconds + self.grace_seconds) * 1000)
 
 
 class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
