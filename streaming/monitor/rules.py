@@ -92,10 +92,10 @@ class Watch(msgspec.Struct, array_like=True):
 
     def add(self, kind: str, key: str, occurrence: Occurrence, rules: Rules, rule: KindRule) -> None:
         """Count an occurrence: to the episode, or towards one."""
-        if self._is_known(occurrence):
-            return
         if self.episode is not None and _ends_at(self.episode, rules) <= occurrence.known:
             self._end()
+        if self._is_known(occurrence):
+            return
         if self.episode is not None:
             self.episode.add(occurrence)
             return
@@ -257,7 +257,7 @@ class Accesses(msgspec.Struct, array_like=True):
         Yielded are at once those that name a denial, and all others when their time is up.
         """
         for id_, happened in list(self.waiting.items()):
-            if happened.decision is not None and self.denied(happened, rules) == happened.decision:
+            if happened.decision and self.denied(happened, rules) == happened.decision:
                 del self.waiting[id_]
                 yield happened
             elif self.allowed(happened, rules):
