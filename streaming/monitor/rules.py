@@ -126,7 +126,7 @@ class Watch(msgspec.Struct, array_like=True):
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
         """The episodes that there is news of, and the end of what is old. `now`: ms, ingestion time."""
-        if self.episode is not None and _ends_at(self.episode, rules) <= now:
+        if self.episode is not None and _over_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:
             if episode.is_news(rule, over=True):
@@ -141,7 +141,7 @@ class Watch(msgspec.Struct, array_like=True):
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
         if self.episode is not None:
-            yield _ends_at(self.episode, rules)
+            yield _over_at(self.episode, rules)
         yield from (_gone_at(past, rules) for past in self.past)
         yield from (_forgotten_at(recent, rules, rule) for recent in self.recent)
 
@@ -153,6 +153,11 @@ class Watch(msgspec.Struct, array_like=True):
 
 def _ends_at(episode: Episode, rules: Rules) -> int:
     return episode.known + int(rules.episode_seconds * 1000)
+
+
+def _over_at(episode: Episode, rules: Rules) -> int:
+    """When no occurrence of it can come any more: an access became known a grace before it is called unrequested."""
+    return _ends_at(episode, rules) + int(rules.grace_seconds * 1000)
 
 
 def _gone_at(episode: Episode, rules: Rules) -> int:

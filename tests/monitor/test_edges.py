@@ -67,6 +67,14 @@ def test_a_duplicate_at_the_end_of_an_episode_is_no_other_episode() -> None:
     assert kinds(monitor) == [("unauthorized-access", "dana", 2)]
 
 
+@pytest.mark.parametrize("heartbeats", [[], [T0 + 301_000]])
+def test_an_episode_does_not_end_while_an_access_of_it_waits(heartbeats: list[int]) -> None:
+    """It becomes known within the episode, and is called unrequested a grace later: whenever the monitor looks."""
+    events = [verdict(str(n), "dana", "orders", T0 + at) for n, at in enumerate((0, 299_000))]
+    between = [[decision("9", "other", "other", "allow", at)] for at in heartbeats]
+    assert kinds(watch([events[0]], [events[1]], *between, [])) == [("unrequested-access", "dana", 2)]
+
+
 @pytest.mark.parametrize("time", [LAST_MS + 1, 10**30, -(10**13)])
 @pytest.mark.parametrize("sort", ["access", "login", "start"])
 def test_a_verdict_of_no_time_that_can_be_written_is_left_out(sort: str, time: int) -> None:
