@@ -188,6 +188,11 @@ class AccessDecisions(msgspec.Struct, array_like=True):
         """The last moment of all, ms."""
         return max(last for _, last in (*self.allowed, *self.denied))
 
+    @property
+    def use(self) -> tuple[bool, int]:
+        """The larger, the longer it is remembered."""
+        return bool(self.allowed), self.newest
+
     def note(self, decided: DecisionEvent, window: int) -> None:
         """Remember a decision."""
         spans = self.allowed if decided.allowed else self.denied
@@ -272,7 +277,7 @@ class Accesses(msgspec.Struct, array_like=True):
                 yield happened
 
     def tidy(self, now: int, most: int, rules: Rules) -> None:
-        """Forget what no access can need any more, and the oldest beyond `most`."""
+        """Forget what no access can need any more, and the oldest beyond `most`, first those that were not allowed."""
         for access, decisions in list(self.decided.items()):
             decisions.forget_before(now - rules.kept_ms)
             if not decisions.allowed and not decisions.denied:
@@ -281,8 +286,10 @@ class Accesses(msgspec.Struct, array_like=True):
             self.forgotten = -1
         excess = len(self.decided) - most
         if excess > 0:
-            for access in sorted(self.decided, key=lambda access: self.decided[access].newest)[:excess]:
-                self.forgotten = max(self.forgotten, self.decided.pop(access).newest)
+            # A flood of denials must neither displace the allows nor excuse what was never allowed.
+            by_use = sorted(self.decided, key=lambda access: self.decided[access].use)
+            for access in by_use[:excess]:
+                self.forgotten = max([self.forgotten, *(last for _, last in self.decided.pop(access).allowed)])
 
     def timers(self, rules: Rules, answers_lag: bool) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""

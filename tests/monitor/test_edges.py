@@ -75,6 +75,17 @@ def test_an_episode_does_not_end_while_an_access_of_it_waits(heartbeats: list[in
     assert kinds(watch([events[0]], [events[1]], *between, [])) == [("unrequested-access", "dana", 2)]
 
 
+@pytest.mark.parametrize("outcome", ["deny", "error"])
+def test_a_flood_of_denials_hides_no_access_and_no_allow(outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No denial that is forgotten for want of room can have allowed anything."""
+    monkeypatch.setattr("streaming.monitor.state.ACCESSES_OF_A_SUBJECT", 10)
+    asked = decision("a", "dana", "orders", "allow", T0)
+    flood = [decision(str(n), "dana", f"t{n}", outcome, T0 + 1 + n) for n in range(30)]
+    events = [verdict(name, "dana", name, T0 + 1000) for name in ("orders", "unasked", "t0", "t29")]
+    alerts = [alert for alert in kinds(watch([asked, *flood], events)) if alert[0] != "denial-burst"]
+    assert alerts == [("denied-but-done", "dana", 1), ("unrequested-access", "dana", 2)]
+
+
 @pytest.mark.parametrize("time", [LAST_MS + 1, 10**30, -(10**13)])
 @pytest.mark.parametrize("sort", ["access", "login", "start"])
 def test_a_verdict_of_no_time_that_can_be_written_is_left_out(sort: str, time: int) -> None:
