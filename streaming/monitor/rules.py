@@ -125,8 +125,8 @@ class Watch(msgspec.Struct, array_like=True):
         return []
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
-        """The episodes that there is news of, and the end of what is old. `now`: ms, ingestion time."""
-        if self.episode is not None and _over_at(self.episode, rules) <= now:
+        """The episodes that there is news of, and the end of what is old. `now`: see `Accesses.settled`."""
+        if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:
             if episode.is_news(rule, over=True):
@@ -141,7 +141,7 @@ class Watch(msgspec.Struct, array_like=True):
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
         if self.episode is not None:
-            yield _over_at(self.episode, rules)
+            yield _ends_at(self.episode, rules)
         yield from (_gone_at(past, rules) for past in self.past)
         yield from (_forgotten_at(recent, rules, rule) for recent in self.recent)
 
@@ -153,11 +153,6 @@ class Watch(msgspec.Struct, array_like=True):
 
 def _ends_at(episode: Episode, rules: Rules) -> int:
     return episode.known + int(rules.episode_seconds * 1000)
-
-
-def _over_at(episode: Episode, rules: Rules) -> int:
-    """When no occurrence of it can come any more: an access became known a grace before it is called unrequested."""
-    return _ends_at(episode, rules) + int(rules.grace_seconds * 1000)
 
 
 def _gone_at(episode: Episode, rules: Rules) -> int:
@@ -276,8 +271,15 @@ class Accesses(msgspec.Struct, array_like=True):
                 del self.waiting[id_]
                 yield happened
 
+    def settled(self, now: int) -> int:
+        """Until when all that became known is settled, ms: no later than `now`, and not beyond what waits."""
+        return min([now, *(happened.known for happened in self.waiting.values())])
+
     def tidy(self, now: int, most: int, rules: Rules) -> None:
-        """Forget what no access can need any more, and the oldest beyond `most`, first those that were not allowed."""
+        """Forget what no access can need any more, and the oldest beyond `most`, first those that were not allowed.
+
+        `now`: see `settled`.
+        """
         for access, decisions in list(self.decided.items()):
             decisions.forget_before(now - rules.kept_ms)
             if not decisions.allowed and not decisions.denied:
@@ -311,5 +313,4 @@ def due_at(happened: AccessEvent, rules: Rules, answers_lag: bool) -> int:
     `answers_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a stop,
     the audit topic is caught up with first where it has fewer records. Topics that never are must not hide an access.
     """
-    seconds = max(rules.grace_seconds, rules.lateness_seconds) if answers_lag else rules.grace_seconds
-    return happened.known + int(seconds * 1000)
+    return happened.known + (rules.longest_wait_ms if answers_lag else int(rules.grace_seconds * 1000))

@@ -29,7 +29,7 @@ class PureMonitor:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
         self._window = settings.narrowest_window_ms
         self._monitor = Monitor(settings)
-        self._kept_ms = settings.longest_kept_ms
+        self._excused_ms = settings.longest_excused_ms
         self._bucket = Bucket()  # of which all states are part
         self.states: dict[Key, State] = {}
         self.now = 0
@@ -83,7 +83,7 @@ class PureMonitor:
                 before = state.due
                 self._results(key, state, [])
                 assert state.due != before, "a timer that is due again at once would fire for ever"
-        self._bucket.forget_unread(self.now, self._kept_ms)
+        self._bucket.forget_unread(self.now, self._excused_ms)
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
         bucket = self._bucket

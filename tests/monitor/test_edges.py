@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policy import LAST_MS, to_text
-from tests.monitor.pure import DECISIONS, T0, VERDICTS, Record, decision, lifecycle, verdict
+from tests.monitor.pure import DECISIONS, T0, VERDICTS, Record, answers_lag, decision, lifecycle, verdict
 from tests.monitor.test_kinds import MINUTE, UNKNOWN_SCHEMAS, kinds, watch
 
 
@@ -15,6 +15,11 @@ def test_a_denial_is_remembered_until_the_latest_access_upon_it_waits_no_longer(
     latest = verdict("a", "dana", "orders", T0 + 300_000, known=T0 + 900_000)
     within_grace = decision("9", "other", "other", "allow", T0 + 903_000)
     assert kinds(watch([denied], [latest], [within_grace], [])) == [("denied-but-done", "dana", 1)]
+    lag = answers_lag(T0 + 900_000, True)
+    later = [decision(str(n), "dana", "carts", "allow", T0 + at) for n, at in enumerate((1_000_000, 1_200_000))]
+    monitor = watch([denied], [lag, latest], *([one] for one in later), [])
+    assert kinds(monitor) == [("denied-but-done", "dana", 1)]
+    assert all(key.name != "dana" for key in monitor.states), "nothing is remembered for ever"
 
 
 def test_a_decision_that_could_not_be_read_excuses_the_accesses_that_wait_whenever_time_goes_on() -> None:
