@@ -524,11 +524,16 @@ class Enforcer:
             except (KafkaException, TimeoutError) as error:
                 self._watch.health.policies_unread(since)
                 if is_reachable(self._admin):  # only these topics cannot be read
-                    self._alert(self._stale.unread(before, since, str(error)))
+                    self._alert_unread(before, since, str(error))
                 self._outage.wait("the policies and facts up to their end", error)
         self._watch.policies_read(len(self._policies.overlay))
-        if self._outage.since is not None and not self._outage.reported:
-            alerts = self._stale.unread(before, since, self._outage.cause)
+        if self._outage.since is not None:
+            self._alert_unread(before, since, self._outage.cause)
+
+    def _alert_unread(self, positions: Mapping[Partition, int], since: float, why: str) -> None:
+        """Once in an outage. `since`: s."""
+        if not self._outage.reported:
+            alerts = self._stale.unread(positions, since, why)
             self._outage.reported = bool(alerts)
             self._alert(alerts)
 

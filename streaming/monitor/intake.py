@@ -159,7 +159,9 @@ def _happened(verdict: Verdict, at: int) -> AccessEvent:
     why = (verdict.reasons[0].message if verdict.reasons else "denied") if denied else ""
     what = _what(verdict)
     id_ = access_event_id(verdict.event_id, access, verdict.time)
-    return AccessEvent(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
+    # Nothing happened after it was reported: where a clock is ahead, its accesses would not find their decisions.
+    time = min(verdict.time, at)
+    return AccessEvent(access, time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
 def _access(system: str, request: Verdict | Requested) -> bytes:
@@ -182,7 +184,7 @@ def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
 
 
 def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
-    time, answers = to_ms(decision.time), decision.answers
+    time, answers = min(to_ms(decision.time), at), decision.answers  # a time that is claimed may lie ahead
     first, last = _given_between(decision.answered, time, at)
     echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
     asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
@@ -225,7 +227,7 @@ def _given_between(answered: Answered | None, time: int, at: int) -> tuple[int, 
     others: the record of a misdated one may have waited for Kafka, and its subject acted meanwhile.
     """
     if answered is None:
-        return min(time, at), at  # a time that is claimed may lie ahead
+        return time, at
     if not answered.misdated or answered.time is None:
         return time, time
     return min(to_ms(answered.time), time), time

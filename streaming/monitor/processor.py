@@ -58,20 +58,23 @@ class Bucket(msgspec.Struct, array_like=True):
         """The keys whose time has come."""
         return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
 
-    def next(self, kept_ms: int) -> int:
+    def next(self, excused_ms: int) -> int:
         """When the first key is due, `unread` is over, or answers are caught up with, or -1.
 
-        `kept_ms`: how long decisions are remembered.
+        `excused_ms`: for how long `unread` is kept.
         """
         dues = [due for due, _ in self.states.values() if due >= 0]
-        unread = [self.unread + kept_ms + 1] if self.unread >= 0 else []
+        unread = [self.unread + excused_ms + 1] if self.unread >= 0 else []
         return min([*dues, *unread, *([self.caught_up] if self.caught_up >= 0 else [])], default=-1)
 
-    def note_unread(self, inputs: Iterable[Input], now: int, kept_ms: int) -> None:
-        """Remember when an unread decision was written, or forget it. `now`: ms, ingestion time."""
-        moments = [input_.at for input_ in inputs if isinstance(input_, UnreadEvent)]
-        newest = max([self.unread, *moments])
-        self.unread = newest if newest + kept_ms >= now else -1
+    def note_unread(self, inputs: Iterable[Input]) -> None:
+        """Remember when an unread decision was written."""
+        self.unread = max([self.unread, *(input_.at for input_ in inputs if isinstance(input_, UnreadEvent))])
+
+    def forget_unread(self, now: int, excused_ms: int) -> None:
+        """Forget it once no access can need it: not before those that are due by `now` (ms, ingestion time) ended."""
+        if self.unread + excused_ms < now:
+            self.unread = -1
 
     def note_answers_lag(self, inputs: Iterable[Input], now: int) -> bool:
         """Remember whether answered records are left to decide; whether every key has to be looked at, as none is now.
@@ -144,11 +147,12 @@ class Processor(StatefulProcessor):
         now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
         results: list[Row] = []
         of_every_key = by_key.get(str(EVERY_KEY), ())
-        bucket.note_unread(of_every_key, now, self._settings.longest_kept_ms)
+        bucket.note_unread(of_every_key)
         due = list(bucket.states) if bucket.note_answers_lag(of_every_key, now) else bucket.due(now)
         for about in {**by_key, **dict.fromkeys(due)}:
             if about != str(EVERY_KEY):
                 results += self._take_one(bucket, about, by_key.get(about, []), now, until)
+        bucket.forget_unread(now, self._settings.longest_excused_ms)
         self._keep(bucket)
         yield from results
 
@@ -173,7 +177,7 @@ class Processor(StatefulProcessor):
             return
         # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark
         # finds no timer from before the last watermark.
-        due = bucket.next(self._settings.longest_kept_ms)
+        due = bucket.next(self._settings.longest_excused_ms)
         if due >= 0 and not 0 <= bucket.timer <= due:
             if bucket.timer >= 0:
                 self._handle.deleteTimer(bucket.timer - SKEW_MS)

@@ -92,10 +92,10 @@ class Watch(msgspec.Struct, array_like=True):
 
     def add(self, kind: str, key: str, occurrence: Occurrence, rules: Rules, rule: KindRule) -> None:
         """Count an occurrence: to the episode, or towards one."""
-        if self._is_known(occurrence):
-            return
         if self.episode is not None and _ends_at(self.episode, rules) <= occurrence.known:
             self._end()
+        if self._is_known(occurrence):
+            return
         if self.episode is not None:
             self.episode.add(occurrence)
             return
@@ -125,7 +125,7 @@ class Watch(msgspec.Struct, array_like=True):
         return []
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
-        """The episodes that there is news of, and the end of what is old. `now`: ms, ingestion time."""
+        """The episodes that there is news of, and the end of what is old. `now`: see `Accesses.settled`."""
         if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:
@@ -182,6 +182,11 @@ class AccessDecisions(msgspec.Struct, array_like=True):
     def newest(self) -> int:
         """The last moment of all, ms."""
         return max(last for _, last in (*self.allowed, *self.denied))
+
+    @property
+    def use(self) -> tuple[bool, int]:
+        """The larger, the longer it is remembered."""
+        return bool(self.allowed), self.newest
 
     def note(self, decided: DecisionEvent, window: int) -> None:
         """Remember a decision."""
@@ -257,7 +262,7 @@ class Accesses(msgspec.Struct, array_like=True):
         Yielded are at once those that name a denial, and all others when their time is up.
         """
         for id_, happened in list(self.waiting.items()):
-            if happened.decision is not None and self.denied(happened, rules) == happened.decision:
+            if happened.decision and self.denied(happened, rules) == happened.decision:
                 del self.waiting[id_]
                 yield happened
             elif self.allowed(happened, rules):
@@ -266,8 +271,15 @@ class Accesses(msgspec.Struct, array_like=True):
                 del self.waiting[id_]
                 yield happened
 
+    def settled(self, now: int) -> int:
+        """Until when all that became known is settled, ms: no later than `now`, and not beyond what waits."""
+        return min([now, *(happened.known for happened in self.waiting.values())])
+
     def tidy(self, now: int, most: int, rules: Rules) -> None:
-        """Forget what no access can need any more, and the oldest beyond `most`."""
+        """Forget what no access can need any more, and the oldest beyond `most`, first those that were not allowed.
+
+        `now`: see `settled`.
+        """
         for access, decisions in list(self.decided.items()):
             decisions.forget_before(now - rules.kept_ms)
             if not decisions.allowed and not decisions.denied:
@@ -276,8 +288,10 @@ class Accesses(msgspec.Struct, array_like=True):
             self.forgotten = -1
         excess = len(self.decided) - most
         if excess > 0:
-            for access in sorted(self.decided, key=lambda access: self.decided[access].newest)[:excess]:
-                self.forgotten = max(self.forgotten, self.decided.pop(access).newest)
+            # A flood of denials must neither displace the allows nor excuse what was never allowed.
+            by_use = sorted(self.decided, key=lambda access: self.decided[access].use)
+            for access in by_use[:excess]:
+                self.forgotten = max([self.forgotten, *(last for _, last in self.decided.pop(access).allowed)])
 
     def timers(self, rules: Rules, answers_lag: bool) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
@@ -299,5 +313,4 @@ def due_at(happened: AccessEvent, rules: Rules, answers_lag: bool) -> int:
     `answers_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a stop,
     the audit topic is caught up with first where it has fewer records. Topics that never are must not hide an access.
     """
-    seconds = max(rules.grace_seconds, rules.lateness_seconds) if answers_lag else rules.grace_seconds
-    return happened.known + int(seconds * 1000)
+    return happened.known + (rules.longest_wait_ms if answers_lag else int(rules.grace_seconds * 1000))

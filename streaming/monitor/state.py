@@ -119,14 +119,17 @@ class Monitor:
         rules = self.rules_of(key.system)
         for happened in state.accesses.settle(now, rules, answers_lag):
             self._unallowed(key, state, happened, rules)
-        state.accesses.tidy(now, ACCESSES_OF_A_SUBJECT, rules)
+        settled = state.accesses.settled(now)
+        state.accesses.tidy(settled, ACCESSES_OF_A_SUBJECT, rules)
         for kind, watch in list(state.watches.items()):
-            yield from (Raised(key, kind, episode) for episode in watch.alerts(now, rules, rules.of(kind)))
+            yield from (Raised(key, kind, episode) for episode in watch.alerts(settled, rules, rules.of(kind)))
             if watch.empty:
                 del state.watches[kind]
         if not state.run.active and _forgotten_at(state.run, rules) <= now:
             state.run = Run()
-        state.due = min(self._timers(state, rules, answers_lag), default=-1)
+        # What is due and yet not done is so once nothing waits.
+        timers = (moment for moment in self._timers(state, rules, answers_lag) if moment > now)
+        state.due = min(timers, default=-1)
 
     def _timers(self, state: State, rules: Rules, answers_lag: bool) -> Iterator[int]:
         yield from state.accesses.timers(rules, answers_lag)

@@ -1,10 +1,11 @@
 """Audit events, which services report, and verdicts, which the enforcer reports on them to the monitor (contracts)."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from policy import (
+    LAST_MS,
     Action,
     MalformedRequest,
     Outcome,
@@ -85,6 +86,9 @@ def _needed(event: AuditEvent) -> tuple[str, ...]:
     return ("subject",) if event.event in OF_SUBJECT else ("resource",)
 
 
+Moment = Annotated[int, msgspec.Meta(ge=-1, le=LAST_MS)]
+"""A record's timestamp or a time that can be written as text, ms; -1: Kafka's for none."""
+
 VerdictOutcome = Outcome | Literal["unknown"]
 """The policies' answer, or that they are not known any more."""
 
@@ -103,7 +107,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     subject: Entity
     action: ActionName
     resource: Entity
-    time: int
+    time: Moment
     result: Literal["success", "failure"]
     outcome: VerdictOutcome
     reasons: tuple[Reason, ...]
@@ -123,7 +127,7 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     event_id: str
     system: str
     event: str
-    time: int
+    time: Moment
     subject: str | None = None
     resource: str | None = None
     groups: tuple[str, ...] | None = None

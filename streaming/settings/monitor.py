@@ -40,8 +40,13 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kept_ms(self) -> int:
-        """How long a decision is remembered."""
+        """How long a decision is remembered, and beyond that for as long as an access waits."""
         return int((self.window_seconds + self.lateness_seconds) * 1000)
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """How long an access waits for its decision at most: while answered records are left to decide."""
+        return int(max(self.grace_seconds, self.lateness_seconds) * 1000)
 
 
 class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,6 +105,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def longest_kept_ms(self) -> int:
         """How long decisions are remembered, of whichever system it is longest."""
         return max(rules.kept_ms for rules in self._all_rules)
+
+    @property
+    def longest_excused_ms(self) -> int:
+        """How long after a decision an access that it may have allowed can still wait."""
+        return max(rules.kept_ms + rules.longest_wait_ms for rules in self._all_rules)
 
     @property
     def trigger_seconds(self) -> float:

@@ -36,10 +36,10 @@ def policy_rejected(topic: str, refused: Refused) -> Result:
     return _record_of(topic, AlertKind.POLICY_REJECTED, refused, message, evidence)
 
 
-def policy_stale(topic: str, partition: Partition, offset: int, since: int, why: str) -> Result:
-    """A documents' topic could not be read for longer than the bound. `since`: ms."""
+def policy_stale(topic: str, partition: Partition, offset: int, since: int, why: str, suffix: str = "") -> Result:
+    """A documents' topic could not be read for longer than the bound. `since`: ms. `suffix`: of the alert's id."""
     name, number = partition
-    occasion, evidence = f"{name}-{number}-{offset}", [{"topic": name, "partition": number, "offset": offset}]
+    occasion, evidence = f"{name}-{number}-{offset}{suffix}", [{"topic": name, "partition": number, "offset": offset}]
     message = f"{name}-{number} cannot be read beyond offset {offset} since {to_text(since)}: {why}"
     return _record(topic, AlertKind.POLICY_STALE, occasion, since, name, message, evidence)
 
@@ -188,10 +188,14 @@ class StaleWatch:
         self.late = 0
 
     def unread(self, positions: Mapping[Partition, int], since: float, why: str) -> list[Result]:
-        """Alerts when the topics could not be read to their end since `since` (s)."""
+        """Alerts when the topics could not be read to their end since `since` (s). To be asked once for each outage.
+
+        Their ids say since when: the next time may find the same offsets.
+        """
         if time.time() - since < self._bound:
             return []
-        return self._alert({partition: (positions[partition], since) for partition in self._partitions}, why)
+        topic, at = self._alerts_topic, int(since * 1000)
+        return [policy_stale(topic, p, positions[p], at, why, f"-{at}") for p in self._partitions]
 
     def stuck(self) -> list[Result]:
         """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
@@ -208,9 +212,7 @@ class StaleWatch:
         self._behind = {p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()}
         late = {p: (offset, since) for p, (offset, since) in self._behind.items() if now - since >= self._bound}
         self.late = len(late)
-        return self._alert(late, "a transaction on it is not ended, which hides whatever was published after it")
-
-    def _alert(self, late: Mapping[Partition, tuple[int, float]], why: str) -> list[Result]:
+        why = "a transaction on it is not ended, which hides whatever was published after it"
         new = {p: (offset, since) for p, (offset, since) in late.items() if (p, offset) not in self._reported}
         self._reported |= {(partition, offset) for partition, (offset, _) in new.items()}
         topic = self._alerts_topic

@@ -29,7 +29,7 @@ class PureMonitor:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
         self._window = settings.narrowest_window_ms
         self._monitor = Monitor(settings)
-        self._kept_ms = settings.longest_kept_ms
+        self._excused_ms = settings.longest_excused_ms
         self._bucket = Bucket()  # of which all states are part
         self.states: dict[Key, State] = {}
         self.now = 0
@@ -57,7 +57,7 @@ class PureMonitor:
                 by_key.setdefault(key, []).append(input_)
         self._newest = max(self._newest, int(min(self._read, self._until)))
         of_every_key = by_key.pop(EVERY_KEY, [])
-        self._bucket.note_unread(of_every_key, self.now, self._kept_ms)
+        self._bucket.note_unread(of_every_key)
         self._note_answers_lag(of_every_key)
         for key, inputs in by_key.items():
             state = self.states.setdefault(key, State())
@@ -69,7 +69,6 @@ class PureMonitor:
         self._newest, self._until = max(self._newest, to), math.inf
         while self.now < self._newest:
             self.now = self._newest
-            self._bucket.note_unread((), self.now, self._kept_ms)
             self._note_answers_lag(())
             self._timers()
 
@@ -84,6 +83,7 @@ class PureMonitor:
                 before = state.due
                 self._results(key, state, [])
                 assert state.due != before, "a timer that is due again at once would fire for ever"
+        self._bucket.forget_unread(self.now, self._excused_ms)
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
         bucket = self._bucket

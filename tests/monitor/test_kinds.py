@@ -312,7 +312,7 @@ def test_fact_contradiction_is_what_a_decision_notes() -> None:
 
 def test_one_episode_is_one_alert_raised_when_it_begins_when_it_grows_and_when_it_ends() -> None:
     events = [verdict(str(n), "dana", f"t{n}", T0 + n * 1000, "deny") for n in range(150)]
-    monitor = watch(*([event] for event in events), rules={"grace_seconds": 10_000})
+    monitor = watch(*([event] for event in events), until=T0 + 240 * MINUTE, rules={"grace_seconds": 10_000})
     ids = {alert["id"] for alert in monitor.reported if alert["kind"] == "unauthorized-access"}
     counts = [a["evidence"][0]["count"] for a in monitor.reported if a["kind"] == "unauthorized-access"]
     assert len(ids) == 1

@@ -227,11 +227,18 @@ class Asked:
         assert found.verified == len(ids)
 
 
+def _stale(world: World) -> Counter[str]:
+    """How often each topic was reported as stale; each alert has an id of its own."""
+    alerts = [alert for alert in world.everything(world.names.alerts) if alert["kind"] == "policy-stale"]
+    assert len({alert["id"] for alert in alerts}) == len(alerts)
+    return Counter(alert["subject"] for alert in alerts)
+
+
 @pytest.mark.long
 def test_it_waits_while_kafka_is_away_and_goes_on_without_a_restart(world: World, job: Run, kafka: Broker) -> None:
-    """Three outages of one job: idle, until Spark's query ends; after a batch was evaluated; within its transaction,
-    for longer than the coordinator waits for it. Then an answer is lost, of a batch that was committed. In a fourth
-    outage it is asked to end.
+    """Four outages of one job: idle, until Spark's query ends, and once more; after a batch was evaluated; within its
+    transaction, for longer than the coordinator waits for it. Then an answer is lost, of a batch that was committed. In
+    a fifth outage it is asked to end.
     """
     asked = Asked(world)
     asked.send("before")
@@ -251,11 +258,20 @@ def test_it_waits_while_kafka_is_away_and_goes_on_without_a_restart(world: World
     job.await_ready()
     assert (job.count(WAITS), job.count(BACK)) == (1, 1)
     assert len([line for line in said if "batch decided" not in line]) <= LINES, "\n".join(said)
-    alerts = Counter(alert["id"] for alert in world.everything(world.names.alerts) if alert["kind"] == "policy-stale")
-    assert alerts, "the policies were stale, which is written once Kafka is back"
-    assert set(alerts.values()) == {1}
+    stale = _stale(world)
+    assert stale, "the policies were stale, which is written once Kafka is back"
+    assert set(stale.values()) == {1}
 
-    for number, step in enumerate(("evaluated", "written"), 2):
+    kafka.kill()
+    job.await_event(WAITS, 2)
+    time.sleep(OUTAGE_SECONDS)
+    kafka.start()
+    job.await_event(BACK, 2)
+    asked.send("idle-again")
+    asked.await_each_once()
+    assert _stale(world) == dict.fromkeys(stale, 2), "once for each outage, also at the same offsets"
+
+    for number, step in enumerate(("evaluated", "written"), 3):
         job.pause_at(step, lambda step=step: asked.send(step))  # type: ignore[misc]
         kafka.kill()
         job.go_on()
@@ -266,11 +282,11 @@ def test_it_waits_while_kafka_is_away_and_goes_on_without_a_restart(world: World
 
     (job.folder / "lost-answer").touch()
     asked.send("lost-answer")
-    job.await_event(BACK, 4)
+    job.await_event(BACK, 5)
     asked.await_each_once()
 
     kafka.kill()
-    job.await_event(WAITS, 5)
+    job.await_event(WAITS, 6)
     assert job.end() == 0
     assert "Traceback" not in job.log()
     assert job.log().splitlines()[-1].startswith("stopped")
