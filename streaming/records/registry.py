@@ -5,13 +5,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streaming.records.avro import Reader, Undecodable, is_avro
-from streaming.records.formats import Formats
+from streaming.records.formats import Formats, shorten
 from streaming.records.schemas import Kind
 from streaming.settings import SchemaRegistry
 
 SECONDS = 5.0  # a task that waits for a schema keeps its core
 REFUSED = frozenset({401, 403})
 TRANSIENT = frozenset({408, 429})
+NOT_OF_A_REGISTRY = (None, -1, 404)
+"""Error codes of answers without one, as of a gateway that has no route to it, and of a path that it does not have."""
+SHOWN = 200  # characters of what it says, which may be a page
 
 Answer = TypeVar("Answer")
 
@@ -66,6 +69,8 @@ class Registry:
     def _texts(self, schema: Any) -> tuple[str, ...]:
         if schema.schema_type not in (None, "AVRO"):
             raise RegistryRefused(f"it is not Avro but {schema.schema_type}")
+        if not isinstance(schema.schema_str, str):
+            raise RegistryDown(f"the schema registry at {self._url} gave an answer without a schema; is it one?")
         before = (self._referred(reference) for reference in schema.references or ())
         return (*(text for texts in before for text in texts), schema.schema_str)
 
@@ -79,19 +84,24 @@ class Registry:
         try:
             return query()
         except SchemaRegistryError as error:
-            raise self._failure(error.http_status_code, error.error_message) from error
+            raise self._failure(error.http_status_code, error.error_code, error.error_message) from error
         except Exception as error:  # no connection, a time-out, an answer that is none: each library has its own
             said = f"{type(error).__name__}: {error}"
             raise RegistryDown(
                 f"the schema registry at {self._url} does not answer ({said}); is it running?"
             ) from error
 
-    def _failure(self, status: int, said: str) -> RegistryError:
+    def _failure(self, status: int, code: int | None, message: str | None) -> RegistryError:
+        said = shorten(str(message), SHOWN)
         if status in REFUSED:
             fix = "check schema_registry.user and schema_registry.password"
             return RegistryDown(f"the schema registry at {self._url} refuses this user (HTTP {status}); {fix}")
         if status in TRANSIENT or status >= 500:
             return RegistryDown(f"the schema registry at {self._url} cannot answer now (HTTP {status}): {said}")
+        if code in NOT_OF_A_REGISTRY:
+            return RegistryDown(
+                f"what answers at {self._url} is no schema registry (HTTP {status}): {said}; check schema_registry.url"
+            )
         return RegistryRefused(f"the schema registry says: {said} (HTTP {status})")
 
 
