@@ -14,7 +14,7 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from policy import to_ms, to_text, unique_members
+from policy import check_letter_case, to_ms, to_text, unique_members
 from streaming.records.avro_moments import PER_MS, WRITTEN, NoMoment, with_written_units
 from streaming.records.formats import Formats
 from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
@@ -171,10 +171,45 @@ def check_written(kinds: Iterable[Kind], texts: tuple[str, ...]) -> None:
 def _with_units(contract: AvroSchema, writer: AvroSchema, named: Mapping[str, AvroSchema]) -> AvroSchema:
     """The contract with the units of the writer's moments. Raises Unreadable."""
     try:
+        # Of JSON too: schema resolution would drop the writer's `Deadline` as a field that the contract does not have.
+        check_letter_case(_Members(named).of(writer), frozenset(field["name"] for field in contract["fields"]))
         schema: AvroSchema = with_written_units(contract, writer, named)
-    except NoMoment as error:
+    except (NoMoment, ValueError) as error:
         raise Unreadable(str(error)) from error
     return schema
+
+
+class _Members:
+    """Values with all names of members that values of a schema may have. `named`: every named type by its full name."""
+
+    def __init__(self, named: Mapping[str, AvroSchema]) -> None:
+        self._named, self._seen = named, dict[str, Any]()  # else types that use others twice would double each time
+
+    def of(self, schema: Any, is_array: bool = False) -> Any:
+        """A mapping, an array of one for each type of its items, or None, where they have no names.
+
+        `is_array`: which of both it is of a union that has both.
+        """
+        if isinstance(schema, list):
+            branches = [self.of(branch) for branch in schema]
+            if is_array:
+                return next((value for value in branches if isinstance(value, list)), None)
+            mappings = (value for value in branches if isinstance(value, dict))
+            return {name: members for value in mappings for name, members in value.items()}
+        if isinstance(schema, str):
+            return self._of_named(schema) if schema in self._named else None
+        if schema["type"] == "array":
+            items = schema["items"]
+            return [self.of(item) for item in (items if isinstance(items, list) else [items])]
+        if schema["type"] in ("record", "error"):
+            return self._of_named(schema["name"])
+        return None if isinstance(schema["type"], str) else self.of(schema["type"], is_array)
+
+    def _of_named(self, name: str) -> Any:
+        if name not in self._seen:
+            fields = {field["name"]: field["type"] for field in self._named[name].get("fields", ())}
+            self._seen[name] = {field: self.of(type_, field == "evaluations") for field, type_ in fields.items()}
+        return self._seen[name]
 
 
 def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None) -> Decode:

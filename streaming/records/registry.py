@@ -5,13 +5,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from streaming.records.avro import Reader, Undecodable, is_avro
-from streaming.records.formats import Formats
+from streaming.records.formats import Formats, shorten
 from streaming.records.schemas import Kind
 from streaming.settings import SchemaRegistry
 
 SECONDS = 5.0  # a task that waits for a schema keeps its core
 REFUSED = frozenset({401, 403})
 TRANSIENT = frozenset({408, 429})
+NOT_OF_A_REGISTRY = (None, -1, 404)
+"""Error codes of answers without one, as of a gateway that has no route to it, and of a path that it does not have."""
+MOST_REFERRED = 100  # schemas that one refers to: each costs a question, and whoever may register one chooses how many
+SHOWN = 200  # characters of what it says, which may be a page
 
 Answer = TypeVar("Answer")
 
@@ -49,9 +53,14 @@ class Registry:
         from confluent_kafka.schema_registry import Schema
 
         schema = Schema(text, "AVRO")
+        id_: int | None
         if self._register:
-            return self._ask(lambda: self._client.register_schema(subject, schema))
-        return int(self._ask(lambda: self._client.lookup_schema(subject, schema)).schema_id or 0)
+            id_ = self._ask(lambda: self._client.register_schema(subject, schema))
+        else:
+            id_ = self._ask(lambda: self._client.lookup_schema(subject, schema)).schema_id
+        if not isinstance(id_, int):
+            raise RegistryDown(f"the schema registry at {self._url} gave an answer without an id; is it one?")
+        return id_
 
     def versions(self, subject: str) -> dict[int, tuple[str, ...]]:
         """All schemas of a subject, by id; see `schema`."""
@@ -63,15 +72,24 @@ class Registry:
         """Let go of its connections."""
         self._client.close()
 
-    def _texts(self, schema: Any) -> tuple[str, ...]:
+    def _texts(self, schema: Any, referred: set[tuple[str, int]] | None = None) -> tuple[str, ...]:
+        """`referred`: those that it refers to and that are there already, by subject and version."""
         if schema.schema_type not in (None, "AVRO"):
             raise RegistryRefused(f"it is not Avro but {schema.schema_type}")
-        before = (self._referred(reference) for reference in schema.references or ())
-        return (*(text for texts in before for text in texts), schema.schema_str)
-
-    def _referred(self, reference: Any) -> tuple[str, ...]:
-        version = self._ask(lambda: self._client.get_version(reference.subject, reference.version))
-        return self._texts(version.schema)
+        if not isinstance(schema.schema_str, str):
+            self._client.clear_caches()  # type: ignore[no-untyped-call]  # they hold such an answer for ever
+            raise RegistryDown(f"the schema registry at {self._url} gave an answer without a schema; is it one?")
+        referred = set() if referred is None else referred
+        before = list[str]()
+        for reference in schema.references or ():
+            named = reference.subject, reference.version
+            if named not in referred:
+                referred.add(named)
+                if len(referred) > MOST_REFERRED:
+                    raise RegistryRefused(f"it refers to more than {MOST_REFERRED} other schemas")
+                version = self._ask(partial(self._client.get_version, *named))
+                before += self._texts(version.schema, referred)
+        return (*before, schema.schema_str)
 
     def _ask(self, query: Callable[[], Answer]) -> Answer:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -79,19 +97,24 @@ class Registry:
         try:
             return query()
         except SchemaRegistryError as error:
-            raise self._failure(error.http_status_code, error.error_message) from error
+            raise self._failure(error.http_status_code, error.error_code, error.error_message) from error
         except Exception as error:  # no connection, a time-out, an answer that is none: each library has its own
             said = f"{type(error).__name__}: {error}"
             raise RegistryDown(
                 f"the schema registry at {self._url} does not answer ({said}); is it running?"
             ) from error
 
-    def _failure(self, status: int, said: str) -> RegistryError:
+    def _failure(self, status: int, code: int | None, message: str | None) -> RegistryError:
+        said = shorten(str(message), SHOWN)
         if status in REFUSED:
             fix = "check schema_registry.user and schema_registry.password"
             return RegistryDown(f"the schema registry at {self._url} refuses this user (HTTP {status}); {fix}")
         if status in TRANSIENT or status >= 500:
             return RegistryDown(f"the schema registry at {self._url} cannot answer now (HTTP {status}): {said}")
+        if code in NOT_OF_A_REGISTRY:
+            return RegistryDown(
+                f"what answers at {self._url} is no schema registry (HTTP {status}): {said}; check schema_registry.url"
+            )
         return RegistryRefused(f"the schema registry says: {said} (HTTP {status})")
 
 

@@ -101,13 +101,13 @@ def _asked(
     A deadline is the stream's: who moves from there must not be allowed late.
     """
     request = {name: value[name] for name in ENVELOPE if name in value}
-    contexts = [part for part in (value, *items) if isinstance(part, dict) and "context" in part]
-    for part in contexts:
-        if not isinstance(part["context"], dict):
-            raise BadRequest("context: must be an object")
+    if not isinstance(value.get("context", {}), dict):
+        raise BadRequest("context: must be an object")
+    parts = [part.get("context") for part in (value, *items) if isinstance(part, dict)]
+    contexts = [context for context in parts if isinstance(context, dict)]
     request["id"] = id_
-    request["system"] = _system(system, rules, [part["context"] for part in contexts])
-    freshness = _freshness([part["context"] for part in contexts])
+    request["system"] = _system(system, rules, contexts)
+    freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:
         request["context"] = _without(value["context"], own)
@@ -121,8 +121,8 @@ def _asked(
 def _item(item: Any, own: frozenset[str]) -> Any:
     if not isinstance(item, dict):
         return item  # `policy` answers it with an error of its own
-    kept = {name: item[name] for name in PARTS if name in item}
-    return {**kept, "context": _without(item["context"], own)} if "context" in item else kept
+    kept = {name: item[name] for name in (*PARTS, "context") if name in item}
+    return {**kept, "context": _without(kept["context"], own)} if isinstance(kept.get("context"), dict) else kept
 
 
 def _without(context: dict[str, Any], own: frozenset[str]) -> dict[str, Any]:

@@ -102,6 +102,71 @@ def test_a_schema_with_more_fields_is_read_and_they_are_left_behind() -> None:
     assert "tenant" not in _read(_written(schema, _datum(tenant="x")), schema)
 
 
+def _renamed(path: str, name: str) -> AvroSchema:
+    """The schema of requests with another name for a field, given by those of the records it is in."""
+    schema = copy.deepcopy(avro_schema("request"))
+    record, *steps = schema, *path.split(".")
+    for step in steps[:-1]:
+        type_ = next(field["type"] for field in record["fields"] if field["name"] == step)[1]
+        record = type_.get("items", type_)
+    next(field for field in record["fields"] if field["name"] == steps[-1])["name"] = name
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("deadline", "Deadline"),
+        ("context", "CONTEXT"),
+        ("evaluations", "Evaluations"),
+        ("subject.properties", "Properties"),
+        ("resource.properties", "pRoperties"),
+        ("evaluations.context", "Context"),
+        ("options.evaluations_semantic", "Evaluations_Semantic"),
+    ],
+)
+def test_a_schema_whose_names_differ_from_those_of_requests_in_case_alone_is_refused(path: str, name: str) -> None:
+    """As JSON is: without its deadline or context a request would be allowed that must not be."""
+    schema = _renamed(path, name)
+    with pytest.raises(Unreadable, match=f"{name}: some readers ignore case"):
+        check_written(("request", "audit-event"), (json.dumps(schema),))
+    with pytest.raises(Undecodable, match=f"{name}: some readers ignore case"):
+        _read(CONFLUENT + SCHEMA_ID.to_bytes(4), schema)
+
+
+def test_names_are_compared_in_each_type_that_an_item_may_have() -> None:
+    def add_a_second(fields: dict[str, AvroSchema]) -> None:
+        array = fields["evaluations"]["type"][1]
+        context = {"name": "Context", "type": "string"}
+        array["items"] = [{"type": "record", "name": "Other", "fields": [context]}, array["items"]]
+
+    with pytest.raises(Unreadable, match="Context: some readers ignore case"):
+        check_written(("request",), (json.dumps(_changed(add_a_second)),))
+
+
+@pytest.mark.parametrize(("name", "part"), [("subject", "subject."), ("evaluations", "")])
+def test_names_are_compared_in_each_type_of_a_union(name: str, part: str) -> None:
+    def add_others(fields: dict[str, AvroSchema]) -> None:
+        context = {"name": "Context", "type": "string"} if name == "evaluations" else {"name": "ID", "type": "string"}
+        record = {"type": "record", "name": "Other", "fields": [context]}
+        array = {"type": "array", "items": {**record, "name": "Item"}}
+        fields[name]["type"] = [record, array]
+
+    schema = _changed(add_others)
+    schema["fields"] = [field for field in schema["fields"] if field["name"] in ("id", "system", name)]
+    with pytest.raises(Unreadable, match=f"{part}.*some readers ignore case"):
+        check_written(("request",), (json.dumps(schema),))
+
+
+def test_the_names_of_types_that_use_each_other_twice_are_compared_at_once() -> None:
+    type_: Any = "string"
+    for depth in range(40):
+        first = {"name": "a", "type": type_}
+        second = {"name": "b", "type": f"T{depth - 1}" if depth else "string"}
+        type_ = {"type": "record", "name": f"T{depth}", "fields": [first, second]}
+    check_written(("request",), (json.dumps(_with_field("nested", type_)),))
+
+
 def test_a_schema_in_another_order_and_namespace_is_read() -> None:
     """Without evaluations, which refer to types that the fields after it would then define."""
     own = avro_schema("request")

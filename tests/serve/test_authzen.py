@@ -165,6 +165,17 @@ def test_an_item_replaces_whole_objects_and_an_incomplete_one_is_an_error_by_its
     assert found[2]["context"]["reasons"][0]["code"] == "incomplete-evaluation"
 
 
+@pytest.mark.parametrize(("context", "outcome"), [(None, "allow"), (5, "error"), ([], "error"), ("", "error")])
+def test_a_context_of_an_item_that_is_none_counts_for_this_item_alone(context: object, outcome: str) -> None:
+    """As in the stream, and as with each other part of an item."""
+    given = {**ALLOWED, "evaluations": [{"context": context}, {}]}
+    read = parse_evaluations(_bytes(given), "r-1", "", RULES)
+    items = _answer(read)[1]["evaluations"]
+    assert [item["context"]["outcome"] for item in items] == [outcome, "allow"]
+    expected = decide(SNAPSHOT, {"id": "r-1", "system": SYSTEM, **given})
+    assert [item["decision"] for item in items] == [item.allowed for item in expected.evaluations]
+
+
 @pytest.mark.parametrize("items", [{}, {"evaluations": []}])
 def test_without_evaluations_it_is_a_single_one(items: dict[str, Any]) -> None:
     assert _several({**ALLOWED, **items})["decision"] is True
