@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 USER, GROUP = "User", "Group"  # the type of Kafka's principals, and that of Confluent's LDAP authorizer for groups
 WILDCARD = "*"
+NO_HOST = "none"  # no client has it as its address
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # a legal name, see org.apache.kafka.common.internals.Topic
 
 

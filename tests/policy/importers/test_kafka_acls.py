@@ -1,6 +1,10 @@
 """Kafka's ACLs: as kafka-acls.sh prints them, as a cluster describes them, and back as commands."""
 
+import os
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,6 +199,17 @@ def test_a_line_that_is_not_known_leaves_nothing(line: str) -> None:
     assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).fatal
 
 
+@pytest.mark.parametrize("rest", [6, None], ids=["between others", "at the end"])
+def test_a_resource_without_its_entries_leaves_nothing(rest: int | None) -> None:
+    """Kafka prints none: an ACL that may be a deny was cut off."""
+    lines = PRINTED.splitlines()
+    cut = lines[:4] if rest is None else [*lines[:4], *lines[rest:]]
+    found = imported("kafka-acls", text("\n".join(cut), "acls.txt"))
+    assert found.fatal
+    assert found.documents == ()
+    assert places(found, "error") == ["line 4"]
+
+
 def test_an_entry_without_its_resource_leaves_nothing() -> None:
     found = imported("kafka-acls", text(PRINTED.partition("\n")[2], "acls.txt"))
     assert found.fatal
@@ -246,7 +261,6 @@ def test_an_export_says_what_has_no_counterpart() -> None:
         ),
         acls({"operation": "Read", "name": "dated"}, name="b", effective_at=5),
         acls({"operation": "Alter", "resource_type": "Cluster", "name": "other"}, name="c"),
-        acls({"operation": "Write", "resource_type": "Group", "name": "g"}, name="d"),
         {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": settings},
         {"system": "cdap", "kind": "Backend", "name": "b", "spec": {"admins": ["x"]}},
     )
@@ -255,8 +269,51 @@ def test_an_export_says_what_has_no_counterpart() -> None:
     assert "warning: ACLs have no valid_until" in messages["Acls/a"]
     assert "warning: ACLs have no effective_at" in messages["Acls/b"]
     assert "note: is left out: no cluster is named 'other'" in messages["Acls/c"]
-    assert "note: is left out: kafka-acls.sh takes no Write on Group" in messages["Acls/d"]
     assert "super.users=User:root and allow.everyone.if.no.acl.found=true" in messages["Authorizer/authorizer"]
+
+
+def test_what_kafkas_command_does_not_take_keeps_its_effect() -> None:
+    """What an allow implies, and that the resource has an ACL: without one the brokers may open it to all."""
+    found = exported(
+        acls(
+            {"operation": "Write", "resource_type": "Group", "name": "implying"},
+            {"operation": "ClusterAction", "name": "closed"},
+            {"operation": "Write", "resource_type": "Group", "name": "denied", "permission": "DENY"},
+        )
+    )
+    closing = ["--deny-principal", "User:dana", "--deny-host", "none", "--operation", "All"]
+    assert commands(found) == [
+        [*closing, "--group", "denied"],
+        [*closing, "--topic", "closed"],
+        ["--allow-principal", "User:dana", "--operation", "Describe", "--group", "implying"],
+    ]
+    implying, closed, denied = found.findings
+    assert implying.why.startswith("is added as Describe, which it implies: kafka-acls.sh takes no Write on Group")
+    for finding in (closed, denied):
+        assert finding.why.startswith("is added as a deny for no host, so that its resource has an ACL: kafka-acls.sh")
+
+
+def test_exported_super_users_are_those_of_the_document() -> None:
+    """Of server.properties: a ; ends a name, a backslash is an escape, and all is ASCII."""
+    users = ["User:CN=Smith\\, J", "User:é", "User:a;User:root"]
+    authorizer = {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": {"super_users": users}}
+    warning, note = exported(authorizer).findings
+    assert warning.level == "warning"
+    assert "'User:a;User:root'" in warning.why
+    assert r"set super.users=User:CN=Smith\\, J;User:\u00e9 and" in note.fix
+    assert "root" not in note.fix
+
+
+def test_exported_commands_pass_names_in_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    """Java reads its arguments by the locale: in C, a deny for User:é would be one for another principal."""
+    program = tmp_path / "kafka-acls.sh"
+    program.write_text("""#!/bin/sh\nexec "$PYTHON" -X utf8=0 -c 'import sys; print(ascii(sys.argv[5]))' "$@"\n""")
+    program.chmod(0o755)
+    script = exported(acls({"principal": "User:é", "operation": "Read", "permission": "DENY", "name": "t"})).text
+    environment = {"PATH": f"{tmp_path}:{os.defpath}", "PYTHON": sys.executable, "PYTHONCOERCECLOCALE": "0"}
+    environment |= {"LC_ALL": "C", "BOOTSTRAP_SERVERS": "localhost:9092"}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "'User:\\xe9'\n"
 
 
 def test_an_allow_of_a_version_that_another_replaces_is_not_exported() -> None:

@@ -253,6 +253,14 @@ def test_counts_that_hold_and_members_who_miss_an_allow_change_nothing() -> None
     assert not reads(found, "user:erik")
 
 
+@pytest.mark.parametrize("count", ["2", 2.0, [2]])
+def test_a_count_that_is_no_number_leaves_nothing(count: Any) -> None:
+    """Whether all roles are listed is not known, and the others may deny."""
+    found = run(roles=[ALLOW_ALL], groups=[team(role_count=count)])
+    assert found.fatal
+    assert found.documents == ()
+
+
 def test_roles_of_a_group_that_are_counted_and_not_listed_deny_its_members() -> None:
     found = run(roles=[ALLOW_ALL], groups=[team(role_count=2), team(name="other", members=["user:erik"])])
     assert "1 of its 2 roles are listed" in found.errors[0].why

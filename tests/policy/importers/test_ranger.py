@@ -261,6 +261,8 @@ def test_administration_and_the_group_of_everybody_are_reported() -> None:
         {"securityZones": {"finance": {}}},
         {"policyDeltas": [{"changeType": 1}]},
         {"totalCount": 3},
+        {"totalCount": "3"},
+        {"resultSize": 3},
         {"restrictions": ["all"]},
     ],
 )

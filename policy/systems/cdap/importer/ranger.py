@@ -87,10 +87,13 @@ def _check_export(value: Mapping[str, Any], spot: Spot) -> None:
     unknown = sorted(str(field) for field in value if field not in {"policies", *ABOUT_EXPORT, *RESTRICTING})
     if unknown:
         spot.fatal(f"unknown fields may restrict what policies allow: {', '.join(unknown)}", "see what they are for")
-    total, policies = value.get("totalCount"), value.get("policies")
-    if isinstance(total, int) and isinstance(policies, list) and total > len(policies):
-        why = f"holds {len(policies)} of {total} policies; the others may deny"
-        spot.fatal(why, "give the whole export in one file")
+    if not isinstance(policies := value.get("policies"), list):
+        return
+    for field in ("totalCount", "resultSize"):
+        total = value.get(field)
+        if total is not None and not (isinstance(total, int) and total <= len(policies)):
+            why = f"holds {len(policies)} of {total!r} policies; the others may deny"
+            spot.inside(field).fatal(why, "give the whole export in one file")
 
 
 def _take(policy: Any, spot: Spot, run: Run) -> None:

@@ -1,21 +1,27 @@
 """Writes documents as commands: `kafka-acls.sh --add`, denies first, so that no allow is in force without its deny."""
 
 import itertools
+import json
 import operator
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from policy.core.document import parse_document
-from policy.core.model import DENY
+from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, Spot
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, is_asked_for
 from policy.systems.kafka_acls.entries import AUTHORIZER, Entry, read_entries
-from policy.systems.kafka_acls.unmatchable import WILDCARD
+from policy.systems.kafka_acls.unmatchable import NO_HOST, WILDCARD
 
 HEAD = (
     "#!/bin/sh",
     "# Written by `lockkeeper export kafka-acls`: adds ACLs and removes none.",
     "set -eu",
+    # Java takes arguments in the encoding of the locale: with C, a deny for User:é would be one for another principal.
+    "LC_ALL=C.UTF-8",
+    "export LC_ALL",
     ': "${BOOTSTRAP_SERVERS:?the address of the cluster, HOST:PORT}"',
 )
 COMMAND = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP_SERVERS" --add'
@@ -39,8 +45,8 @@ def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
                 _note_settings(version["spec"], spot)
             continue
         for number, entry in enumerate(_permanent(list(versions), spot)):
-            if _has_counterpart(entry, spot.inside("entries").inside(number)):
-                operations.setdefault(_of_all(entry), set()).add(entry.operation)
+            if (written := _counterpart(entry, spot.inside("entries").inside(number))) is not None:
+                operations.setdefault(_of_all(written), set()).add(written.operation)
     yield from HEAD
     for entry in sorted(operations, key=lambda entry: (entry.effect != DENY, *_place(entry))):
         yield f"{COMMAND} {_arguments(entry, operations[entry])}"
@@ -64,18 +70,23 @@ def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
     yield from (entry for entry in entries if not dated or entry.effect == DENY)
 
 
-def _has_counterpart(entry: Entry, spot: Spot) -> bool:
-    """Whether kafka-acls.sh can say it: of a cluster the one name, of a type what APIs ask for."""
+def _counterpart(entry: Entry, spot: Spot) -> Entry | None:
+    """What kafka-acls.sh can say of it: of a cluster the one name, of a type what APIs ask for; None: nothing."""
     cluster: str = catalogue()["cluster"]
     matches = cluster.startswith(entry.name) if entry.prefixed else entry.name in (WILDCARD, cluster)
     if entry.resource_type == "Cluster" and not matches:
         spot.note(f"is left out: no cluster is named {entry.name!r}", "nothing")
-        return False
-    if not is_asked_for(entry.resource_type, entry.operation):
-        why = f"kafka-acls.sh takes no {entry.operation} on {entry.resource_type}, for which no API of Kafka asks"
-        spot.note(f"is left out: {why}", "nothing, or add it with Kafka's Admin API, which takes it")
-        return False
-    return True
+        return None
+    if is_asked_for(entry.resource_type, entry.operation):
+        return entry
+    why = f"kafka-acls.sh takes no {entry.operation} on {entry.resource_type}, for which no API of Kafka asks"
+    implied = catalogue()["implied"].get(entry.operation) if entry.effect == ALLOW else None
+    if implied and is_asked_for(entry.resource_type, implied):
+        spot.note(f"is added as {implied}, which it implies: {why}", "nothing")
+        return msgspec.structs.replace(entry, operation=implied)
+    # Left out, it would leave its resource without an ACL, which the brokers may open to all (KA-EMPTY).
+    spot.note(f"is added as a deny for no host, so that its resource has an ACL: {why}", "nothing")
+    return msgspec.structs.replace(entry, operation=ALL, effect=DENY, host=NO_HOST)
 
 
 def _of_all(entry: Entry) -> Entry:
@@ -120,8 +131,17 @@ KNOWN_OPTIONS = {
 }
 
 
+def _property(text: str) -> str:
+    """As a file of Java properties writes it: ASCII, each backslash twice. JSON's escapes are among those of Java."""
+    return json.dumps(text)[1:-1]
+
+
 def _note_settings(spec: Document, spot: Spot) -> None:
-    users = ";".join(spec.get("super_users") or ())
+    users = spec.get("super_users") or ()
+    if unsayable := [user for user in users if ";" in user]:
+        why = f"super.users has no {', '.join(map(repr, unsayable))}: the ; ends a name there, so they are left out"
+        spot.warning(why, "allow them what they need with entries")
+    users = _property(";".join(user for user in users if ";" not in user))
     open_ = str(spec.get("allow_everyone_if_no_acl_found", False)).lower()
     settings = f"super.users={users} and allow.everyone.if.no.acl.found={open_}"
     spot.note("is left out: these are settings of brokers, no ACLs", f"set {settings} in server.properties")

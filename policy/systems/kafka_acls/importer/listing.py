@@ -20,13 +20,12 @@ from policy.importers.inputs import read_spots, read_text
 from policy.store.repository import FilesRefused
 from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
 from policy.systems.kafka_acls.entries import ACLS, ANYONE, MAX_PREFIX, principal_fault
-from policy.systems.kafka_acls.unmatchable import USER, WILDCARD, principal_warning
+from policy.systems.kafka_acls.unmatchable import NO_HOST, USER, WILDCARD, principal_warning
 
 SYSTEM = "kafka-acls"
 FIELDS = ("principal", "host", "operation", "permission", "resource_type", "pattern_type", "name")
 DEFAULTS = {"host": "*", "pattern_type": "LITERAL"}
 MOST, MOST_BYTES = 2_000, MAX_BYTES // 2  # entries of a document and their bytes, beside what stands around them
-NO_HOST = "none"  # no client has it as its address
 
 RESOURCE = re.compile(r"Current ACLs for resource `(?P<resource>.*)`:\s*")
 NEW_RESOURCE = re.compile(
@@ -103,6 +102,7 @@ def _is_row(row: Any) -> bool:
 
 def _printed_rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
     resource: dict[str, str] | None = None
+    bare: Spot | None = None  # the resource, as long as no ACL of it has come
     lines = read_text(file).splitlines()
     if not any(RESOURCE.fullmatch(line.strip()) for line in lines):
         raise FilesRefused([f"{file.file}: has no line `Current ACLs for resource …`: give what kafka-acls.sh prints"])
@@ -111,6 +111,8 @@ def _printed_rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
         if not text:
             continue
         if head := RESOURCE.fullmatch(text):
+            _refuse_bare(bare)
+            bare = spot
             resource = _resource(head["resource"])
             if resource is None:
                 spot.fatal(f"names a resource in an unknown way: {text}", "correct the line")
@@ -119,7 +121,15 @@ def _printed_rows(file: ImportInput, findings: Findings) -> Iterator[Row]:
         if entry is None or resource is None:
             spot.fatal(f"is not what kafka-acls.sh --list prints here: {text}", "give its output as it is")
         else:
+            bare = None
             yield spot, _spelt({**entry.groupdict(), **resource})
+    _refuse_bare(bare)
+
+
+def _refuse_bare(spot: Spot | None) -> None:
+    """Kafka prints no resource without ACLs: what it printed was cut off, and one may have been a deny."""
+    if spot is not None:
+        spot.fatal("names a resource, and no ACL of it follows: the output is not complete", "give all of it")
 
 
 def _resource(text: str) -> dict[str, str] | None:

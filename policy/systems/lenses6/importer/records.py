@@ -53,9 +53,15 @@ class ExportedObject(msgspec.Struct):
         return f"{PREFIX[self.kind]}:{self.name}"
 
     def count(self, *fields: str) -> int:
-        """How many there are by these fields together; what is none does not count."""
-        counts = (self.value.get(field) for field in fields)
-        return sum(count for count in counts if isinstance(count, int))
+        """How many there are by these fields together; without a number nobody knows whether all are listed."""
+        counts = []
+        for field in fields:
+            count = self.value.get(field)
+            if isinstance(count, int):
+                counts.append(count)
+            elif count is not None:
+                self.spot.inside(field).fatal(f"is not a whole number but {type(count).__name__}", "correct it")
+        return sum(counts)
 
     def names(self, field: str) -> list[str]:
         """The names in a list of names or of records; what is none may be what denies, and of whom is not known."""
