@@ -226,7 +226,7 @@ def _faults(
         yield f"nothing says {wanted.says!r}: {'; '.join(messages)}"
     document = None if wanted.document is None else full_key(system, wanted.document)
     named = [reason for reason in reasons if document in (None, reason.document)]
-    if (wanted.document or wanted.statement is not None) and not any(
+    if (wanted.document is not None or wanted.statement is not None) and not any(
         wanted.statement in (None, reason.statement) for reason in named
     ):
         yield f"no reason names {document} statement {wanted.statement}: {answered}"

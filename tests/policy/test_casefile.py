@@ -44,6 +44,7 @@ def test_a_right_answer_passes() -> None:
         ({"answer": ["allow", "deny"]}, "must be allow deny, was allow"),
         ({"answer": "allow", "says": "because"}, "nothing says 'because'"),
         ({"answer": "allow", "document": "Role/s"}, "no reason names lenses6/Role/s"),
+        ({"answer": "allow", "document": ""}, "no reason names lenses6/"),
         ({"answer": "allow", "statement": 1}, "no reason names"),
         ({"answer": "allow", "document": "Role/r", "statement": 1}, "no reason names lenses6/Role/r statement 1"),
         ({"answer": "allow", "claims": ["groups"]}, "must rest on the claims ['groups'], rests on []"),
