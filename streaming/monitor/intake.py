@@ -1,11 +1,13 @@
 """Turns records of decisions, verdicts and dead letters into the inputs of each key. Runs in Spark's Python workers.
 
-Each key has one input list in an Arrow batch, and decisions of the same access that follow each other are one.
+Each bucket has one row for many Arrow batches: each row costs Spark more than the record of a decision. In an Arrow
+batch each key has one input list, and decisions of the same access that follow each other are one.
 """
 
+import functools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -57,13 +59,16 @@ from streaming.records.decision import Answer, Answered, DecisionRecord, Request
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
 
-SCHEMA = "bucket int, at timestamp, inputs binary"
+SCHEMA = "bucket int, at timestamp, inputs array<binary>"
+ROWS_BYTES = 16 << 20  # of encoded inputs, those of some 150,000 decisions, until their buckets get a row each
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 # The job registers its schema before it writes, so that a later run reads by it. What a stray record names is never
 # there, and would stop each run.
 UNKNOWN_SCHEMA_MS = 5 * 60 * 1000
 
 log = structlog.get_logger()
+
+_to_ms = functools.lru_cache(1000)(to_ms)  # many decisions are of the same millisecond where there are many
 
 KeyedInputs = Iterator[tuple[Key, Input]]
 
@@ -79,11 +84,25 @@ class Intake:
         self._reader, self._formats, self._has_failed = Reader(formats), formats, False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of buckets with the inputs of their keys for each batch of records."""
-        times = received_times()
+        """Yield batches of the buckets with the inputs of their keys, see `rows`."""
+        return self.rows(batches, received_times())
+
+    def rows(self, batches: Iterable[pa.RecordBatch], times: "Times") -> Iterator[pa.RecordBatch]:
+        """A row for each bucket, of all batches of records up to `ROWS_BYTES`."""
+        newest, size = 0, 0
+        cells: dict[int, list[bytes]] = {}
         for batch in batches:
-            by_key, newest = self._gather(batch)
-            yield _to_arrow(_in_buckets(by_key, self._window), times.reached(newest))
+            by_key, newest_of_batch = self._gather(batch)
+            newest = max(newest, newest_of_batch)
+            for bucket, inputs in _in_buckets(by_key, self._window).items():
+                cell = encode_inputs(inputs)
+                cells.setdefault(bucket, []).append(cell)
+                size += len(cell)
+            if size > ROWS_BYTES:
+                yield _to_arrow(cells, times.reached(newest))
+                cells, size = {}, 0
+        if cells:
+            yield _to_arrow(cells, times.reached(newest))
 
     def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
         by_key: dict[Key, list[Input]] = {}
@@ -184,22 +203,28 @@ def _of_lifecycle(event: Lifecycle, at: int) -> KeyedInputs:
 
 
 def _of_decision(decision: DecisionRecord, at: int) -> KeyedInputs:
-    time, answers = min(to_ms(decision.time), at), decision.answers  # a time that is claimed may lie ahead
+    time, answers = min(_to_ms(decision.time), at), decision.answers  # a time that is claimed may lie ahead
     first, last = _given_between(decision.answered, time, at)
-    echoed = [(number, answer, requested(answer)) for number, answer in enumerate(answers)]
-    asked = [(number, answer, request) for number, answer, request in echoed if request is not None]
-    outcomes, accesses = _given(decision, answers), [_access(decision.system, request) for _, _, request in asked]
-    # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (number, _, _) in zip(accesses, asked, strict=True) if outcomes[number] == "allow"}
-    for access, (number, answer, request) in zip(accesses, asked, strict=True):
+    outcomes = _given(decision, answers)
+    asked: list[tuple[int, Answer, Requested, bytes]] = []
+    allowed: set[bytes] = set()
+    for number, answer in enumerate(answers):
+        request = requested(answer)
+        if request is not None:
+            access = _access(decision.system, request)
+            asked.append((number, answer, request, access))
+            if outcomes[number] == "allow":
+                allowed.add(access)
+    for number, answer, request, access in asked:
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
+        # An access that names a batch rests on the item that allowed it, if one did.
         denials = () if access in allowed else (decision.id,)
         yield key, DecisionEvent(access, outcomes[number] == "allow", first, last, denials)
         for occurred in _occurrences(id_, answer, request, time, at):
             yield key, occurred
     if decision.answered is not None:
-        yield from _of_answer(decision, decision.answered, asked, time, at)
+        yield from _of_answer(decision, decision.answered, asked[0][2] if asked else None, time, at)
 
 
 def _given(decision: DecisionRecord, answers: Sequence[Answer]) -> list[Outcome]:
@@ -234,7 +259,7 @@ def _given_between(answered: Answered | None, time: int, at: int) -> tuple[int, 
 
 
 def _of_answer(
-    decision: DecisionRecord, answered: Answered, asked: Sequence[tuple[int, Answer, Requested]], time: int, at: int
+    decision: DecisionRecord, answered: Answered, request: Requested | None, time: int, at: int
 ) -> KeyedInputs:
     """What is wrong with an answer. It is about the server that gave it."""
     # An error protects: a server gives it where it cannot decide.
@@ -244,7 +269,7 @@ def _of_answer(
         (AlertKind.ANSWER_STALE, answered.stale),
         (AlertKind.ANSWER_MISDATED, answered.misdated),
     )
-    about = _what(asked[0][2]) if asked else "a request"
+    about = _what(request) if request is not None else "a request"
     what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
     for kind, holds in faults:
         if holds:
@@ -304,11 +329,11 @@ def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, Inputs
     return buckets
 
 
-def _to_arrow(buckets: dict[int, InputsByKey], reached: int) -> pa.RecordBatch:
+def _to_arrow(buckets: dict[int, list[bytes]], reached: int) -> pa.RecordBatch:
     numbers = pa.array(list(buckets), pa.int32())
     # How far time goes on by this batch, and no record's own: an older one might be late, and Spark would drop it.
     at = pa.array([reached * 1000] * len(buckets), pa.timestamp("us", "UTC"))
-    cells = pa.array([encode_inputs(inputs) for inputs in buckets.values()], pa.binary())
+    cells = pa.array(list(buckets.values()), pa.list_(pa.binary()))
     return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "inputs"])
 
 

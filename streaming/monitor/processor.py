@@ -123,8 +123,9 @@ class Processor(StatefulProcessor):
         """Take the inputs of a bucket's keys in a batch."""
         by_key: dict[str, list[Input]] = {}
         for row in rows:
-            for about, inputs in decode_inputs(bytes(row["inputs"])).items():
-                by_key.setdefault(about, []).extend(inputs)
+            for cell in row["inputs"]:
+                for about, inputs in decode_inputs(bytes(cell)).items():
+                    by_key.setdefault(about, []).extend(inputs)
         if key[0] != NO_BUCKET:
             yield from self._take(self._load(), by_key, timerValues)
 

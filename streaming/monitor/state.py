@@ -97,12 +97,22 @@ class Monitor:
         rules = self.rules_of(key.system)
         if key.about == SUBJECT:
             state.accesses.forgotten = max(state.accesses.forgotten, unread)
+        others: list[Input] = []
         for input_ in inputs:
             if isinstance(input_, DecisionEvent):
                 state.accesses.note(input_, rules)
+            else:
+                others.append(input_)
+        if others or state.held:  # most subjects have decisions alone
+            yield from self._take_others(key, state, others, max(until, now), rules)
+        yield from self._look(key, state, now, answers_lag)
+
+    def _take_others(
+        self, key: Key, state: State, inputs: list[Input], until: float, rules: Rules
+    ) -> Iterator[Raised | Fact]:
         counted = [*state.held, *(input_ for input_ in inputs if isinstance(input_, AccessEvent | CountedEvent))]
-        state.held = [input_ for input_ in counted if input_.known > max(until, now)]
-        ready = (input_ for input_ in counted if input_.known <= max(until, now))
+        state.held = [input_ for input_ in counted if input_.known > until]
+        ready = (input_ for input_ in counted if input_.known <= until)
         for input_ in sorted(ready, key=lambda input_: (input_.known, input_.time, input_.id)):
             if isinstance(input_, AccessEvent):
                 self._happened(key, state, input_, rules)
@@ -112,7 +122,6 @@ class Monitor:
                 )
         yield from _logins(key, state, inputs)
         yield from _runs(key, state, inputs)
-        yield from self._look(key, state, now, answers_lag)
 
     def _look(self, key: Key, state: State, now: int, answers_lag: bool) -> Iterator[Raised | Fact]:
         """The same for time alone going on; sets `state.due`."""

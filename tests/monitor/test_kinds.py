@@ -2,14 +2,16 @@
 
 import math
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from policy import to_text
 from streaming.alert_kinds import KindRule
-from streaming.monitor import DENIALS_HELD, EVERY_KEY, DecisionEvent, UnreadEvent
+from streaming.monitor import DENIALS_HELD, EVERY_KEY, CountedEvent, DecisionEvent, UnreadEvent, decode_inputs
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
 from streaming.monitor.processor import Bucket
 from streaming.monitor.state import State
@@ -558,6 +560,23 @@ def test_a_bucket_of_before_is_read_and_one_of_now_by_the_version_before() -> No
     old, new = msgspec.msgpack.encode(Before(5, state)), msgspec.msgpack.encode(Bucket(5, state, T0))
     assert msgspec.msgpack.decode(old, type=Bucket) == Bucket(5, state)
     assert msgspec.msgpack.decode(new, type=Before) == Before(5, state)
+
+
+def test_a_bucket_has_one_row_for_many_arrow_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row costs Spark more than a record. Those of a backlog go on before they take much memory."""
+    records = [decision(f"{n}", f"user {n % 3}", "orders", "deny", T0 + n) for n in range(12)]
+    names = ["topic", "partition", "offset", "at", "value"]
+    batches = [pa.table(list(zip(*records[n : n + 3], strict=True)), names).to_batches()[0] for n in range(0, 12, 3)]
+    intake, times = Intake(DECISIONS, VERDICTS, MINUTE), Times(0, math.inf, math.inf)
+    for held, rows in ((1 << 20, [4]), (1, [4] * 4)):
+        monkeypatch.setattr("streaming.monitor.intake.ROWS_BYTES", held)
+        given = list(intake.rows(batches, times))
+        assert [batch.num_rows for batch in given] == rows, "a bucket for each user, and that which advances time"
+        assert given[-1]["at"].to_pylist() == [datetime.fromtimestamp((T0 + 11) / 1000, UTC)] * 4
+        cells = [cell for batch in given for cells in batch["inputs"].to_pylist() for cell in cells]
+        inputs = [input_ for cell in cells for inputs in decode_inputs(cell).values() for input_ in inputs]
+        denied = {input_.id for input_ in inputs if isinstance(input_, CountedEvent)}
+        assert denied == {str(number) for number in range(12)}, "none is lost"
 
 
 def test_while_the_registry_does_not_answer_no_decision_in_its_encoding_is_left_out() -> None:
