@@ -253,7 +253,7 @@ def test_an_export_adds_denies_first_and_quotes_names() -> None:
 
 
 def test_an_export_says_what_has_no_counterpart() -> None:
-    """What is time-bound would be in force permanently: denies alone are."""
+    """What is time-bound would be in force permanently: denies alone are, and what keeps a resource closed."""
     settings = {"super_users": ["User:root"], "allow_everyone_if_no_acl_found": True}
     found = exported(
         acls(
@@ -264,7 +264,9 @@ def test_an_export_says_what_has_no_counterpart() -> None:
         {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": settings},
         {"system": "cdap", "kind": "Backend", "name": "b", "spec": {"admins": ["x"]}},
     )
-    assert commands(found) == [["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]]
+    closing = ["--deny-principal", "User:dana", "--deny-host", "none", "--operation", "All", "--topic"]
+    deny = ["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]
+    assert sorted(commands(found)) == [[*closing, "dated"], [*closing, "t"], deny]
     messages = {finding.file: f"{finding.level}: {finding.why}. {finding.fix}" for finding in found.findings}
     assert "warning: ACLs have no valid_until" in messages["Acls/a"]
     assert "warning: ACLs have no effective_at" in messages["Acls/b"]
@@ -320,7 +322,9 @@ def test_an_allow_of_a_version_that_another_replaces_is_not_exported() -> None:
     """The oldest version has no date, and is not in force any more."""
     oldest = acls({"operation": "Read", "name": "orders"}, {"operation": "Read", "permission": "DENY", "name": "u"})
     found = exported(oldest, acls({"operation": "Write", "name": "carts"}, effective_at=5))
-    assert commands(found) == [["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]]
+    closing = ["--deny-principal", "User:dana", "--deny-host", "none", "--operation", "All", "--topic"]
+    deny = ["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]
+    assert sorted(commands(found)) == [[*closing, "carts"], [*closing, "orders"], deny]
     [finding] = found.findings
     assert (finding.level, finding.file) == ("warning", "Acls/a")
 

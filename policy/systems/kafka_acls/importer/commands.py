@@ -53,21 +53,18 @@ def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
 
 
 def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
-    """The entries of a document that may be in force permanently: all, or where a version is dated the denies.
+    """The entries of a document that may be in force permanently: all, or where a version is dated the denies, and what
+    keeps the resources of its allows from having no ACL (KA-EMPTY).
 
     A version that another one replaces has no moment of its own when it is the oldest.
     """
     fields = {field for version in versions for field in version}
     dated = [field for field in ("valid_from", "valid_until", "effective_at") if field in fields]
     if dated:
-        why = f"ACLs have no {' or '.join(dated)}: allows are left out, denies are added permanently"
-        fix = (
-            "add the allows by hand while they are to be in force; with allow.everyone.if.no.acl.found, "
-            "a resource without any other ACL is open to all until then"
-        )
-        spot.warning(why, fix)
+        why = f"ACLs have no {' or '.join(dated)}: allows are added as denies for no host, denies permanently"
+        spot.warning(why, "add the allows by hand while they are to be in force")
     entries = (entry for version in versions for entry in read_entries(parse_document(version)))
-    yield from (entry for entry in entries if not dated or entry.effect == DENY)
+    yield from (entry if not dated or entry.effect == DENY else _for_no_host(entry) for entry in entries)
 
 
 def _counterpart(entry: Entry, spot: Spot) -> Entry | None:
@@ -86,6 +83,10 @@ def _counterpart(entry: Entry, spot: Spot) -> Entry | None:
         return msgspec.structs.replace(entry, operation=implied)
     # Left out, it would leave its resource without an ACL, which the brokers may open to all (KA-EMPTY).
     spot.note(f"is added as a deny for no host, so that its resource has an ACL: {why}", "nothing")
+    return _for_no_host(entry)
+
+
+def _for_no_host(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, operation=ALL, effect=DENY, host=NO_HOST)
 
 
