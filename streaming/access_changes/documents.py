@@ -26,7 +26,7 @@ from streaming.records.access_change import Cause
 from streaming.records.change import is_job_id, job_id
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.documents import NO_KIND, decode_key, key_of
+from streaming.snapshots.documents import policy_key
 from streaming.snapshots.policies import Policies
 from streaming.topics import DAY_MS, NOTHING_READ
 
@@ -230,7 +230,7 @@ class Documents:
     def _key(message: Message, system: str) -> Key:
         raw = message.key() or b""
         record_key = raw if isinstance(raw, bytes) else raw.encode()
-        return key_of(record_key, system) or Key(system, NO_KIND, decode_key(record_key))
+        return policy_key(record_key, system)
 
     def _now(self) -> InForce:
         policies = self._policies

@@ -98,7 +98,7 @@ class Loader(msgspec.Struct, frozen=True):
     def _without_key(self, record: DocumentRecord) -> tuple[str, ...]:
         """Of a policy topic it may be any document: refused until a record with the same key has an empty value."""
         if self.system is not None:
-            key = Key(self.system, NO_KIND, decode_key(record.key))
+            key = policy_key(record.key, self.system)
             if not record.value:
                 self.store.delete(key, record.at, record.offset)
                 return ()
@@ -118,6 +118,16 @@ def key_of(record_key: bytes, system: str | None) -> Key | None:
         return None
     parts = (text if system is None else f"{system}/{text}").split("/", 2)
     return Key(*parts) if len(parts) == 3 and all(parts) else None
+
+
+def policy_key(record_key: bytes, system: str) -> Key:
+    """The same of a policy topic; where a key names no document, one without a kind."""
+    return key_of(record_key, system) or Key(system, NO_KIND, decode_key(record_key))
+
+
+def document_name(key: Key) -> str:
+    """As changes name it: with `?` for the kind, where a record's key named no document."""
+    return str(key) if key.kind != NO_KIND else f"{key.system}/?/{key.name}"
 
 
 def decode_key(key: bytes) -> str:

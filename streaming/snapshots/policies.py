@@ -45,6 +45,7 @@ from streaming.snapshots.documents import (
     KeptVersion,
     Loader,
     Refused,
+    policy_key,
 )
 from streaming.topics import NOTHING_READ
 
@@ -243,7 +244,7 @@ class Policies:
         change = "" if authorship is None else self._change_log.note(key, record, authorship, self._policies)
         if key is not None:
             self._history.note(key, record)
-            self._changes.note(key, record, self._policies, change)
+        self._changes.note(policy_key(record.key, loader.system), record, self._policies, change)
         refused = loader.take(record)
         if authorship is not None:
             self._change_log.noted(key, refused is not None, self._policies)

@@ -14,7 +14,7 @@ from streaming.kafka.clients import Partition
 from streaming.settings import Settings
 from streaming.snapshots import changes
 from streaming.snapshots.changes import Changes
-from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.snapshots.documents import DocumentRecord, Loader, policy_key
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 
@@ -53,15 +53,13 @@ class CompiledDocument:
         self.read_some(*records, topic=topic)
         self.changes.compare(self._store, Snapshot(self._store))
 
-    def read_some(self, *records: Any, topic: str = "policies") -> None:
-        """The same, but not to the end."""
+    def read_some(self, *records: Any, topic: str = "policies", deletes: bool = False) -> None:
+        """The same, but not to the end. `deletes`: what has these keys."""
         for value in records:
             key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
-            data = b"{" if isinstance(value, str) else json.dumps(value).encode()
+            data = b"" if deletes else b"{" if isinstance(value, str) else json.dumps(value).encode()
             record = DocumentRecord(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
-            shelved = self._loaders[topic].key_of(record)
-            assert shelved is not None
-            self.changes.note(shelved, record, self._store)
+            self.changes.note(policy_key(record.key, TOPICS[topic]), record, self._store)
             self._loaders[topic].take(record)
             self._next[topic] += 1
 
@@ -313,4 +311,15 @@ def test_a_refused_document_that_is_deleted_or_corrected_widens() -> None:
     job.read({"system": SYSTEM, "kind": "Role", "name": "bad", "spec": {"statements": []}})
     job.alerts()
     lifted = {"who": "*", "action": "*", "resource": "*", "document": f"{SYSTEM}/Role/bad", "kind": "deny-lifted"}
+    assert [widens["widens"] for widens in job.widens] == [[lifted]]
+
+
+def test_a_record_whose_key_names_no_document_widens_when_it_is_deleted() -> None:
+    """Every request of its system was an error for it."""
+    job = CompiledDocument({("policies", 0): 0}, "no key", "Role/bad")
+    job.alerts()
+    job.read_some("no key", deletes=True)
+    job.read()
+    job.alerts()
+    lifted = {"who": "*", "action": "*", "resource": "*", "document": f"{SYSTEM}/?/no key", "kind": "deny-lifted"}
     assert [widens["widens"] for widens in job.widens] == [[lifted]]
