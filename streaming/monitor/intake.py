@@ -317,13 +317,12 @@ def _one(earlier: DecisionEvent, later: DecisionEvent) -> DecisionEvent:
 def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:
     """The same by bucket, and an empty bucket by which the watermark advances."""
     buckets: dict[int, InputsByKey] = {NO_BUCKET: {}}
-    every = by_key.pop(EVERY_KEY, [])
-    unread = [input_ for input_ in every if isinstance(input_, UnreadEvent)]
-    for_all: list[Input] = [input_ for input_ in every if not isinstance(input_, UnreadEvent)]
-    if unread:
-        for_all.append(max(unread, key=lambda event: event.at))
-    if for_all:
-        buckets |= {bucket: {str(EVERY_KEY): for_all} for bucket in range(BUCKETS)}
+    events = by_key.pop(EVERY_KEY, [])
+    unread = [event for event in events if isinstance(event, UnreadEvent)]
+    if events:
+        newest = [max(unread, key=lambda event: event.at)] if unread else []
+        of_all_keys = [event for event in events if not isinstance(event, UnreadEvent)] + newest
+        buckets |= {bucket: {str(EVERY_KEY): of_all_keys} for bucket in range(BUCKETS)}
     for key, inputs in by_key.items():
         buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
     return buckets

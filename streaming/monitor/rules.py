@@ -311,6 +311,6 @@ def due_at(happened: AccessEvent, rules: Rules, answers_lag: bool) -> int:
     """Until when its decision may still become known, ms.
 
     `answers_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a stop,
-    the audit topic is caught up with first where it has fewer records. Topics that never are must not hide an access.
+    the audit topic is caught up with first where it has fewer records. A lag that never ends must not hide an access.
     """
     return happened.known + (rules.longest_wait_ms if answers_lag else int(rules.grace_seconds * 1000))

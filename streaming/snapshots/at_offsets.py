@@ -196,9 +196,9 @@ class DocumentLog:
             self._kept_until[topic] = offset
 
     @_locked
-    def offset_of_lost(self, key: Key, document_history: DocumentHistory) -> int | None:
-        """Where a good version of a refused document may have stood, which compaction has removed before a job had read
-        the refused one; None: nowhere.
+    def offset_of_lost_version(self, key: Key, document_history: DocumentHistory) -> int | None:
+        """Where a good version of a refused document may have stood that compaction removed before a job had read the
+        refused one; None: nowhere.
         """
         topic, first = self._names.policy_topics()[key.system], document_history.versions[0]
         log = self._logs[topic]
@@ -362,7 +362,7 @@ class DocumentLog:
         log = self._logs[topic]
         if are_facts or log.all_seen_above(first.order, first.at):
             return not log.all_seen_above(first.order, first.at)
-        if self.offset_of_lost(key, document_history) is not None:
+        if self.offset_of_lost_version(key, document_history) is not None:
             return True
         loader = Loader(state.store, key.system, self._max_bytes)
         later = log.between(state.offsets[topic], log.end)

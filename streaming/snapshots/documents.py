@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy import LAST_MS, DocumentStore, Key, Unreadable, Version, read_value
+from policy import LAST_MS, DocumentHistory, DocumentStore, Key, Unreadable, Version, read_value
 from streaming.commit.offsets import FORMAT, check_format
 from streaming.kafka.reader import TopicLog, parse_log
 from streaming.records.formats import Result
@@ -168,8 +168,8 @@ class History:
     `known_logs`: as they were when a job last wrote here.
 
     `kept_until`: the offset up to which a job has read each policy topic: what was superseded before it is here, if it
-    is needed. Versions before 0.2 did not write it. `lost`: documents that are refused, of which a version that may
-    have been good was removed before a job had read what follows it; each with its offset and a time, ms.
+    is needed. Versions before 0.2 did not write it. `lost_versions`: of documents that are refused, those that may have
+    been good and were removed before a job had read what follows them; each with its offset and a time, ms.
 
     Every commit asks for the changes: they cost as much as there are documents that changed since the one before, not
     as there are documents.
@@ -180,7 +180,7 @@ class History:
         self._topics = frozenset(names.values())
         self.known_logs: dict[str, TopicLog] = {}
         self.kept_until: dict[str, int] = {}
-        self.lost: list[tuple[Key, int, int]] = []
+        self.lost_versions: list[tuple[Key, int, int]] = []
         self._read_until: dict[str, int] = {}  # as the next commit says
         self._versions: dict[Key, dict[int, DocumentRecord]] = {}  # by offset
         self._written: dict[Key, set[int]] = {}  # offsets
@@ -252,8 +252,8 @@ class History:
                 self._changed.add(key)
                 following = min((order for order in at if order > successor), default=offset)
                 store.lost_before(at[following], key)
-                if document_history is not None and not document_history.newest.good:
-                    self.lost.append((key, successor, max(document_history.newest.at, at[offset] + 1)))
+                if document_history is not None and _ends_refused(document_history, successor):
+                    self.lost_versions.append((key, successor, max(document_history.newest.at, at[offset] + 1)))
         self._successors.clear()
         for key, document_history in store.histories.items():
             if document_history.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
@@ -293,7 +293,7 @@ class History:
         self.kept_until.update(self._read_until)
 
     def _new_positions(self) -> list[Result]:
-        new = [(topic, end) for topic, end in self._read_until.items() if self.kept_until.get(topic) != end]
+        new = [(topic, end) for topic, end in self._read_until.items() if end > self.kept_until.get(topic, -1)]
         return [
             (self._topic, READ + topic.encode(), b"%d" % end, [(TOPIC_ID, self._logs[topic].id.encode())])
             for topic, end in sorted(new)
@@ -316,6 +316,12 @@ class History:
         headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
         headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
         return self._topic, _key(version), value, headers
+
+
+def _ends_refused(document_history: DocumentHistory, deletion: int) -> bool:
+    """Whether only refused versions follow a deletion at this offset."""
+    in_force = document_history.in_force
+    return not document_history.newest.good and in_force is not None and in_force.order == deletion
 
 
 def _versions_of(store: DocumentStore, key: Key) -> list[Version]:

@@ -131,12 +131,15 @@ class Policies:
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
         trusted = self._logs if logs is None else {topic for topic, _ in published}
-        for record in self._read_history(trusted, stop or threading.Event()):
+        kept = self._read_history(trusted, stop or threading.Event())
+        for record in kept:
             if not is_to_come(record.topic, record.offset):
                 self._load(record)
         for topic in by_system.values():
-            kept_until = published.get((topic, 0), sys.maxsize if logs is None else 0)  # by a job before 0.2
-            self.documents.note_kept_until(topic, self._history.kept_until.get(topic, kept_until))
+            # A job before 0.2 does not say it: it has kept what it had read, unless the history topic was lost.
+            had_read = published.get((topic, 0), 0) if kept or self._history.known_logs else 0
+            unsaid = sys.maxsize if logs is None else had_read
+            self.documents.note_kept_until(topic, self._history.kept_until.get(topic, unsaid))
         self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
@@ -256,10 +259,11 @@ class Policies:
         Such as when no job ran for longer than `min.compaction.lag.ms`. It affects whomever a document that cannot be
         read affects, and is kept as all versions are: the next start would take the refused one for the first.
         """
-        lost = list(self._history.lost)
+        lost = list(self._history.lost_versions)
         for key, document_history in self._policies.histories.items():
-            if (offset := self.documents.offset_of_lost(key, document_history)) is not None:
-                lost.append((key, offset, document_history.versions[0].at))
+            if document_history.in_force is None:
+                offset = self.documents.offset_of_lost_version(key, document_history)
+                lost += [] if offset is None else [(key, offset, document_history.versions[0].at)]
         topics = {loader.system: topic for topic, loader in self._loaders.items()}
         for key, offset, at in lost:
             topic = topics[key.system]
