@@ -98,7 +98,8 @@ def _asked(
 ) -> EvaluationRequest:
     """Fields that neither the API nor requests of the stream have are left out: they must not change a decision.
 
-    A deadline is the stream's: who moves from there must not be allowed late.
+    A deadline is the stream's: who moves from there must not be allowed late. Nor by the policies of another system
+    than the stream's `system` names.
     """
     request = {name: value[name] for name in ENVELOPE if name in value}
     if not isinstance(value.get("context", {}), dict):
@@ -107,6 +108,8 @@ def _asked(
     contexts = [context for context in parts if isinstance(context, dict)]
     request["id"] = id_
     request["system"] = _system(system, rules, contexts)
+    if (named := value.get("system")) in rules.systems and named != request["system"]:
+        raise BadRequest(f"system: {named}, but the request is for {request['system']}: ask at /{named}{EVALUATION}")
     freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:

@@ -104,12 +104,21 @@ def test_in_shadow_mode_the_answer_says_that_it_is_not_enforced() -> None:
 
 
 def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decision() -> None:
-    given = {**ALLOWED, "time": 1, "id": 5, "system": "cdap", "evaluations": 3}
+    given = {**ALLOWED, "time": 1, "id": 5, "system": "of the caller", "evaluations": 3}
     assert _one(given)["decision"] is True
     read = parse_evaluation(
         _bytes({**ALLOWED, "context": {"freshness": "full", "system": SYSTEM, "a": 1}}), "r", "", RULES
     )
     assert read == EvaluationRequest({**ALLOWED, "id": "r", "system": SYSTEM, "context": {"a": 1}}, "full")
+
+
+@pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
+def test_a_request_of_the_stream_is_not_decided_by_another_system(parse: Any) -> None:
+    rules = Rules((SYSTEM, "cdap"), SYSTEM)
+    assert parse(_bytes({**ALLOWED, "system": "cdap"}), "r", "cdap", rules).body["system"] == "cdap"
+    for path, named in (("", "cdap"), (SYSTEM, "cdap"), ("cdap", SYSTEM)):
+        with pytest.raises(BadRequest, match=f"system: {named}, but the request is for"):
+            parse(_bytes({**ALLOWED, "system": named}), "r", path, rules)
 
 
 @pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
