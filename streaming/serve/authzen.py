@@ -99,7 +99,7 @@ def _asked(
     """Fields that neither the API nor requests of the stream have are left out: they must not change a decision.
 
     A deadline is the stream's: who moves from there must not be allowed late. Nor by the policies of another system
-    than the stream's `system` names.
+    than the stream's `system` names, unless the context chooses it.
     """
     request = {name: value[name] for name in ENVELOPE if name in value}
     if not isinstance(value.get("context", {}), dict):
@@ -108,7 +108,8 @@ def _asked(
     contexts = [context for context in parts if isinstance(context, dict)]
     request["id"] = id_
     request["system"] = _system(system, rules, contexts)
-    if (named := value.get("system")) in rules.systems and named != request["system"]:
+    is_chosen = not system and any(SYSTEM in context for context in contexts)
+    if not is_chosen and (named := value.get("system")) in rules.systems and named != request["system"]:
         raise BadRequest(f"system: {named}, but the request is for {request['system']}: ask at /{named}{EVALUATION}")
     freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
