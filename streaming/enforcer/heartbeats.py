@@ -19,9 +19,9 @@ class Heartbeats:
         monitor = settings.monitor
         self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
         self._runs_for = monitor.longest_wait_seconds if monitor.mode != "none" else 0.0
-        self._has_answers = bool(settings.topics.answered) and monitor.mode != "none"
+        self._has_answered = bool(settings.topics.answered) and monitor.mode != "none"
         # None: not known before the first batch, and a run before this one may have reported either.
-        self._answers_lag: bool | None = None
+        self._answered_lag: bool | None = None
         self._reported: bool | None = None
         self._lagged = time.monotonic()
         self._until = self._next = time.monotonic()
@@ -35,32 +35,32 @@ class Heartbeats:
     def due(self) -> list[Result]:
         """The heartbeat and the report on answered records to write now, if any."""
         now = time.monotonic()
-        reports = self._answers_report(now)
+        reports = self._lag_report(now)
         if self._next <= now < self._until:
             self._next = now + self._every
             reports.append(self._record())
         return reports
 
-    def answers(self, lag: bool) -> list[Result]:
+    def note_answered_lag(self, lag: bool) -> list[Result]:
         """Note whether answered records are left to decide; the report to write now, if any.
 
         Without it, accesses that rest on them would be accused: after a stop, those topics are caught up with first
         that have fewer records, such as those of audit events.
         """
         now = time.monotonic()
-        self._answers_lag = lag
+        self._answered_lag = lag
         if lag:
             self._lagged = now
-        return self._answers_report(now)
+        return self._lag_report(now)
 
-    def _answers_report(self, now: float) -> list[Result]:
-        is_certain = self._answers_lag or now >= self._lagged + STEADY_SECONDS
-        if self._answers_lag == self._reported or not self._has_answers or not is_certain:
+    def _lag_report(self, now: float) -> list[Result]:
+        is_certain = self._answered_lag or now >= self._lagged + STEADY_SECONDS
+        if self._answered_lag == self._reported or not self._has_answered or not is_certain:
             return []
-        self._reported = self._answers_lag
+        self._reported = self._answered_lag
         return [self._record(self._reported)]
 
-    def _record(self, answers_lag: bool | None = None) -> Result:
+    def _record(self, answered_lag: bool | None = None) -> Result:
         """Reports have one key, so that they come to one partition, in order."""
-        heartbeat = Heartbeat(time=time.time_ns() // 1_000_000, answers_lag=answers_lag)
-        return self._topic, None if answers_lag is None else REPORT_KEY, encode_verdict(heartbeat), JSON_HEADERS
+        heartbeat = Heartbeat(time=time.time_ns() // 1_000_000, answered_lag=answered_lag)
+        return self._topic, None if answered_lag is None else REPORT_KEY, encode_verdict(heartbeat), JSON_HEADERS

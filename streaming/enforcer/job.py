@@ -299,10 +299,10 @@ class Enforcer:
         newest = self._newest(ends) if not is_first or self._limits.is_full(ends, self._tracker.committed) else {}
         range_ = self._first_range(ends, newest, batch) if is_first else self._next_range(ends, newest)
         self._on_step("range-fixed", batch)
-        if self._answers_lag(newest_ends := {**ends, **newest}, range_.ends):
-            self._alert(self._heartbeats.answers(lag=True))  # before the verdicts beside them
+        if self._answered_lag(newest_ends := {**ends, **newest}, range_.ends):
+            self._alert(self._heartbeats.note_answered_lag(lag=True))  # before the verdicts beside them
         self._until_committed(lambda: self._decide(records, range_, batch))
-        self._alert(self._heartbeats.answers(self._answers_lag(newest_ends, self._tracker.committed)))
+        self._alert(self._heartbeats.note_answered_lag(self._answered_lag(newest_ends, self._tracker.committed)))
         is_left = self._tracker.lacks(ends)
         self._last_batch = self._last_batch if is_left else batch
         self._heartbeats.start()
@@ -413,7 +413,7 @@ class Enforcer:
         """The committed offsets of partitions; None: there is none."""
         return {partition: self._tracker.committed.get(partition) for partition in partitions}
 
-    def _answers_lag(self, ends: Mapping[Partition, int], decided: Mapping[Partition, int]) -> bool:
+    def _answered_lag(self, ends: Mapping[Partition, int], decided: Mapping[Partition, int]) -> bool:
         """Whether answered records before these ends are not decided."""
         return any(decided.get(at, 0) < end for at, end in ends.items() if at[0] in self._settings.topics.answered)
 

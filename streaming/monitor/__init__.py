@@ -75,14 +75,14 @@ class UnreadEvent(msgspec.Struct, frozen=True, array_like=True, tag="u"):
     at: int
 
 
-class AnswersLagEvent(msgspec.Struct, frozen=True, array_like=True, tag="b"):
-    """Whether the enforcer had answered records, whoever's, left to decide at ``at``, ms."""
+class AnsweredLagEvent(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+    """Whether the enforcer had answered records, of any subject, left to decide at ``at``, ms."""
 
     at: int
     lag: bool
 
 
-Input = UnreadEvent | AnswersLagEvent | DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
+Input = UnreadEvent | AnsweredLagEvent | DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
 
 InputsByKey = dict[str, list[Input]]
 """Inputs by the text of their key."""

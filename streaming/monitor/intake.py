@@ -31,7 +31,7 @@ from streaming.monitor import (
     SUBJECT,
     TOPIC,
     AccessEvent,
-    AnswersLagEvent,
+    AnsweredLagEvent,
     CountedEvent,
     DecisionEvent,
     Input,
@@ -84,10 +84,10 @@ class Intake:
         self._reader, self._formats, self._has_failed = Reader(formats), formats, False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the buckets with the inputs of their keys, see `rows`."""
-        return self.rows(batches, received_times())
+        """Yield batches of the buckets with the inputs of their keys, see `bucket_rows`."""
+        return self.bucket_rows(batches, received_times())
 
-    def rows(self, batches: Iterable[pa.RecordBatch], times: "Times") -> Iterator[pa.RecordBatch]:
+    def bucket_rows(self, batches: Iterable[pa.RecordBatch], times: "Times") -> Iterator[pa.RecordBatch]:
         """A row for each bucket, of all batches of records up to `ROWS_BYTES`."""
         newest, size = 0, 0
         cells: dict[int, list[bytes]] = {}
@@ -168,8 +168,8 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
             yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
     elif isinstance(verdict, Lifecycle):
         yield from _of_lifecycle(verdict, at)
-    elif verdict.answers_lag is not None:
-        yield EVERY_KEY, AnswersLagEvent(at, verdict.answers_lag)
+    elif verdict.answered_lag is not None:
+        yield EVERY_KEY, AnsweredLagEvent(at, verdict.answered_lag)
 
 
 def _happened(verdict: Verdict, at: int) -> AccessEvent:

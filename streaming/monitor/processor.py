@@ -21,7 +21,7 @@ from streaming.alert_kinds import MONITORED, AlertKind
 from streaming.monitor import (
     EVERY_KEY,
     NO_BUCKET,
-    AnswersLagEvent,
+    AnsweredLagEvent,
     Fact,
     Input,
     UnreadEvent,
@@ -44,61 +44,61 @@ class Bucket(msgspec.Struct, array_like=True):
     """The states of a bucket's keys, each with when it is due (ms, ingestion time; -1: never), undecoded until needed.
 
     `timer`: when the bucket will be looked at, or -1. `unread`: when the newest decision was written that could not be
-    read (ms, -1: none), for as long as decisions are remembered. `answers_lag`: answered records are left to decide, up
-    to `caught_up` (ms; -1: not known yet). Older versions keep none of the last three.
+    read (ms, -1: none), for as long as decisions are remembered. `answered_lag`: answered records are left to decide,
+    up to `caught_up` (ms; -1: not known yet). Older versions keep none of the last three.
     """
 
     timer: int = -1
     states: dict[str, tuple[int, msgspec.Raw]] = {}
     unread: int = -1
-    answers_lag: bool = False
+    answered_lag: bool = False
     caught_up: int = -1
 
     def due(self, now: int) -> list[str]:
         """The keys whose time has come."""
         return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
 
-    def next(self, excused_ms: int) -> int:
+    def next(self, unread_ms: int) -> int:
         """When the first key is due, `unread` is over, or answers are caught up with, or -1.
 
-        `excused_ms`: for how long `unread` is kept.
+        `unread_ms`: for how long `unread` is kept.
         """
         dues = [due for due, _ in self.states.values() if due >= 0]
-        unread = [self.unread + excused_ms + 1] if self.unread >= 0 else []
+        unread = [self.unread + unread_ms + 1] if self.unread >= 0 else []
         return min([*dues, *unread, *([self.caught_up] if self.caught_up >= 0 else [])], default=-1)
 
     def note_unread(self, inputs: Iterable[Input]) -> None:
         """Remember when an unread decision was written."""
         self.unread = max([self.unread, *(input_.at for input_ in inputs if isinstance(input_, UnreadEvent))])
 
-    def forget_unread(self, now: int, excused_ms: int) -> None:
+    def forget_unread(self, now: int, unread_ms: int) -> None:
         """Forget it once no access can need it: not before those that are due by `now` (ms, ingestion time) ended."""
-        if self.unread + excused_ms < now:
+        if self.unread + unread_ms < now:
             self.unread = -1
 
-    def note_answers_lag(self, inputs: Iterable[Input], now: int) -> bool:
+    def note_answered_lag(self, inputs: Iterable[Input], now: int) -> bool:
         """Remember whether answered records are left to decide; whether every key has to be looked at, as none is now.
 
         They are until time has come up to the report that says so: their decisions, which were written before it, may
         be read after it.
         """
-        for event in sorted((input_ for input_ in inputs if isinstance(input_, AnswersLagEvent)), key=_report_order):
+        for event in sorted((input_ for input_ in inputs if isinstance(input_, AnsweredLagEvent)), key=_report_order):
             if event.lag:
-                self.answers_lag, self.caught_up = True, -1
-            elif self.answers_lag:
+                self.answered_lag, self.caught_up = True, -1
+            elif self.answered_lag:
                 self.caught_up = event.at
         ends = 0 <= self.caught_up <= now
         if ends:
-            self.answers_lag, self.caught_up = False, -1
+            self.answered_lag, self.caught_up = False, -1
         return ends
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to keep."""
-        return not self.states and self.unread < 0 and not self.answers_lag
+        return not self.states and self.unread < 0 and not self.answered_lag
 
 
-def _report_order(event: AnswersLagEvent) -> tuple[int, bool]:
+def _report_order(event: AnsweredLagEvent) -> tuple[int, bool]:
     return event.at, event.lag
 
 
@@ -149,18 +149,18 @@ class Processor(StatefulProcessor):
         results: list[Row] = []
         of_every_key = by_key.get(str(EVERY_KEY), ())
         bucket.note_unread(of_every_key)
-        due = list(bucket.states) if bucket.note_answers_lag(of_every_key, now) else bucket.due(now)
+        due = list(bucket.states) if bucket.note_answered_lag(of_every_key, now) else bucket.due(now)
         for about in {**by_key, **dict.fromkeys(due)}:
             if about != str(EVERY_KEY):
                 results += self._take_one(bucket, about, by_key.get(about, []), now, until)
-        bucket.forget_unread(now, self._settings.longest_excused_ms)
+        bucket.forget_unread(now, self._settings.longest_unread_ms)
         self._keep(bucket)
         yield from results
 
     def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
         encoded = bucket.states.get(about)
         state = State() if encoded is None else _decode_state(encoded[1])
-        taken = self._monitor.take(parse_key(about), state, inputs, now, until, bucket.unread, bucket.answers_lag)
+        taken = self._monitor.take(parse_key(about), state, inputs, now, until, bucket.unread, bucket.answered_lag)
         rows = [_row(result) for result in taken]
         if state.empty:
             bucket.states.pop(about, None)
@@ -178,7 +178,7 @@ class Processor(StatefulProcessor):
             return
         # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark
         # finds no timer from before the last watermark.
-        due = bucket.next(self._settings.longest_excused_ms)
+        due = bucket.next(self._settings.longest_unread_ms)
         if due >= 0 and not 0 <= bucket.timer <= due:
             if bucket.timer >= 0:
                 self._handle.deleteTimer(bucket.timer - SKEW_MS)

@@ -125,7 +125,7 @@ class Watch(msgspec.Struct, array_like=True):
         return []
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
-        """The episodes that there is news of, and the end of what is old. `now`: see `Accesses.settled`."""
+        """The episodes that there is news of, and the end of what is old. `now`: see `Accesses.settled_until`."""
         if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:
@@ -184,7 +184,7 @@ class AccessDecisions(msgspec.Struct, array_like=True):
         return max(last for _, last in (*self.allowed, *self.denied))
 
     @property
-    def use(self) -> tuple[bool, int]:
+    def retention_rank(self) -> tuple[bool, int]:
         """The larger, the longer it is remembered."""
         return bool(self.allowed), self.newest
 
@@ -256,7 +256,7 @@ class Accesses(msgspec.Struct, array_like=True):
             return None
         return happened.decision if happened.decision in decisions.denials else decisions.denial
 
-    def settle(self, now: int, rules: Rules, answers_lag: bool) -> Iterator[AccessEvent]:
+    def settle(self, now: int, rules: Rules, answered_lag: bool) -> Iterator[AccessEvent]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
 
         Yielded are at once those that name a denial, and all others when their time is up.
@@ -267,18 +267,18 @@ class Accesses(msgspec.Struct, array_like=True):
                 yield happened
             elif self.allowed(happened, rules):
                 del self.waiting[id_]
-            elif due_at(happened, rules, answers_lag) <= now:
+            elif due_at(happened, rules, answered_lag) <= now:
                 del self.waiting[id_]
                 yield happened
 
-    def settled(self, now: int) -> int:
+    def settled_until(self, now: int) -> int:
         """Until when all that became known is settled, ms: no later than `now`, and not beyond what waits."""
         return min([now, *(happened.known for happened in self.waiting.values())])
 
     def tidy(self, now: int, most: int, rules: Rules) -> None:
         """Forget what no access can need any more, and the oldest beyond `most`, first those that were not allowed.
 
-        `now`: see `settled`.
+        `now`: see `settled_until`.
         """
         for access, decisions in list(self.decided.items()):
             decisions.forget_before(now - rules.kept_ms)
@@ -289,13 +289,13 @@ class Accesses(msgspec.Struct, array_like=True):
         excess = len(self.decided) - most
         if excess > 0:
             # A flood of denials must neither displace the allows nor excuse what was never allowed.
-            by_use = sorted(self.decided, key=lambda access: self.decided[access].use)
-            for access in by_use[:excess]:
+            by_rank = sorted(self.decided, key=lambda access: self.decided[access].retention_rank)
+            for access in by_rank[:excess]:
                 self.forgotten = max([self.forgotten, *(last for _, last in self.decided.pop(access).allowed)])
 
-    def timers(self, rules: Rules, answers_lag: bool) -> Iterator[int]:
+    def timers(self, rules: Rules, answered_lag: bool) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
-        yield from (due_at(happened, rules, answers_lag) for happened in self.waiting.values())
+        yield from (due_at(happened, rules, answered_lag) for happened in self.waiting.values())
         if self.forgotten >= 0:
             yield self.forgotten + rules.kept_ms + 1
         if self.decided:
@@ -307,10 +307,11 @@ def _reach(rules: Rules) -> tuple[int, int]:
     return int(rules.window_seconds * 1000), int(rules.grace_seconds * 1000)
 
 
-def due_at(happened: AccessEvent, rules: Rules, answers_lag: bool) -> int:
+def due_at(happened: AccessEvent, rules: Rules, answered_lag: bool) -> int:
     """Until when its decision may still become known, ms.
 
-    `answers_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a stop,
-    the audit topic is caught up with first where it has fewer records. A lag that never ends must not hide an access.
+    `answered_lag`: the enforcer has answered records left. One that the access rests on may be among them: after a
+    stop, the audit topic is caught up with first where it has fewer records. A lag that never ends must not hide an
+    access.
     """
-    return happened.known + (rules.longest_wait_ms if answers_lag else int(rules.grace_seconds * 1000))
+    return happened.known + (rules.longest_wait_ms if answered_lag else int(rules.grace_seconds * 1000))

@@ -85,13 +85,13 @@ class Monitor:
         now: int,
         until: float = math.inf,
         unread: int = -1,
-        answers_lag: bool = False,
+        answered_lag: bool = False,
     ) -> Iterator[Raised | Fact]:
         """Change `state` by the inputs of `key` until `now` (ms, ingestion time), and yield what is to be reported.
 
         `until` (ms, ingestion time): every partition has been read up to there; what became known later is held back.
-        `unread` (ms): a decision of then, perhaps of this subject, could not be read; -1: none. `answers_lag`: answered
-        records, perhaps of this subject, are left to decide.
+        `unread` (ms): a decision of then, perhaps of this subject, could not be read; -1: none. `answered_lag`:
+        answered records, perhaps of this subject, are left to decide.
         The order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
@@ -105,7 +105,7 @@ class Monitor:
                 others.append(input_)
         if others or state.held:  # most subjects have decisions alone
             yield from self._take_others(key, state, others, max(until, now), rules)
-        yield from self._look(key, state, now, answers_lag)
+        yield from self._look(key, state, now, answered_lag)
 
     def _take_others(
         self, key: Key, state: State, inputs: list[Input], until: float, rules: Rules
@@ -123,12 +123,12 @@ class Monitor:
         yield from _logins(key, state, inputs)
         yield from _runs(key, state, inputs)
 
-    def _look(self, key: Key, state: State, now: int, answers_lag: bool) -> Iterator[Raised | Fact]:
+    def _look(self, key: Key, state: State, now: int, answered_lag: bool) -> Iterator[Raised | Fact]:
         """The same for time alone going on; sets `state.due`."""
         rules = self.rules_of(key.system)
-        for happened in state.accesses.settle(now, rules, answers_lag):
+        for happened in state.accesses.settle(now, rules, answered_lag):
             self._unallowed(key, state, happened, rules)
-        settled = state.accesses.settled(now)
+        settled = state.accesses.settled_until(now)
         state.accesses.tidy(settled, ACCESSES_OF_A_SUBJECT, rules)
         for kind, watch in list(state.watches.items()):
             yield from (Raised(key, kind, episode) for episode in watch.alerts(settled, rules, rules.of(kind)))
@@ -137,11 +137,11 @@ class Monitor:
         if not state.run.active and _forgotten_at(state.run, rules) <= now:
             state.run = Run()
         # What is due and yet not done is so once nothing waits.
-        timers = (moment for moment in self._timers(state, rules, answers_lag) if moment > now)
+        timers = (moment for moment in self._timers(state, rules, answered_lag) if moment > now)
         state.due = min(timers, default=-1)
 
-    def _timers(self, state: State, rules: Rules, answers_lag: bool) -> Iterator[int]:
-        yield from state.accesses.timers(rules, answers_lag)
+    def _timers(self, state: State, rules: Rules, answered_lag: bool) -> Iterator[int]:
+        yield from state.accesses.timers(rules, answered_lag)
         yield from (input_.known for input_ in state.held)
         if state.run.stopped >= 0 and not state.run.active:
             yield _forgotten_at(state.run, rules)

@@ -158,12 +158,12 @@ def derived_fact(event: Lifecycle) -> Derived | None:
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
     """All events up to `time` (ms) are written: time advances where no records come.
 
-    `answers_lag`: whether answered records were left to decide then; None: as before. Older versions wrote no such
+    `answered_lag`: whether answered records were left to decide then; None: as before. Older versions wrote no such
     field.
     """
 
     time: int
-    answers_lag: bool | None = None
+    answered_lag: bool | None = None
 
 
 AnyVerdict = Verdict | Lifecycle | Heartbeat

@@ -172,14 +172,14 @@ def _with_units(contract: AvroSchema, writer: AvroSchema, named: Mapping[str, Av
     """The contract with the units of the writer's moments. Raises Unreadable."""
     try:
         # Of JSON too: schema resolution would drop the writer's `Deadline` as a field that the contract does not have.
-        check_letter_case(_Members(named).of(writer), frozenset(field["name"] for field in contract["fields"]))
+        check_letter_case(_MemberNames(named).of(writer), frozenset(field["name"] for field in contract["fields"]))
         schema: AvroSchema = with_written_units(contract, writer, named)
     except (NoMoment, ValueError) as error:
         raise Unreadable(str(error)) from error
     return schema
 
 
-class _Members:
+class _MemberNames:
     """Values with all names of members that values of a schema may have. `named`: every named type by its full name."""
 
     def __init__(self, named: Mapping[str, AvroSchema]) -> None:

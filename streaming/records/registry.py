@@ -14,7 +14,7 @@ REFUSED = frozenset({401, 403})
 TRANSIENT = frozenset({408, 429})
 NOT_OF_A_REGISTRY = (None, -1, 404)
 """Error codes of answers without one, as of a gateway that has no route to it, and of a path that it does not have."""
-MOST_REFERRED = 100  # schemas that one refers to: each costs a question, and whoever may register one chooses how many
+MOST_REFERRED = 100  # schemas that a schema refers to: each costs a question, and its producer chooses how many
 SHOWN = 200  # characters of what it says, which may be a page
 
 Answer = TypeVar("Answer")

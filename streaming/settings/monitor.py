@@ -107,7 +107,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(rules.kept_ms for rules in self._all_rules)
 
     @property
-    def longest_excused_ms(self) -> int:
+    def longest_unread_ms(self) -> int:
         """How long after a decision an access that it may have allowed can still wait."""
         return max(rules.kept_ms + rules.longest_wait_ms for rules in self._all_rules)
 

@@ -204,7 +204,7 @@ class DocumentLog:
         log = self._logs[topic]
         if first.good or first.order < self._kept_until[topic] or log.all_seen_above(first.order, first.at):
             return None
-        return log.gap_below(first.order)
+        return log.missing_offset_below(first.order)
 
     @_locked
     def add(self, record: DocumentRecord) -> None:

@@ -40,6 +40,7 @@ from streaming.snapshots.documents import (
     DELETIONS_HELD_MS,
     KEPT_BY_TOPIC_MS,
     NO_DOCUMENT,
+    NO_KIND,
     DocumentRecord,
     History,
     KeptVersion,
@@ -264,12 +265,12 @@ class Policies:
             if document_history.in_force is None:
                 offset = self.documents.offset_of_lost_version(key, document_history)
                 lost += [] if offset is None else [(key, offset, document_history.versions[0].at)]
-        topics = {loader.system: topic for topic, loader in self._loaders.items()}
+        topics = self._settings.topics.policy_topics()
         for key, offset, at in lost:
+            if key.kind == NO_KIND:
+                continue
             topic = topics[key.system]
             record = DocumentRecord(topic, f"{key.kind}/{key.name}".encode(), NO_DOCUMENT, offset, at)
-            if self._loaders[topic].key_of(record) != key:
-                continue  # of a key that names no document
             self._policies_read = True
             self._history.note(key, record)
             self._loaders[topic].take(record)

@@ -100,7 +100,7 @@ class RecordLog:
         following = self._count_at(moment)
         return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
 
-    def gap_below(self, offset: int) -> int | None:
+    def missing_offset_below(self, offset: int) -> int | None:
         """The newest offset below one at which no record stands; None: they are all there."""
         below = self._offsets[: bisect.bisect_left(self._offsets, offset)]
         there = set(below)

@@ -135,24 +135,24 @@ def test_a_schema_whose_names_differ_from_those_of_requests_in_case_alone_is_ref
 
 
 def test_names_are_compared_in_each_type_that_an_item_may_have() -> None:
-    def add_a_second(fields: dict[str, AvroSchema]) -> None:
+    def add_second_item_type(fields: dict[str, AvroSchema]) -> None:
         array = fields["evaluations"]["type"][1]
         context = {"name": "Context", "type": "string"}
         array["items"] = [{"type": "record", "name": "Other", "fields": [context]}, array["items"]]
 
     with pytest.raises(Unreadable, match="Context: some readers ignore case"):
-        check_written(("request",), (json.dumps(_changed(add_a_second)),))
+        check_written(("request",), (json.dumps(_changed(add_second_item_type)),))
 
 
 @pytest.mark.parametrize(("name", "part"), [("subject", "subject."), ("evaluations", "")])
 def test_names_are_compared_in_each_type_of_a_union(name: str, part: str) -> None:
-    def add_others(fields: dict[str, AvroSchema]) -> None:
+    def add_union_branches(fields: dict[str, AvroSchema]) -> None:
         context = {"name": "Context", "type": "string"} if name == "evaluations" else {"name": "ID", "type": "string"}
         record = {"type": "record", "name": "Other", "fields": [context]}
         array = {"type": "array", "items": {**record, "name": "Item"}}
         fields[name]["type"] = [record, array]
 
-    schema = _changed(add_others)
+    schema = _changed(add_union_branches)
     schema["fields"] = [field for field in schema["fields"] if field["name"] in ("id", "system", name)]
     with pytest.raises(Unreadable, match=f"{part}.*some readers ignore case"):
         check_written(("request",), (json.dumps(schema),))

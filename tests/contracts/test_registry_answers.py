@@ -1,58 +1,24 @@
 """What a registry's answer means for a schema: it is there, it is not, or the registry did not say."""
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import read
-from streaming.settings import SchemaRegistry
+from tests.contracts.registry_server import RegistryServer
+
+PATH = "/schemas/ids/7"
 
 
-class _Answers(ThreadingHTTPServer):
-    """Gives one answer to each request."""
-
-    daemon_threads = True
-    status, body, headers = 200, b"", dict[str, str]()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Answers
-
-    def do_GET(self) -> None:
-        self.send_response(self.server.status)
-        for name, value in self.server.headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, *_arguments: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def answers() -> Iterator[_Answers]:
-    with _Answers(("localhost", 0), _Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def _failure(answers: _Answers, status: int, body: bytes, headers: dict[str, str] | None = None) -> RegistryError:
-    answers.status, answers.body, answers.headers = status, body, headers or {}
-    registry = Registry(SchemaRegistry(url=f"http://localhost:{answers.server_port}"))
-    try:
-        with pytest.raises(RegistryError) as raised:
-            registry.schema(7)
-    finally:
-        registry.close()
+def _failure(status: int, body: bytes) -> RegistryError:
+    with RegistryServer({PATH: [(status, body)]}) as server:
+        registry = Registry(server.settings)
+        try:
+            with pytest.raises(RegistryError) as raised:
+                registry.schema(7)
+        finally:
+            registry.close()
     return raised.value
 
 
@@ -60,16 +26,17 @@ def _error(code: int) -> bytes:
     return json.dumps({"error_code": code, "message": "no"}).encode()
 
 
-def test_a_schema_is_read(answers: _Answers) -> None:
-    answers.body = json.dumps({"schema": read("avro/request.avsc")}).encode()
-    registry = Registry(SchemaRegistry(url=f"http://localhost:{answers.server_port}"))
-    assert registry.schema(7) == (read("avro/request.avsc"),)
-    registry.close()
+def test_a_schema_is_read() -> None:
+    body = json.dumps({"schema": read("avro/request.avsc")}).encode()
+    with RegistryServer({PATH: [(200, body)]}) as server:
+        registry = Registry(server.settings)
+        assert registry.schema(7) == (read("avro/request.avsc"),)
+        registry.close()
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 40403), (404, 40401), (422, 42201), (409, 409)])
-def test_what_the_registry_says_no_to_is_refused(answers: _Answers, status: int, code: int) -> None:
-    assert isinstance(_failure(answers, status, _error(code)), RegistryRefused)
+def test_what_the_registry_says_no_to_is_refused(status: int, code: int) -> None:
+    assert isinstance(_failure(status, _error(code)), RegistryRefused)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +58,11 @@ def test_what_the_registry_says_no_to_is_refused(answers: _Answers, status: int,
         (200, b"[]"),
     ],
 )
-def test_what_something_in_front_of_the_registry_answers_says_nothing_of_a_schema(
-    answers: _Answers, status: int, body: bytes
-) -> None:
+def test_what_something_in_front_of_the_registry_answers_says_nothing_of_a_schema(status: int, body: bytes) -> None:
     """A gateway without a route to the registry: records must wait, and not become dead letters."""
-    failure = _failure(answers, status, body, {"location": "http://localhost:1/"} if status == 301 else {})
+    failure = _failure(status, body)
     assert isinstance(failure, RegistryDown), failure
 
 
-def test_a_page_in_place_of_an_answer_is_not_repeated_at_length(answers: _Answers) -> None:
-    assert len(str(_failure(answers, 404, b"<html>" + b"x" * 100_000))) < 500
+def test_a_page_in_place_of_an_answer_is_not_repeated_at_length() -> None:
+    assert len(str(_failure(404, b"<html>" + b"x" * 100_000))) < 500

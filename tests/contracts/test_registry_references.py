@@ -4,7 +4,6 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
@@ -14,58 +13,16 @@ from streaming.records import encodings
 from streaming.records.encodings import Encodings
 from streaming.records.registry import Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
-from streaming.settings import SchemaRegistry, Settings
+from streaming.settings import Settings
+from tests.contracts.registry_server import Answer, RegistryServer
 
 REQUEST = {"schema": read("avro/request.avsc")}
-NOT_THERE = {"error_code": 40403, "message": "Schema 7 not found"}
 PAGE = b"<html>" + 100_000 * b"a"
-
-Answer = tuple[int, bytes]
-
-
-class Answers:
-    """A server with these answers by path, of which the last stays; others are 404, as a registry says it."""
-
-    def __init__(self, answers: Mapping[str, list[Answer]]) -> None:
-        self.asked = list[str]()
-        asked = self.asked
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                asked.append(path)
-                left = answers.get(path, [(404, json.dumps(NOT_THERE).encode())])
-                status, body = left.pop(0) if len(left) > 1 else left[0]
-                self.send_response(status)
-                if status in (302, 307):
-                    self.send_header("location", "/login")
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def do_POST(self) -> None:
-                self.do_GET()
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                """Log nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self.settings = SchemaRegistry(url=f"http://127.0.0.1:{self._server.server_port}")
-
-    def __enter__(self) -> "Answers":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(20)
 
 
 @contextlib.contextmanager
 def _registry(answers: Mapping[str, list[Answer]]) -> Iterator[tuple[Registry, list[str]]]:
-    with Answers(answers) as server:
+    with RegistryServer(answers) as server:
         registry = Registry(server.settings)
         try:
             yield registry, server.asked
@@ -81,7 +38,7 @@ def _json(value: Any) -> Answer:
 def test_our_schemas_have_no_id_by_what_is_no_answer_of_a_registry(register: bool) -> None:
     """All decisions of a job were written by the schema 0."""
     path = "/subjects/decisions-value" + ("/versions" if register else "")
-    with Answers({path: [_json({"status": "maintenance"})]}) as server:
+    with RegistryServer({path: [_json({"status": "maintenance"})]}) as server:
         registry = Registry(msgspec.structs.replace(server.settings, register=register))
         with pytest.raises(RegistryDown, match="without an id"):
             registry.id_of("decisions-value", REQUEST["schema"])
@@ -93,7 +50,7 @@ def test_a_job_waits_until_it_is_the_registry_that_answers(monkeypatch: pytest.M
     monkeypatch.setattr(encodings, "FIRST_PAUSE", 0.001)
     monkeypatch.setattr(encodings, "LONGEST_PAUSE", 0.1)
     answers = [(302, b""), (404, PAGE), _json({"status": "starting"}), _json(REQUEST)]
-    with Answers({"/schemas/ids/7": answers}) as server:
+    with RegistryServer({"/schemas/ids/7": answers}) as server:
         learning, stop = Encodings(Settings(schema_registry=server.settings)), threading.Event()
         late = threading.Timer(20, stop.set)  # ends the waiting with an error
         late.start()
@@ -126,7 +83,7 @@ def test_a_schema_that_others_refer_to_is_there_once() -> None:
 
 
 def test_references_that_double_with_each_schema_are_asked_for_once() -> None:
-    """Whoever may register schemas could else keep the job busy for ever."""
+    """Producers that may register schemas could else keep the job busy for ever."""
     answers = {f"/subjects/s{n}/versions/1": [_referring(str(n), n + 1, n + 1)] for n in range(40)}
     answers["/subjects/s40/versions/1"] = [_referring("40")]
     with _registry({**answers, "/schemas/ids/7": [_referring("a", 0)]}) as (registry, asked):

@@ -29,7 +29,7 @@ class PureMonitor:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
         self._window = settings.narrowest_window_ms
         self._monitor = Monitor(settings)
-        self._excused_ms = settings.longest_excused_ms
+        self._unread_ms = settings.longest_unread_ms
         self._bucket = Bucket()  # of which all states are part
         self.states: dict[Key, State] = {}
         self.now = 0
@@ -58,7 +58,7 @@ class PureMonitor:
         self._newest = max(self._newest, int(min(self._read, self._until)))
         of_every_key = by_key.pop(EVERY_KEY, [])
         self._bucket.note_unread(of_every_key)
-        self._note_answers_lag(of_every_key)
+        self._note_answered_lag(of_every_key)
         for key, inputs in by_key.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
@@ -69,11 +69,11 @@ class PureMonitor:
         self._newest, self._until = max(self._newest, to), math.inf
         while self.now < self._newest:
             self.now = self._newest
-            self._note_answers_lag(())
+            self._note_answered_lag(())
             self._timers()
 
-    def _note_answers_lag(self, inputs: Iterable[Input]) -> None:
-        if self._bucket.note_answers_lag(inputs, self.now):
+    def _note_answered_lag(self, inputs: Iterable[Input]) -> None:
+        if self._bucket.note_answered_lag(inputs, self.now):
             for key, state in list(self.states.items()):
                 self._results(key, state, [])
 
@@ -83,11 +83,11 @@ class PureMonitor:
                 before = state.due
                 self._results(key, state, [])
                 assert state.due != before, "a timer that is due again at once would fire for ever"
-        self._bucket.forget_unread(self.now, self._excused_ms)
+        self._bucket.forget_unread(self.now, self._unread_ms)
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
         bucket = self._bucket
-        for result in self._monitor.take(key, state, inputs, self.now, self._until, bucket.unread, bucket.answers_lag):
+        for result in self._monitor.take(key, state, inputs, self.now, self._until, bucket.unread, bucket.answered_lag):
             if isinstance(result, Fact):
                 self.facts[result.key] = result.to_value()
                 self.written.append(result)
@@ -156,9 +156,9 @@ def lifecycle(event: str, at: int, known: int | None = None, **more: Any) -> Rec
     return VERDICTS, 0, 0, at if known is None else known, json.dumps(content).encode()
 
 
-def answers_lag(at: int, lag: bool) -> Record:
+def answered_lag(at: int, lag: bool) -> Record:
     """The enforcer's report at `at` (ms) whether it has answered records left to decide."""
-    return VERDICTS, 0, 0, at, encode_verdict(Heartbeat(time=at, answers_lag=lag))
+    return VERDICTS, 0, 0, at, encode_verdict(Heartbeat(time=at, answered_lag=lag))
 
 
 def letter(offset: int, at: int) -> Record:

@@ -20,7 +20,7 @@ from tests.monitor.pure import (
     VERDICTS,
     PureMonitor,
     Record,
-    answers_lag,
+    answered_lag,
     decision,
     letter,
     verdict,
@@ -90,10 +90,10 @@ def test_an_access_waits_for_the_answered_records_that_the_enforcer_has_left(rea
     """After a stop it has caught up with audit events first, and decides what they rest on much later."""
     late = decision("d", "dana", "orders", "allow", T0, known=T0 + 80 * SECOND)
     events = [verdict("1", "dana", "orders", T0 + SECOND), verdict("2", "eve", "carts", T0 + SECOND)]
-    caught_up = answers_lag(T0 + 81 * SECOND, lag=False)
+    caught_up = answered_lag(T0 + 81 * SECOND, lag=False)
     ahead, behind = ([caught_up], []) if read_ahead else ([], [caught_up])
     monitor = PureMonitor(MonitorSettings())
-    monitor.batch([*events, answers_lag(T0 + 2 * SECOND, lag=True), *ahead], T0 + 79 * SECOND)
+    monitor.batch([*events, answered_lag(T0 + 2 * SECOND, lag=True), *ahead], T0 + 79 * SECOND)
     monitor.batch([], T0 + 79 * SECOND)
     assert _accused(monitor) == []
     monitor.batch([late, *behind], None)
@@ -107,7 +107,7 @@ def test_an_access_waits_for_the_answered_records_that_the_enforcer_has_left(rea
 def test_answered_records_that_are_never_caught_up_with_hide_no_access() -> None:
     """Whoever may write them could keep the enforcer behind for ever."""
     monitor = PureMonitor(MonitorSettings())
-    monitor.batch([answers_lag(T0, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
+    monitor.batch([answered_lag(T0, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
     monitor.pass_time(T0 + 10 * MINUTE)
     assert _accused(monitor) == []
     monitor.pass_time(T0 + 10 * MINUTE + SECOND)
@@ -115,13 +115,13 @@ def test_answered_records_that_are_never_caught_up_with_hide_no_access() -> None
 
 
 def test_reports_of_one_batch_count_in_their_order() -> None:
-    reports = [answers_lag(T0 + 3 * SECOND, lag=False), answers_lag(T0 + 2 * SECOND, lag=True)]
+    reports = [answered_lag(T0 + 3 * SECOND, lag=False), answered_lag(T0 + 2 * SECOND, lag=True)]
     monitor = PureMonitor(MonitorSettings())
     monitor.batch([*reports, verdict("1", "eve", "carts", T0 + SECOND)], None)
     monitor.pass_time(T0 + 7 * SECOND)
     assert _accused(monitor) == [("unrequested-access", "eve")]
     monitor = PureMonitor(MonitorSettings())
-    monitor.batch([*reports, answers_lag(T0 + 4 * SECOND, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
+    monitor.batch([*reports, answered_lag(T0 + 4 * SECOND, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
     monitor.pass_time(T0 + 7 * SECOND)
     assert _accused(monitor) == []
 

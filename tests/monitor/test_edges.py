@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policy import LAST_MS, to_text
-from tests.monitor.pure import DECISIONS, T0, VERDICTS, Record, answers_lag, decision, lifecycle, verdict
+from tests.monitor.pure import DECISIONS, T0, VERDICTS, Record, answered_lag, decision, lifecycle, verdict
 from tests.monitor.test_kinds import MINUTE, UNKNOWN_SCHEMAS, kinds, watch
 
 
@@ -15,7 +15,7 @@ def test_a_denial_is_remembered_until_the_latest_access_upon_it_waits_no_longer(
     latest = verdict("a", "dana", "orders", T0 + 300_000, known=T0 + 900_000)
     within_grace = decision("9", "other", "other", "allow", T0 + 903_000)
     assert kinds(watch([denied], [latest], [within_grace], [])) == [("denied-but-done", "dana", 1)]
-    lag = answers_lag(T0 + 900_000, True)
+    lag = answered_lag(T0 + 900_000, True)
     later = [decision(str(n), "dana", "carts", "allow", T0 + at) for n, at in enumerate((1_000_000, 1_200_000))]
     monitor = watch([denied], [lag, latest], *([one] for one in later), [])
     assert kinds(monitor) == [("denied-but-done", "dana", 1)]
@@ -39,10 +39,10 @@ def test_an_access_whose_clock_is_ahead_finds_its_decision(ahead: int) -> None:
 
 @pytest.mark.parametrize("ahead", [MINUTE, 365 * 24 * 60 * MINUTE])
 def test_an_answer_of_a_server_whose_clock_is_ahead_was_given_when_its_record_was_written(ahead: int) -> None:
-    made = decision("1", "dana", "orders", "allow", T0 + ahead, known=T0)
+    answer = decision("1", "dana", "orders", "allow", T0 + ahead, known=T0)
     answered = {"by": "pdp-1", "decision": True, "outcome": "allow", "verified": True, "agrees": True}
-    value = {**msgspec.json.decode(made[-1]), "answered": {**answered, "time": to_text(T0 + ahead)}}
-    monitor = watch([(*made[:-1], msgspec.json.encode(value))], [verdict("a", "dana", "orders", T0 + 1000)])
+    value = {**msgspec.json.decode(answer[-1]), "answered": {**answered, "time": to_text(T0 + ahead)}}
+    monitor = watch([(*answer[:-1], msgspec.json.encode(value))], [verdict("a", "dana", "orders", T0 + 1000)])
     assert kinds(monitor) == []
     assert monitor.states == {}, "nothing is remembered until that year"
 

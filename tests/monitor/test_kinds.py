@@ -568,12 +568,12 @@ def test_a_bucket_has_one_row_for_many_arrow_batches(monkeypatch: pytest.MonkeyP
     names = ["topic", "partition", "offset", "at", "value"]
     batches = [pa.table(list(zip(*records[n : n + 3], strict=True)), names).to_batches()[0] for n in range(0, 12, 3)]
     intake, times = Intake(DECISIONS, VERDICTS, MINUTE), Times(0, math.inf, math.inf)
-    for held, rows in ((1 << 20, [4]), (1, [4] * 4)):
-        monkeypatch.setattr("streaming.monitor.intake.ROWS_BYTES", held)
-        given = list(intake.rows(batches, times))
-        assert [batch.num_rows for batch in given] == rows, "a bucket for each user, and that which advances time"
-        assert given[-1]["at"].to_pylist() == [datetime.fromtimestamp((T0 + 11) / 1000, UTC)] * 4
-        cells = [cell for batch in given for cells in batch["inputs"].to_pylist() for cell in cells]
+    for most_bytes, rows in ((1 << 20, [4]), (1, [4] * 4)):
+        monkeypatch.setattr("streaming.monitor.intake.ROWS_BYTES", most_bytes)
+        row_batches = list(intake.bucket_rows(batches, times))
+        assert [batch.num_rows for batch in row_batches] == rows, "a bucket for each user, and that which advances time"
+        assert row_batches[-1]["at"].to_pylist() == [datetime.fromtimestamp((T0 + 11) / 1000, UTC)] * 4
+        cells = [cell for batch in row_batches for cells in batch["inputs"].to_pylist() for cell in cells]
         inputs = [input_ for cell in cells for inputs in decode_inputs(cell).values() for input_ in inputs]
         denied = {input_.id for input_ in inputs if isinstance(input_, CountedEvent)}
         assert denied == {str(number) for number in range(12)}, "none is lost"

@@ -147,7 +147,7 @@ def test_what_compaction_took_before_a_job_had_read_the_refused_version_after_it
             world.send([request(f"after-{user}", user, "orders")])
             assert decisions.answer(f"after-{user}", 60)["context"]["outcome"] == "error"
         world.publish(group("blocked", "user:dana"))
-        assert [_ask(world, request(f"mended-{user}", user, "orders")) for user in ("dana", "eve")] == [False, True]
+        assert [_ask(world, request(f"corrected-{user}", user, "orders")) for user in ("dana", "eve")] == [False, True]
 
 
 def _outcome_after_long(world: World, published: dict[Partition, int], writes: bool = False) -> str:
