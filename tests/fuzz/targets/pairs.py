@@ -116,7 +116,12 @@ class Asked:
             return _answered(self.cold, request, self._trust).to_record()
         trust = self._trust | TIME
         if way == "client":
-            return _answered(self.cold, {**_without_circumstances(request), "time": AT}, trust).to_record()
+            asked = _without_circumstances(request)
+            try:
+                parse_request(asked)  # its own time is replaced, but makes it no request where it is none
+            except MalformedRequest as malformed:
+                return _malformed(malformed).to_record()
+            return _answered(self.cold, {**asked, "time": AT}, trust).to_record()
         try:
             body = authzen.parse_evaluations(_value(request), "r", "", _rules(request, self._trust)).body
         except authzen.BadRequest as refusal:
@@ -155,7 +160,11 @@ def _answered(snapshot: Snapshot, request: Any, trust: frozenset[str]) -> Decisi
     try:
         return answer(snapshot, parse_request(request), trust)
     except MalformedRequest as malformed:
-        return Decision("error", (Reason("malformed-request", str(malformed)),))
+        return _malformed(malformed)
+
+
+def _malformed(malformed: MalformedRequest) -> Decision:
+    return Decision("error", (Reason("malformed-request", str(malformed)),))
 
 
 def _served(request: Any, snapshot: Snapshot, trust: frozenset[str]) -> Any:
