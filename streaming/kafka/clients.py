@@ -66,6 +66,8 @@ def log_reader(settings: Settings) -> Consumer:
 def head_reader(settings: Settings) -> Consumer:
     """A consumer for single committed records, which also says where there is none."""
     few = {"queued.min.messages": "1", "fetch.message.max.bytes": str(64 << 10), "enable.partition.eof": "true"}
+    # By default it waits for 1 s once so many are queued, and what is assigned meanwhile waits with it (measured).
+    few["fetch.queue.backoff.ms"] = "1"
     return Consumer({**_reading(settings), **few, "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
 
 
