@@ -32,6 +32,7 @@ from streaming.enforcer.known_task import Versions, encode_task
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of
 from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.undecided_events import UndecidedEvents
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
@@ -157,7 +158,9 @@ class Enforcer:
         self._versions = Versions()
         self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, SNAPSHOTS_KEPT)
         self._named = self._open_named(spark)
-        self._fact_lag = FactLag(settings, self._admin) if settings.monitor.mode != "none" else None
+        has_monitor = settings.monitor.mode != "none"
+        self._fact_lag = FactLag(settings, self._admin) if has_monitor else None
+        self._undecided = UndecidedEvents(settings) if has_monitor else None
         self._stale = StaleWatch(self._admin, settings, self._policies.positions)
         self._outage, self._during = Outage(stop, watch), watch.watchdog.during
         self._heartbeats = Heartbeats(settings)
@@ -301,7 +304,7 @@ class Enforcer:
         self._on_step("range-fixed", batch)
         if self._answered_lag(newest_ends := {**ends, **newest}, range_.ends):
             self._alert(self._heartbeats.note_answered_lag(lag=True))  # before the verdicts beside them
-        self._until_committed(lambda: self._decide(records, range_, batch))
+        self._until_committed(lambda: self._decide(records, range_, batch, newest_ends))
         self._alert(self._heartbeats.note_answered_lag(self._answered_lag(newest_ends, self._tracker.committed)))
         is_left = self._tracker.lacks(ends)
         self._last_batch = self._last_batch if is_left else batch
@@ -313,12 +316,15 @@ class Enforcer:
         """Evaluate and commit a range: again, by the policies and committed offsets of then, when Kafka was away."""
         self._outage.retry("the end of a batch", decide, self._output.is_unavailable)
 
-    def _decide(self, records: DataFrame, range_: OffsetRange, batch: int) -> None:
-        """Evaluate what is not decided of a range, and commit each partition in its transaction."""
+    def _decide(self, records: DataFrame, range_: OffsetRange, batch: int, newest: PartitionOffsets) -> None:
+        """Evaluate what is not decided of a range, and commit each partition in its transaction.
+
+        `newest`: up to where there are records, as far as is known.
+        """
         range_ = range_.left(self._tracker.committed)
         with self._during("plan how to read the records"):
             read = self._read(records, range_)
-        evaluated, task, version = self._evaluate(read, range_, batch)
+        evaluated, task, version = self._evaluate(read, range_, batch, newest)
         self._await_inputs()
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
@@ -439,13 +445,16 @@ class Enforcer:
         ends = {partition: range_.ends[partition] for partition in range_.undecided}
         return read_range(self._spark, self._settings, range_.starts, ends) if ends else records.limit(0)
 
-    def _evaluate(self, records: DataFrame, range_: OffsetRange, batch: int) -> tuple[Evaluated, Task, str]:
+    def _evaluate(
+        self, records: DataFrame, range_: OffsetRange, batch: int, newest: PartitionOffsets
+    ) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies; it is sent to Kafka, and not committed.
 
         All over again when they met Avro schemas that had to be asked for, accesses of a time whose policies had to be
-        rebuilt, or ones that need a login of the same batch.
+        rebuilt, or ones that need a login of the same batch or of what is decided after it.
         """
-        may_rebuild, pending = self._named is not None, PendingFacts()
+        may_rebuild, is_again = self._named is not None, False
+        pending = self._undecided.expected(newest, range_.ends) if self._undecided is not None else PendingFacts()
         while True:
             self._read_policies()
             if self._policies.has_news or self._lacks_positions():
@@ -470,10 +479,20 @@ class Enforcer:
                 rebuilt = self._past.rebuild(moments)
             resolved = may_rebuild and self._resolve(evaluated)
             may_rebuild = False  # once for a batch: any producer may name any offsets
-            missed = overlooked(evaluated.side_outputs, again=bool(pending))
+            missed = self._overlooked(evaluated, range_, newest, is_again)
+            is_again = is_again or bool(missed)
             pending.update(missed)
             if not learned and not rebuilt and not resolved and not missed:
                 return evaluated, task, snapshots[-1].version
+
+    def _overlooked(
+        self, evaluated: Evaluated, range_: OffsetRange, newest: PartitionOffsets, again: bool
+    ) -> PendingFacts:
+        """See `overlooked`. Kafka is asked for what is not decided only where any derived fact was read."""
+        side_outputs = evaluated.side_outputs
+        if self._undecided is None or not any(side.fact_reads for side in side_outputs):
+            return PendingFacts()
+        return overlooked(side_outputs, self._undecided.pending(newest, range_.decided(side_outputs)), again)
 
     def _worker(
         self, snapshots: tuple[PublishedSnapshot, ...], range_: OffsetRange, pending: PendingFacts
@@ -753,6 +772,8 @@ class Enforcer:
         self._encodings.close()
         if self._fact_lag is not None:
             self._fact_lag.close()
+        if self._undecided is not None:
+            self._undecided.close()
 
 
 def _shares_checkpoint(ended: StreamingQuery) -> bool:

@@ -109,27 +109,26 @@ class FactReads:
             self.passed_on.note(fact, event.time)
 
 
-def overlooked(side_outputs: Iterable[SideOutput], again: bool) -> PendingFacts:
-    """The facts passed on within a batch, where one of its accesses has read one of them without that; else none.
+def overlooked(side_outputs: Iterable[SideOutput], undecided: PendingFacts, again: bool) -> PendingFacts:
+    """The facts that are pending beside a batch, where one of its accesses has read one without that; else none.
 
-    Partitions are evaluated beside each other. `again`: it was evaluated once more already, and may be for ever.
+    These are the facts that the batch has passed on itself, for partitions are evaluated beside each other, and those
+    of `undecided` events. `again`: the batch was evaluated once more already, and may be for ever; so all are pending.
     """
     side_outputs = list(side_outputs)
-    passed_on = PendingFacts()
+    pending = undecided.copy()
     for side in side_outputs:
-        passed_on.update(side.passed_on)
+        pending.update(side.passed_on)
     reads = ((fact, at) for side in side_outputs for fact, at in side.fact_reads)
-    if not any(_is_read(passed_on, fact, at) for fact, at in reads):
+    if not any(_is_read(pending, fact, at) for fact, at in reads):
         return PendingFacts()
-    if again:
-        return PendingFacts({EVERY: min(since for _, since in passed_on)})
-    return passed_on
+    return PendingFacts({EVERY: ALWAYS}) if again else pending
 
 
-def _is_read(passed_on: PendingFacts, fact: Derived, at: int) -> bool:
+def _is_read(pending: PendingFacts, fact: Derived, at: int) -> bool:
     if fact == EVERY:
-        return any(at >= since for _, since in passed_on)
-    return passed_on.affects(fact[0], [("name", *fact[1:])], at)
+        return any(at >= since for _, since in pending)
+    return pending.affects(fact[0], [("name", *fact[1:])], at)
 
 
 class _Sent(msgspec.Struct):

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from policy import Action, Outcome, Request, Resource, Subject, to_ms
 from streaming.alert_kinds import AlertKind
-from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
+from streaming.kafka.timestamps import TimestampReader
 from streaming.monitor import (
     BUCKETS,
     DENIALS_HELD,
@@ -336,7 +336,6 @@ def _to_arrow(buckets: dict[int, list[bytes]], reached: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "inputs"])
 
 
-POLL_SECONDS = 0.1
 TAIL = 20  # offsets, among which a partition's newest record is; many are markers of transactions
 PROPERTY = "lockkeeper.monitor.times"  # of Spark's jobs, which pass it on to their tasks
 
@@ -381,15 +380,15 @@ class Alignment:
     """Looks beyond the ends of batches."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._settings, self._admin = settings, admin
-        self._consumer: Consumer = head_reader(settings)
+        self._admin = admin
+        self._timestamps = TimestampReader(settings)
         self._behind = True  # not known yet
 
     def times(self, ends: Mapping[Partition, int]) -> Times:
         """How far every partition is read by a batch with these ends. Raises KafkaException and TimeoutError."""
         stable = last_stable_offsets(self._admin, ends)
         unread = {partition: end for partition, end in ends.items() if end < stable[partition]}
-        until = min(self._timestamps(unread), default=math.inf) - 1
+        until = min(self._timestamps.read(unread), default=math.inf) - 1
         was_behind, self._behind = self._behind, until < math.inf
         caught_up = was_behind and not self._behind
         return Times(int(min(self._newest(ends), latest_time())) if caught_up else 0, until, until)
@@ -398,41 +397,8 @@ class Alignment:
         """The newest time below the ends: a batch before may have read it ahead of others."""
         first = first_offsets(self._admin, ends)
         starts = {partition: max(end - TAIL, first[partition]) for partition, end in ends.items()}
-        return max(self._timestamps(starts, ends), default=0)
-
-    def _timestamps(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int] | None = None) -> list[int]:
-        """Those (ms) of committed records from `starts` up to `ends`; without ends, of each partition's first."""
-        timestamps: list[int] = []
-        waiting = set(starts)
-        deadline = time.monotonic() + SECONDS
-        self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
-        while waiting:
-            if time.monotonic() > deadline:
-                self._replace_consumer()
-                raise TimeoutError(f"Kafka sent no records of {sorted(waiting)} within {SECONDS:g} s")
-            message = self._consumer.poll(POLL_SECONDS)
-            if message is None:
-                continue
-            error, partition = message.error(), (str(message.topic()), int(message.partition() or 0))
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if partition not in waiting:
-                continue
-            at, end = int(message.offset() or 0), math.inf if ends is None else ends[partition]
-            if error is None and at < end:
-                timestamps.append(message.timestamp()[1])
-            # The end may come first: behind the newest record only markers and aborted records are left.
-            if error is not None or ends is None or at + 1 >= end:
-                waiting.discard(partition)
-                self._consumer.incremental_unassign([TopicPartition(*partition)])
-        self._consumer.unassign()
-        return timestamps
-
-    def _replace_consumer(self) -> None:
-        """One of librdkafka's may stand still for good, see `TopicReader`."""
-        self._consumer.close()
-        self._consumer = head_reader(self._settings)
+        return max(self._timestamps.read(starts, ends), default=0)
 
     def close(self) -> None:
         """Leave Kafka."""
-        self._consumer.close()
+        self._timestamps.close()

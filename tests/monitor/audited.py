@@ -119,7 +119,7 @@ class AuditedJob:
             facts = [FactReads(pending.copy()) for _ in events]
             records = [self._evaluate(at, event, trust, number, facts[number]) for number, event in enumerate(events)]
             noted = [_noted(one) for one in facts]
-            missed = overlooked(noted, again=bool(missed))
+            missed = overlooked(noted, PendingFacts(), again=bool(missed))
             if not missed:
                 break
             pending.update(missed)

@@ -67,9 +67,9 @@ def test_after_a_consumer_from_which_nothing_came_in_time_another_one_is_asked(
     """One of librdkafka's may stand still for good after a restart of the broker."""
     ends = {(world.names.decisions, 0): 0}
     _commit(world, (0, 10))
-    before = alignment._consumer
+    before = alignment._timestamps._consumer
     with monkeypatch.context() as patched:
-        patched.setattr("streaming.monitor.intake.SECONDS", -1.0)
+        patched.setattr(alignment._timestamps, "_seconds", -1.0)
         with pytest.raises(TimeoutError, match="sent no records"):
             alignment.times(ends)
     with pytest.raises(RuntimeError, match="closed"):

@@ -190,7 +190,7 @@ def _publish(world: World, kind: str, name: str, **spec: Any) -> None:
 
 
 def _pipeline(world: World, *readers: str) -> None:
-    acl = {f"user:{reader}": ["READ"] for reader in readers}
+    acl = {reader if ":" in reader else f"user:{reader}": ["READ"] for reader in readers}
     parts: dict[str, Any] = {"pipeline_kind": "data-collector", "connections": []}
     _publish(world, "Object", "pipeline:p", type="pipeline", owner="o", acl=acl, **parts)
 
@@ -271,6 +271,32 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
 
         wait_until(is_judged, "accesses after the third login are judged by it")
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
+
+
+@pytest.mark.long
+def test_after_a_stop_no_access_is_judged_without_a_login_that_lies_in_a_backlog(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Of two partitions of audit events, the one with the login takes many batches more than that with the access."""
+    world = World(broker, fresh_name("backlog"), str(tmp_path / "checkpoint"), monitor=QUICK, max_records=100)
+    [audit] = world.names.audit
+    _publish(world, "Organization", "acme", enforcement=True)
+    _pipeline(world, "group:analysts")  # her login says that she is one
+    access = _ask("seen", "dana", "pipeline.view", "pipeline:p")
+    others = [happened(f"other {number}", "nora", "orders") for number in range(400)]
+    world.send([*others, login("dana")], audit, partition=0)
+    before, after = others[:100], others[100:]  # in the first batch, nothing is known of facts yet
+    world.send([*before, {**access, "outcome": "success"}, *after], audit, partition=1)
+    verdicts = world.reader(world.names.verdicts)
+    with running(world.settings):
+        assert _verdict(verdicts, "seen") in ("unknown", "allow")
+
+        def is_judged() -> bool:
+            id_ = f"later-{time.monotonic()}"
+            world.send([{**access, "outcome": "success", "id": id_}], audit, partition=1)
+            return _verdict(verdicts, id_) == "allow"
+
+        wait_until(is_judged, "accesses are judged once the backlog is decided", SECONDS)
 
 
 @pytest.mark.long

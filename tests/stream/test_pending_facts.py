@@ -1,17 +1,32 @@
 """Facts that the monitor has yet to derive, followed by its committed offsets and the end of the facts topic."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from streaming.enforcer.pending_facts import EVERY, FACTS_HELD, SETS_HELD, FactLag, FactReads, PendingFacts
+from streaming.commit.evaluation import Decided, SideOutput
+from streaming.enforcer.pending_facts import (
+    ALWAYS,
+    EVERY,
+    FACTS_HELD,
+    SETS_HELD,
+    FactLag,
+    FactReads,
+    PendingFacts,
+    overlooked,
+)
+from streaming.enforcer.undecided_events import UndecidedEvents
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets, log_ends, partitions_of
+from streaming.kafka.topics import create_topics
+from streaming.ops.tally import Tally
 from streaming.records.audit import Lifecycle, encode_verdict
 from streaming.settings import monitor_settings
 from tests.brokers import TestBroker
@@ -35,6 +50,50 @@ def test_the_facts_that_are_kept_are_bounded_and_beyond_that_all_are_pending() -
     for number in range(FACTS_HELD + 1):
         assert not reads.is_pending(LOOKS_BACK, [("name", "Session", f"user-{number}")], 1000 + number)
     assert reads.newest == {EVERY: 1000 + FACTS_HELD}
+
+
+@pytest.mark.parametrize(("read_at", "expected"), [(40, {}), (50, {EVERY: 50}), (60, {EVERY: 50, SESSION: 55})])
+def test_a_batch_that_reads_a_fact_of_an_undecided_event_is_evaluated_again(
+    read_at: int, expected: dict[Any, int]
+) -> None:
+    passed_on = [(SESSION, 55)] if read_at > 50 else []
+    sides = [_side([], [(SESSION, read_at)]), _side(passed_on, [])]
+    undecided = PendingFacts({EVERY: 50})
+    assert dict(overlooked(sides, undecided, again=False)) == expected
+    assert dict(overlooked(sides, undecided, again=True)) == ({EVERY: ALWAYS} if expected else {}), "it ends with that"
+    assert dict(undecided) == {EVERY: 50}
+
+
+def _side(passed_on: list[Any], fact_reads: list[Any]) -> SideOutput:
+    tally = Tally("audit", [], 0, [], [], [])
+    return SideOutput(tally, [], [], Decided(0, 0, 0, False, 0.0), [], passed_on, fact_reads)
+
+
+def test_undecided_events_are_those_of_trusted_audit_topics_from_the_first_record_that_is_not_decided(
+    world: World,
+) -> None:
+    [trusted] = world.names.audit
+    other = f"{trusted}.agents"
+    topics = msgspec.structs.replace(world.names, audit=(trusted, other))
+    create_topics(world.admin, topics, partitions=1)
+    first, second, untrusted = (trusted, 0), (trusted, 1), (other, 0)
+    times: list[int] = []  # the broker's
+    for topic, number in (untrusted, first, second, first):
+        world.producer.produce(
+            topic, b"{}", partition=number, on_delivery=lambda _, message: times.append(message.timestamp()[1])
+        )
+        assert world.producer.flush(30) == 0
+        wait_until(lambda: time.time_ns() // 1_000_000 > times[-1], "the next record is later", 10)
+    ends = {untrusted: 1, first: 2, second: 1}
+    trust = {**world.settings.trust, other: frozenset({"time"})}
+    events = UndecidedEvents(msgspec.structs.replace(world.settings, topics=topics, trust=trust))
+    with contextlib.closing(events):
+        assert not events.expected(ends, {}), "not before any was found"
+        assert dict(events.pending(ends, {})) == {EVERY: times[1]}
+        assert dict(events.expected(ends, {first: 1})) == {EVERY: times[2]}
+        assert dict(events.expected(ends, {first: 1, second: 1})) == {EVERY: times[3]}
+        assert not events.expected(ends, {first: 2, second: 1})
+        assert not events.expected(ends, {}), "all was decided"
 
 
 class Monitor:

@@ -166,12 +166,16 @@ class World:
         topic: str | None = None,
         key: str | None = None,
         headers: list[Any] | None = None,
+        partition: int = -1,
     ) -> None:
-        """Send requests, keyed by their ids or `key`; returns once the broker has acknowledged them."""
+        """Send requests, keyed by their ids or `key`; returns once the broker has acknowledged them.
+
+        `partition`: instead of the one that the key leads to.
+        """
         for asked in requests:
             value = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
             name = key or (asked["id"] if isinstance(asked, dict) else "?")
-            self.producer.produce(topic or self.names.requests[0], value, name, headers=headers or [])
+            self.producer.produce(topic or self.names.requests[0], value, name, partition, headers=headers or [])
         assert self.producer.flush(30) == 0
 
     def reader(self, topic: str) -> "Reader":
