@@ -30,6 +30,7 @@ DECIDE = (streaming.DISTRIBUTION, "cedarpy", "pyspark")
 """The distributions by whose version decisions may differ, with those of systems; of others versions may differ."""
 
 POLL_SECONDS = 0.05
+KILLED_SECONDS = 10.0  # until killed tasks have ended: at a load of 15 on two cores 3 s were not enough (2026-11-29)
 LISTENED_MS = 10_000  # until Spark has noted how its tasks ended
 MOST_TASKS = 1000  # of a stage, of which failures are looked up
 
@@ -83,12 +84,12 @@ class WorkersStart:
         self._thread.join(seconds)
 
     def stop(self, seconds: float) -> None:
-        """Wait for it, so long at most; then have Spark kill its tasks, and wait as long for that."""
+        """Wait for it, so long at most; then have Spark kill its tasks, and wait for that, too."""
         self.join(seconds)
         if self._thread.is_alive():
             self._spark.sparkContext.cancelJobGroup(JOB_GROUP)
             self.join(seconds)
-            self._await_tasks(time.monotonic() + seconds)
+            self._await_tasks(time.monotonic() + KILLED_SECONDS)
 
     def _await_tasks(self, deadline: float) -> None:
         """A job ends before its tasks do. One that ends after Spark logs an error: the blocks that it read are gone."""
