@@ -30,6 +30,7 @@ def memberships(records: Sequence[ExportedObject]) -> Memberships:
     group_names = {group.name for group in groups}
     for person in people:
         _tell_what_is_left_out(person)
+        _withhold_restricted(result, person)
         _join(result, person, group_names, listed)
     _compare(result, people)
     return result
@@ -66,8 +67,14 @@ def _tell_what_is_left_out(person: ExportedObject) -> None:
         person.spot.inside("is_admin").warning(why, "give it such a role, if lockkeeper is to allow it the same")
     if "token" in person.value:
         person.spot.inside("token").note("a secret is left out: policy documents are no place for it", "nothing")
-    if person.unknown:
-        person.spot.note(f"is left out, as it says nothing about groups: {', '.join(person.unknown)}", "nothing")
+
+
+def _withhold_restricted(result: Memberships, person: ExportedObject) -> None:
+    """Lenses 6.3 has no such field (its API's description of users); a later one may say that somebody is disabled."""
+    if unknown := [field for field in person.unknown if person.value.get(field, field) is not None]:
+        why = f"unknown fields may restrict {person.principal}: {', '.join(unknown)}; {person.principal} is {WITHHELD}"
+        person.spot.error(why, "see what they are for, and leave them out if they restrict nothing")
+        result.withheld.add(person.principal)
 
 
 def _join(result: Memberships, person: ExportedObject, group_names: set[str], listed: set[str]) -> None:
