@@ -23,6 +23,7 @@ from policy.analysis.openings import openings
 from policy.analysis.versions import PolicySetVersion, placeless
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
+from policy.core.times import Window
 from policy.store.memberships import MembershipIndex
 from policy.store.policy_set import PolicySet
 from policy.systems.kit.engine import Statement, engine_of
@@ -129,16 +130,30 @@ def opened(edits: Edits, work: Work) -> Opened:
 def _by_refusals(edits: Edits, work: Work) -> Iterator[LiftedRefusal]:
     """Refused documents that went, and members of what such a document affects who no longer are: both were errors."""
     yield from (LiftedRefusal(edit.document) for edit in edits.edits if edit.lifts_refusal)
-    if not (broken := edits.policy_set.broken_at(None)):
+    if not edits.policy_set.broken_at(None):
         return
     # The refused document may hold a deny (L6-Q10): who is no longer a member has neither that nor the error.
     kept = {placeless(membership) for compiled in edits.says.values() for membership in compiled.memberships}
     before = (membership for compiled in edits.said.values() for membership in compiled.memberships)
     for membership in (membership for membership in before if placeless(membership) not in kept):
-        reached = edits.before.reached(membership.principal)
-        work.take(1 + len(reached))
-        for document in sorted({str(broken[principal]) for principal in reached.keys() & broken.keys()}):
-            yield LiftedRefusal(document, membership)
+        yield from (LiftedRefusal(document, membership) for document in _refused_without(edits, membership, work))
+
+
+def _refused_without(edits: Edits, membership: Membership, work: Work) -> list[str]:
+    """The refused documents by which requests of a membership's member were errors, and are none without it."""
+    broken, now = edits.policy_set.broken_at(None), Window(edits.at)
+    had, has = (version.reached(membership.member, EVERYONE) for version in (edits.before, edits.after))
+    work.take(1 + len(had) + len(has))
+    still = [window for principal in has.keys() & broken.keys() for window in has[principal]]
+    by_membership = edits.before.reached(membership.principal)
+    return sorted(
+        {
+            str(broken[principal])
+            for principal in by_membership.keys() & had.keys() & broken.keys()
+            for window in had[principal]
+            if (left := window.meet(now)) is not None and not any(other.covers(left) for other in still)
+        }
+    )
 
 
 def _by_facts(edits: Edits, work: Work) -> Iterator[OpenedByFact]:

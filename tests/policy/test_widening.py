@@ -95,10 +95,12 @@ def test_grants_of_all_systems_have_words_and_those_of_lenses6_are_read_back(sys
 REFUSED = {"system": "lenses6", "kind": "Role", "name": "bad", "spec": {"statements": [{"effect": "deny"}]}}
 
 
-def changed(old: Documents, new: Documents, *gone: dict[str, Any]) -> tuple[set[tuple[str, str, str]], bool]:
+def changed(
+    old: Documents, new: Documents, *gone: dict[str, Any], at: int = 0
+) -> tuple[set[tuple[str, str, str]], bool]:
     """(who, document, by) of what a change in a log lifts, and whether `policy diff` says that it widens."""
     change = Change("lenses6", old, new, [identify(one) for one in gone])
-    found = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, 0, Work()).widenings.found
+    found = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, at, Work()).widenings.found
     differs = any(one.widens for one in compare(change.before, change.after))
     return {(one.who, one.document, one.by) for one in found if one.kind == "deny-lifted"}, differs
 
@@ -116,3 +118,8 @@ def test_who_is_no_longer_a_member_of_what_a_refused_document_affects_is_named()
     old = [role("r", "kafka:topic:prod/*"), group("g", ["r", "bad"], "user:a"), REFUSED]
     assert changed(old, [group("g", ["r"], "user:a")]) == ({("group:g", "lenses6/Role/bad", "lenses6/Group/g")}, True)
     assert changed(old, [group("g", ["bad"], "user:a")]) == (set(), False)
+    other = group("h", ["bad"], "user:a")
+    assert changed([*old, other], [group("g", ["r", "bad"])]) == (set(), False), "errors remain, by the other group"
+    over = {**group("h", ["bad"], "user:b"), "valid_until": 1}
+    lifted, _ = changed([*old, over], [], over, at=1)
+    assert not lifted, "it had ended before the change"
