@@ -127,6 +127,8 @@ PART_NAMES = (
 )
 """Of the members of each part of a request that is an object."""
 
+_OF_CONTEXT = frozenset({"min_policy_offsets"})  # the other names are the application's
+
 _ITEM_NAMES = frozenset(_Item.__struct_fields__)
 
 
@@ -152,6 +154,11 @@ def _check_parts(value: dict[str, Any], names: frozenset[str]) -> None:
     for part, part_names in PART_NAMES:
         if part in value and isinstance(members := value[part], dict) and not part_names.issuperset(members):
             _check_case_of(members, part_names, f"{part}.")
+    if isinstance(context := value.get("context"), dict):
+        # Older policies would be new enough. A scalar is no offsets for anybody, and caches do not compare it.
+        nested = {name: inner for name, inner in context.items() if isinstance(inner, _CONTAINERS)}
+        if not _OF_CONTEXT.issuperset(nested):
+            _check_case_of(nested, _OF_CONTEXT, "context.")
 
 
 def _check_case_of(members: Mapping[Any, Any], names: frozenset[str], path: str = "") -> None:

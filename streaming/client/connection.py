@@ -299,5 +299,6 @@ class TopicConsumer:
         return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (describe(error), self._trouble)))))
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stop reading, for good: what is left ends with its last reference."""
         self._consumer.close()
+        del self._consumer  # it holds `_note`: its threads and files would stay until the garbage collector comes

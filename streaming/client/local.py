@@ -94,13 +94,20 @@ class LocalExchange(TakesRequests):
         except (ValueError, RecursionError) as error:  # a mapping may have the names 1 and "1", which are one in JSON
             return answered(record, "malformed-request", f"not a request: {error}")
         read = self._follower.read
-        if self._options.freshness == "full" or (read is not None and lacking(body, read.all_offsets)):
-            with self._lock:
-                self._waiting.append((time.monotonic(), pending, body))
-            self._follower.ask()
-        else:
+        if not self._waits(pending, body, read):
             self._answer(pending, body, read)
         return pending
+
+    def _waits(self, pending: Pending, body: dict[str, Any], read: Read | None) -> bool:
+        """Have a request that needs newer policies wait for them, if there will be any."""
+        if self._options.freshness != "full" and (read is None or lacking(body, read.all_offsets) is None):
+            return False
+        with self._lock:
+            if self._follower.failure is not None:
+                return False
+            self._waiting.append((time.monotonic(), pending, body))
+        self._follower.ask()
+        return True
 
     def _on_read(self, read: Read) -> None:
         """Decide what has waited for this reading; in the follower's thread."""
@@ -112,6 +119,10 @@ class LocalExchange(TakesRequests):
 
     def _on_failure(self) -> None:
         log.error("policies cannot be followed any more; every request is an error", error=str(self._follower.failure))
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for _, pending, body in waiting:
+            self._answer(pending, body, None)
 
     def _answer(self, pending: Pending, body: dict[str, Any], read: Read | None) -> None:
         try:
@@ -159,7 +170,7 @@ class LocalExchange(TakesRequests):
         return read_decision(msgspec.json.encode({**named, "time": to_text(answer_context.time), **record}))
 
     def forget(self, pending: Pending) -> None:
-        if self._waiting:
+        if self._waiting and not self._is_forked():  # a thread that is not here may have had the lock
             with self._lock:
                 self._waiting = [waiting for waiting in self._waiting if waiting[1] is not pending]
 

@@ -1,5 +1,6 @@
 """The schema registry, by the API that Confluent's defines, and records as JSON by the schemas it has."""
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -36,13 +37,16 @@ class Registry:
     """A client. All calls raise RegistryDown or RegistryRefused."""
 
     def __init__(self, settings: SchemaRegistry) -> None:
+        self._url, self._register = settings.url, settings.register
+        self._config: dict[str, Any] = {"url": settings.url, "timeout": SECONDS, "max.retries": 0}
+        self._config |= {"basic.auth.user.info": f"{settings.user}:{settings.password}"} if settings.user else {}
+        self._config |= {"ssl.ca.location": settings.ca} if settings.ca else {}
+        self._client = self._make()
+
+    def _make(self) -> Any:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # slow to import, and few need it
 
-        self._url, self._register = settings.url, settings.register
-        config: dict[str, Any] = {"url": settings.url, "timeout": SECONDS, "max.retries": 0}
-        config |= {"basic.auth.user.info": f"{settings.user}:{settings.password}"} if settings.user else {}
-        config |= {"ssl.ca.location": settings.ca} if settings.ca else {}
-        self._client = SchemaRegistryClient(config)
+        return SchemaRegistryClient(self._config)
 
     def schema(self, id_: int) -> tuple[str, ...]:
         """The Avro schema with an id; before it those that it refers to, in an order in which each can be read."""
@@ -77,7 +81,7 @@ class Registry:
         if schema.schema_type not in (None, "AVRO"):
             raise RegistryRefused(f"it is not Avro but {schema.schema_type}")
         if not isinstance(schema.schema_str, str):
-            self._client.clear_caches()  # type: ignore[no-untyped-call]  # they hold such an answer for ever
+            self._client.clear_caches()  # they hold such an answer for ever
             raise RegistryDown(f"the schema registry at {self._url} gave an answer without a schema; is it one?")
         referred = set() if referred is None else referred
         before = list[str]()
@@ -94,6 +98,10 @@ class Registry:
     def _ask(self, query: Callable[[], Answer]) -> Answer:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
+        # The client's timeout is for each part of an answer: one of a byte at a time would hold the job as long.
+        late = threading.Event()
+        timer = threading.Timer(SECONDS, self._end, (late,))
+        timer.start()
         try:
             return query()
         except SchemaRegistryError as error:
@@ -103,6 +111,15 @@ class Registry:
             raise RegistryDown(
                 f"the schema registry at {self._url} does not answer ({said}); is it running?"
             ) from error
+        finally:
+            timer.cancel()
+            timer.join()
+            if late.is_set():
+                self._client = self._make()
+
+    def _end(self, late: threading.Event) -> None:
+        late.set()
+        self._client.close()
 
     def _failure(self, status: int, code: int | None, message: str | None) -> RegistryError:
         said = shorten(str(message), SHOWN)

@@ -27,7 +27,8 @@ from streaming.settings import Limits
 SYSTEM, FRESHNESS, MIN_OFFSETS = "system", "freshness", "min_policy_offsets"
 CHOICES = ("bounded", "full")
 PARTS = ("subject", "action", "resource")
-ENVELOPE = (*PARTS, "deadline")
+OF_ONE = (*PARTS, "deadline")
+OF_SEVERAL = (*OF_ONE, "options")  # also without `evaluations`: as in the stream, options that are none are refused
 MAX_EVALUATIONS = 1000
 
 EVALUATION, EVALUATIONS = "/access/v1/evaluation", "/access/v1/evaluations"
@@ -62,7 +63,7 @@ class EvaluationRequest(msgspec.Struct, frozen=True):
 
 def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> EvaluationRequest:
     """A single evaluation. `id_`: of the request; `system`: of its path, "" for the plain ones. Raises BadRequest."""
-    return _asked(parse_object(body), id_, system, rules, ())
+    return _asked(parse_object(body), id_, system, rules, OF_ONE, [])
 
 
 def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> EvaluationRequest:
@@ -73,7 +74,7 @@ def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Evalu
         raise BadRequest("evaluations: must be an array")
     if len(items) > MAX_EVALUATIONS:
         raise BadRequest(f"evaluations: {len(items)}; at most {MAX_EVALUATIONS}")
-    return _asked(value, id_, system, rules, items)
+    return _asked(value, id_, system, rules, OF_SEVERAL, items)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -94,14 +95,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _asked(
-    value: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]"
+    value: dict[str, Any], id_: str, system: str, rules: Rules, names: tuple[str, ...], items: list[Any]
 ) -> EvaluationRequest:
     """Fields that neither the API nor requests of the stream have are left out: they must not change a decision.
 
     A deadline is the stream's: who moves from there must not be allowed late. Nor by the policies of another system
     than the stream's `system` names, unless the context chooses it.
     """
-    request = {name: value[name] for name in ENVELOPE if name in value}
+    request = {name: value[name] for name in names if name in value}
     if not isinstance(value.get("context", {}), dict):
         raise BadRequest("context: must be an object")
     parts = [part.get("context") for part in (value, *items) if isinstance(part, dict)]
@@ -117,8 +118,6 @@ def _asked(
         request["context"] = _without(value["context"], own)
     if items:
         request["evaluations"] = [_item(item, own) for item in items]
-        if "options" in value:
-            request["options"] = value["options"]
     return EvaluationRequest(request, freshness)
 
 

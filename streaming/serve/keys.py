@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import http.client
+import io
+import socket
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -20,6 +23,7 @@ log = structlog.get_logger()
 
 REFRESH_SECONDS = 300.0  # so that a key that the issuer withdrew ends
 MAX_AGE_SECONDS = 3600.0  # of keys that cannot be fetched again
+QUIET_SECONDS = 30.0  # in which no token has had them fetched: the next one waits for that
 RETRY_SECONDS = 10.0  # between two fetches at least: unknown callers choose the `kid`
 FETCH_SECONDS = 5.0
 MAX_BYTES = 1 << 20
@@ -42,6 +46,8 @@ ALGORITHMS = {
 """Of a key that names none in `alg`, by its curve or type: a key must verify one algorithm alone (RFC 8725, 3.1).
 Issuers that name none sign with RS256, the default of OpenID Connect; the two of Ed25519 are names of one."""
 
+NO_KEY = "the JWK Set has no public key for signatures (RSA of 2048 bits or more, EC or OKP)"
+
 
 class KeysUnavailable(Exception):
     """The issuer's keys cannot be had: no token can be verified, valid or not."""
@@ -61,7 +67,10 @@ class IssuerKeys:
     def load(self) -> None:
         """Fetch them before anything is answered. Raises SettingsError where a file has none; a URL may come later."""
         try:
-            self._take(read_keys(self._source))
+            keys = read_keys(self._source)
+            if not keys:
+                raise ValueError(NO_KEY)
+            self._take(keys)
         except (OSError, ValueError) as error:
             if not is_url(self._source):
                 raise SettingsError(f"serve.jwt.jwks: {self._source}: {error}") from None
@@ -88,12 +97,18 @@ class IssuerKeys:
         return self.find(algorithm, kid)
 
     async def renew(self) -> None:
-        """Begin to fetch them where they are old. Raises KeysUnavailable where they are too old."""
-        if self._age() > MAX_AGE_SECONDS:
+        """Begin to fetch them where they are old. Raises KeysUnavailable where they are too old.
+
+        After a time without tokens it waits for the fetch: a key that was withdrawn meanwhile would count. Else nobody
+        waits for an issuer that does not answer.
+        """
+        age, tried = self._age(), self._fetched if self._tried is None else self._tried
+        is_quiet = age > REFRESH_SECONDS + QUIET_SECONDS and (tried is None or self._clock() - tried > QUIET_SECONDS)
+        if is_quiet or age > MAX_AGE_SECONDS:
             await self._fetch()
             if self._age() > MAX_AGE_SECONDS:
                 raise KeysUnavailable("the keys of the issuer of tokens cannot be fetched")
-        elif self._age() > REFRESH_SECONDS:
+        elif age > REFRESH_SECONDS:
             self._begin()
 
     def _age(self) -> float:
@@ -122,6 +137,8 @@ class IssuerKeys:
             log.warning("the keys of the issuer cannot be fetched; keeping those that there are", error=str(error))
 
     def _take(self, keys: list[Key]) -> None:
+        if not keys:
+            log.warning("the issuer has withdrawn all keys: no token is valid")
         changed = [key.as_dict() for key in keys] != [key.as_dict() for key in self._keys]
         self._keys, self._fetched = keys, self._clock()
         self.version += changed
@@ -134,7 +151,9 @@ def _fits(key: Key, algorithm: str) -> bool:
 
 
 def read_keys(source: str) -> list[Key]:
-    """The public signing keys of a JWK Set; others are left out. Raises OSError or ValueError: it is none."""
+    """The public signing keys of a JWK Set; others are left out. An empty one withdraws all. Raises OSError or
+    ValueError: it is none.
+    """
     text = fetch_url(source) if is_url(source) else Path(source).read_bytes()
     try:
         jwk_set = msgspec.json.decode(text)
@@ -149,8 +168,6 @@ def read_keys(source: str) -> list[Key]:
             "keys of the issuer were left out: none for signatures, malformed, or too short",
             count=len(keys) - len(usable),
         )
-    if not usable:
-        raise ValueError("the JWK Set has no public key for signatures (RSA of 2048 bits or more, EC or OKP)")
     return usable
 
 
@@ -190,6 +207,49 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none: the status becomes an HTTPError."""
 
 
+class _Until(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """Ends a response, its status and headers too, at a moment (monotonic, s): a timeout of the socket alone is for
+    each of its parts, and with one byte at a time no other fetch would begin.
+    """
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self._end = end
+
+    def do_open(self, http_class: Any, req: Any, **more: Any) -> Any:
+        """As `AbstractHTTPHandler`, with responses that end."""
+
+        def connect(*arguments: Any, **named: Any) -> Any:
+            connection = http_class(*arguments, **named)
+            connection.response_class = functools.partial(_Response, self._end)
+            return connection
+
+        return super().do_open(connect, req, **more)
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, end: float, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Received(end, sock))
+
+
+class _Received(io.RawIOBase):
+    def __init__(self, end: float, sock: socket.socket) -> None:
+        self._end, self._sock, self._file = end, sock, sock.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(max(self._end - time.monotonic(), 0.001))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def fetch_url(url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
     """The body of a response; with a `body`, to a POST. Raises OSError, also for a status of an error, or ValueError.
 
@@ -198,24 +258,21 @@ def fetch_url(url: str, body: bytes | None = None, headers: Mapping[str, str] | 
     if not is_trustworthy(url):
         raise ValueError("must be an https URL")
     proxies: dict[str, str] | None = {} if url.lower().startswith("http:") else None
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies))
     end = time.monotonic() + FETCH_SECONDS
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies), _Until(end))
     try:
         asked = urllib.request.Request(url, body, dict(headers or {}))
         with opener.open(asked, timeout=FETCH_SECONDS) as response:
-            return _read_all(response, end)
+            return _read_all(response)
     except http.client.HTTPException as error:
         raise OSError(f"not a response of HTTP: {type(error).__name__}") from None
 
 
-def _read_all(response: Any, end: float) -> bytes:
-    """The body. `end`: by the monotonic clock; a timeout of the socket alone is for each of many small parts."""
+def _read_all(response: Any) -> bytes:
     parts, size = list[bytes](), 0
     while part := response.read1(1 << 16):
         parts.append(part)
         size += len(part)
         if size > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
-        if time.monotonic() > end:
-            raise TimeoutError(f"it took more than {FETCH_SECONDS:g} s")
     return b"".join(parts)

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from streaming.client import AccessDenied, AsyncLocalClient, ClientError, Connection, LocalClient, acting_as
+from streaming.client import AccessDenied, AsyncLocalClient, ClientError, Connection, Decision, LocalClient, acting_as
 from streaming.kafka.topics import create_topics
 from tests.brokers import TestBroker
 from tests.java_archive import embedded_broker
@@ -40,6 +41,10 @@ def _world(broker: TestBroker, name: str, folder: Path) -> World:
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world on the broker of all tests."""
     return _world(broker, fresh_name("local"), tmp_path)
+
+
+def _ask(client: LocalClient) -> Decision:
+    return client.authorize(system=SYSTEM, subject="user:dana", action=ACTION, resource=ORDERS)
 
 
 def _may(client: LocalClient, resource: str = ORDERS, **fields: Any) -> bool:
@@ -132,6 +137,18 @@ def test_nothing_is_allowed_by_policies_that_cannot_be_read(fresh_name: Callable
             decision = client.authorize(system=SYSTEM, subject="user:dana", action=ACTION, resource=ORDERS)
             assert (decision.outcome, decision.code) == ("error", "policies-stale")
             client._exchange._recorder.close(0.1)  # type: ignore[attr-defined]  # what is queued cannot be sent
+
+
+def test_no_request_waits_for_policies_that_cannot_be_followed_any_more(world: World) -> None:
+    """Of a topic that was re-created. Each would hold a thread of the service for its whole timeout, for good."""
+    with LocalClient(Connection.of(world.settings), freshness="full", record="none", timeout=100) as client:
+        assert client.ready(60)
+        assert _may(client)
+        world.recreate(world.policies)
+        with ThreadPoolExecutor(4) as pool:
+            decisions = [one.result(60) for one in [pool.submit(_ask, client) for _ in range(4)]]
+        assert {decision.code for decision in [*decisions, _ask(client)]} == {"policies-stale"}
+        assert "was deleted" in str(_ask(client))
 
 
 def test_a_topic_that_is_not_there_is_an_error_and_none_a_mistake(world: World) -> None:

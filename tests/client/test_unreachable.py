@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import inspect
 import logging
 import multiprocessing
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from streaming.client import (
     AccessDenied,
@@ -263,6 +264,24 @@ def test_a_closed_client_answers_at_once_and_reports_nothing() -> None:
     assert client.authorize(**SHORT, subject="u").code == "client-closed"
     with pytest.raises(NotReported, match="the client is closed"):
         client.report(EVENT)
+
+
+def test_a_closed_client_leaves_no_threads_for_the_garbage_collector() -> None:
+    """It may come late: a service that makes clients now and then would run out of files."""
+    before = _consumers()
+    gc.disable()
+    try:
+        client = Client(NOBODY, timeout=0.05)
+        assert len(_consumers()) == len(before) + 1
+        client.close()
+        del client
+        assert len(_consumers()) == len(before)
+    finally:
+        gc.enable()
+
+
+def _consumers() -> list[object]:
+    return [one for one in gc.get_objects() if isinstance(one, Consumer)]
 
 
 def _in_a_fork(client: Client, codes: Any) -> None:

@@ -1,11 +1,17 @@
 """What a registry's answer means for a schema: it is there, it is not, or the registry did not say."""
 
+import contextlib
 import json
+import socket
+import threading
+import time
 
 import pytest
 
+import streaming.records.registry
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import read
+from streaming.settings import SchemaRegistry
 from tests.contracts.registry_server import RegistryServer
 
 PATH = "/schemas/ids/7"
@@ -66,3 +72,33 @@ def test_what_something_in_front_of_the_registry_answers_says_nothing_of_a_schem
 
 def test_a_page_in_place_of_an_answer_is_not_repeated_at_length() -> None:
     assert len(str(_failure(404, b"<html>" + b"x" * 100_000))) < 500
+
+
+def test_an_answer_of_a_byte_at_a_time_ends_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A timeout of the socket is for each byte: the job's driver would wait as long as they come."""
+    monkeypatch.setattr(streaming.records.registry, "SECONDS", 0.5)
+    body, ended = json.dumps({"schema": read("avro/request.avsc")}).encode(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            one, _ = listener.accept()
+            with one, contextlib.suppress(OSError):
+                one.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+                while not ended.wait(0.02):
+                    one.sendall(b"x")
+            one, _ = listener.accept()
+            with one:
+                one.recv(65536)
+                one.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        registry = Registry(SchemaRegistry(url=f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        began = time.monotonic()
+        with pytest.raises(RegistryDown):
+            registry.schema(7)
+        assert time.monotonic() - began < 10
+        ended.set()
+        assert registry.schema(7) == (read("avro/request.avsc"),)
+        registry.close()
+        thread.join(20)

@@ -186,8 +186,13 @@ def test_a_context_of_an_item_that_is_none_counts_for_this_item_alone(context: o
 
 
 @pytest.mark.parametrize("items", [{}, {"evaluations": []}])
-def test_without_evaluations_it_is_a_single_one(items: dict[str, Any]) -> None:
-    assert _several({**ALLOWED, **items})["decision"] is True
+@pytest.mark.parametrize("options", [{}, {"options": {"evaluations_semantic": "execute_all", "of the caller": 1}}])
+def test_without_evaluations_it_is_a_single_one(items: dict[str, Any], options: dict[str, Any]) -> None:
+    assert _several({**ALLOWED, **items, **options})["decision"] is True
+
+
+def test_a_single_one_has_no_options() -> None:
+    assert _one({**ALLOWED, "options": []})["decision"] is True
 
 
 def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation() -> None:
@@ -300,6 +305,9 @@ def test_what_is_not_a_request_is_refused(body: bytes) -> None:
         {"evaluations": [{}] * (MAX_EVALUATIONS + 1)},
         {"evaluations": [{}], "options": {"evaluations_semantic": "first"}},
         {"evaluations": [{}], "options": []},
+        {"evaluations": [], "options": {"evaluations_semantic": "first"}},
+        {"options": {"evaluations_semantic": "first"}},
+        {"options": []},
         {"evaluations": [{"context": {"system": "cdap"}}, {"context": {"system": SYSTEM}}]},
     ],
 )

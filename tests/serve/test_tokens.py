@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import socket
 import tempfile
@@ -17,7 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from streaming.serve.keys import MAX_AGE_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, IssuerKeys, KeysUnavailable, read_keys
+from streaming.serve import keys as serve_keys
+from streaming.serve.keys import (
+    MAX_AGE_SECONDS,
+    QUIET_SECONDS,
+    REFRESH_SECONDS,
+    RETRY_SECONDS,
+    IssuerKeys,
+    KeysUnavailable,
+    read_keys,
+)
 from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import SettingsError
 from streaming.settings.serve import JwtSettings
@@ -341,6 +351,90 @@ def test_a_key_that_the_issuer_withdrew_ends_and_so_do_tokens_that_were_accepted
             await tokens.subject(token)
 
     asyncio.run(withdraw())
+
+
+@pytest.mark.parametrize("seconds", [REFRESH_SECONDS + QUIET_SECONDS + 1, MAX_AGE_SECONDS])
+def test_a_key_that_was_withdrawn_while_nobody_asked_does_not_count_once_more(
+    endpoint: Endpoint, seconds: float
+) -> None:
+    """A stolen key is used when its thief likes: the first token after a quiet time finds the issuer's new keys."""
+    clock = Clock()
+    keys = IssuerKeys(endpoint.url, clock)
+    keys.load()
+    tokens, token = Tokens(SETTINGS, keys), OURS.token()
+    assert _subject(tokens, token) == "checkout"
+    endpoint.body = OURS.jwks(OURS.ec)
+    clock.now += seconds
+    with pytest.raises(InvalidToken):
+        _subject(tokens, token)
+
+
+def test_an_issuer_that_does_not_answer_is_waited_for_once(endpoint: Endpoint) -> None:
+    clock = Clock()
+    keys = IssuerKeys(endpoint.url, clock)
+    keys.load()
+    tokens, token = Tokens(SETTINGS, keys), OURS.token()
+    endpoint.status, asked = 500, endpoint.asked
+    clock.now += MAX_AGE_SECONDS / 2
+
+    async def ask() -> None:
+        assert await tokens.subject(token) == "checkout"
+        assert endpoint.asked == asked + 1
+        clock.now += RETRY_SECONDS
+        assert await tokens.subject(token) == "checkout"
+        assert endpoint.asked == asked + 1, "it is asked meanwhile"
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("keys", [[], [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]], ids=["none", "none for tokens"])
+def test_an_issuer_that_withdraws_all_keys_ends_all_tokens(endpoint: Endpoint, keys: list[Any]) -> None:
+    clock = Clock()
+    issuer_keys = IssuerKeys(endpoint.url, clock)
+    issuer_keys.load()
+    tokens, token = Tokens(SETTINGS, issuer_keys), OURS.token()
+    assert _subject(tokens, token) == "checkout"
+    endpoint.body = json.dumps({"keys": keys}).encode()
+    clock.now += MAX_AGE_SECONDS / 2
+    with pytest.raises(InvalidToken):
+        _subject(tokens, token)
+    endpoint.body = OURS.jwks()
+    clock.now += RETRY_SECONDS
+    assert _subject(tokens, token) == "checkout", "and new ones count"
+
+
+def test_a_file_that_has_no_key_any_more_ends_all_tokens(tmp_path: Path) -> None:
+    keys = _keys(tmp_path, OURS.jwks())
+    tokens, token = Tokens(SETTINGS, keys), OURS.token()
+    assert _subject(tokens, token) == "checkout"
+    (tmp_path / "keys.json").write_text('{"keys": []}')
+    keys.reread()
+    with pytest.raises(InvalidToken):
+        _subject(tokens, token)
+
+
+@pytest.mark.parametrize("beginning", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_response_of_a_byte_at_a_time_ends_too(monkeypatch: pytest.MonkeyPatch, beginning: bytes) -> None:
+    """Also within its status and headers: while it lasts, no other fetch begins, and the keys grow old."""
+    monkeypatch.setattr(serve_keys, "FETCH_SECONDS", 0.3)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            one, _ = listener.accept()
+            with one, contextlib.suppress(OSError):
+                one.sendall(beginning)
+                while not ended.wait(0.02):
+                    one.sendall(b"x")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(OSError, match="timed out"):
+            read_keys(f"http://localhost:{listener.getsockname()[1]}/jwks")
+        assert time.monotonic() - began < 5
+        ended.set()
+        thread.join(10)
 
 
 def test_keys_that_cannot_be_fetched_for_long_verify_nothing(endpoint: Endpoint) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policy import REQUEST_NAMES, MalformedRequest, check_letter_case, decode_request
+from policy import REQUEST_NAMES, MalformedRequest, check_letter_case, decide, decode_request
 from streaming.enforcer.answered import AnsweredEvaluator
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
@@ -81,6 +81,33 @@ def test_the_stream_decides_nothing_by_whichever_path(text: str) -> None:
         number, _, _, headers = _for_partition(evaluator).decide(b"k", text.encode(), None, 0, AT)
         assert number != DECISIONS
         assert _is_named(headers)
+
+
+@pytest.mark.parametrize("name", ["Min_policy_offsets", "MIN_POLICY_OFFSETS", "min_policy_off\u017fets"])
+def test_offsets_that_are_asked_for_in_another_case_are_not_passed_over(name: str) -> None:
+    """Policies that are older than these would be new enough. Also where the answer without them is known."""
+    offsets, several = {"authz.policies.lenses6.v1": {"0": 41}}, [{"context": {name: {}}}]
+    evaluator = Evaluator(SNAPSHOT, LIMITS)
+    for context in ({}, {"a": 1}, {name: 1}, {name: "x"}):  # scalars are no offsets, and are not compared
+        text = json.dumps(_request(context=context))
+        assert decide(SNAPSHOT, json.loads(text)).outcome == "allow"
+        made = _for_partition(evaluator).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
+        assert made.columnar or made.others[0][0] == DECISIONS
+    for asked in (
+        _request(context={name: offsets}),
+        _request(context={"a": 1, name: offsets}),
+        _request(context={name: []}),
+        _request(evaluations=several),
+    ):
+        text = json.dumps(asked)
+        for one in (evaluator, Evaluator(SNAPSHOT, LIMITS)):
+            made = _for_partition(one).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
+            assert decisions_of(made) == []
+        for parse in (parse_evaluations, parse_evaluation) if "evaluations" not in asked else (parse_evaluations,):
+            assert _refused(lambda body, parse=parse: parse(body, "r-1", "lenses6", Rules(("lenses6",))), text)
+        assert _refused(decode_request, text)
+        assert decide(SNAPSHOT, asked).reasons[0].code == "malformed-request"
+    assert decode_request(json.dumps(_request(context={"Topics": [], "topics": []})).encode())
 
 
 @pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
