@@ -14,6 +14,7 @@ from policy.store.repository import FilesRefused
 
 MAX_INPUT = 64 << 20  # bytes of one input file
 EMPTY_LIST = "[]"  # of a CSV cell: a list without items, where an empty cell would say that it is not known
+CUT_OFF = "ends in a comma, without an end of the line: the file may be cut off; end the line if it is not"
 SEPARATOR = "|"  # between the items of a list in a CSV cell
 
 
@@ -64,14 +65,19 @@ def read_rows(file: ImportInput, required: Collection[str], optional: Collection
     Raises FilesRefused for what is no such file: a column that is missing, named twice or unknown (it might say that
     a row is a restriction), a quote that is not closed.
     """
-    reader = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    text = read_text(file)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = tuple(name.strip().lower() for name in next(reader, []))
         _check_columns(file, columns, required, optional)
-        return [_row(reader.line_num, columns, cells) for cells in reader if any(cells)]
+        rows = [_row(reader.line_num, columns, cells) for cells in reader if any(cells)]
     except csv.Error as error:
         message = f"not CSV: {error}; write quotes inside of quotes twice, and separate cells with commas"
         raise FilesRefused([f"{file.file}:{reader.line_num}: {message}"]) from None
+    # Cut off behind a comma, a row would only lack what restricts it: an effect, an end.
+    if rows and not rows[-1].problem and text.endswith(","):
+        rows[-1] = msgspec.structs.replace(rows[-1], problem=CUT_OFF)
+    return rows
 
 
 def list_cell(cell: str) -> list[str]:

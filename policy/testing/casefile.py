@@ -13,7 +13,7 @@ A team tests its policies with the same format that specifies the systems themse
           answer: allow
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the stage before. With one, documents come in the order of a log; in none, they may have ``effective_at``.
 
     ``refused`` and ``warns``: document → part of the error, or of a warning, that is expected of it; violations of a
-    schema are warnings.
+    schema are warnings. A document of another system than the file's is named ``system/kind/name``.
     """
 
     at: int | str | None = None
@@ -147,7 +147,7 @@ def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
             yield f"delete: {name} is not kind/name of a document, or the file has no `system`"
     put = {document_key(system, document) for document in (*stage.apply, *stage.facts)}
     for name in (*stage.refused, *stage.warns):
-        if full_key(system, name) not in put:
+        if full_key(system, name, put) not in put:
             yield f"refused, warns: {name} is not a document of this stage"
     for number, expectation in enumerate(stage.expect):
         try:
@@ -161,9 +161,13 @@ def document_key(system: str, document: Mapping[str, Any]) -> str:
     return "/".join(str({"system": system or "?", **document}.get(part, "?")) for part in ("system", "kind", "name"))
 
 
-def full_key(system: str, name: str) -> str:
-    """``kind/name`` with the default system in front; without a default, ``name`` as it is."""
-    return name if not system or name.startswith(f"{system}/") else f"{system}/{name}"
+def full_key(system: str, name: str, documents: Collection[str] = ()) -> str:
+    """``kind/name`` with the default system in front; ``name`` as it is without a default, or where it has a system.
+
+    ``documents``: keys that may have a system which does not exist.
+    """
+    has_system = name in documents or name.partition("/")[0] in {system, *all_systems()}
+    return name if not system or has_system else f"{system}/{name}"
 
 
 def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> dict[str, Any]:

@@ -164,8 +164,8 @@ def _judge_documents(
     system: str, case: Case, number: int, became: dict[str, Rejected | None], snapshot: Snapshot
 ) -> Iterator[Result]:
     stage = case.stages[number]
-    refused = {full_key(system, name): text for name, text in stage.refused.items()}
-    warned = {full_key(system, name): text for name, text in stage.warns.items()}
+    refused = {full_key(system, name, became.keys()): text for name, text in stage.refused.items()}
+    warned = {full_key(system, name, became.keys()): text for name, text in stage.warns.items()}
     rules = tuple(case.rules) if stage.about_documents else ()
     for key, rejected in became.items():
         expected = "refused" if key in refused else "accepted"

@@ -1,8 +1,10 @@
 """SARIF 2.1.0: findings beside the lines of files, for code scanning."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from policy import Place
@@ -29,6 +31,7 @@ def sarif_result(rules: Rules, rule: str, text: str, path: str, location: "Place
     """One finding, at a location in a file; without one at `path`, without a line at its beginning."""
     file, line, column = (path, 1, None) if location is None else (location.file, location.line or 1, location.column)
     region = {"startLine": line, **({} if column is None else {"startColumn": column})}
-    where = {"artifactLocation": {"uri": PurePath(file).as_posix()}, "region": region}
+    uri = quote(os.fsencode(PurePath(file).as_posix()))
+    where = {"artifactLocation": {"uri": uri}, "region": region}
     message = {"text": text}
     return {"ruleId": rule, "level": rules[rule][0], "message": message, "locations": [{"physicalLocation": where}]}

@@ -1,9 +1,11 @@
 """`policy diff` of what is live, of git references, and for pull requests."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from confluent_kafka import Producer
@@ -163,6 +165,18 @@ def test_sarif_names_the_file_and_line_of_each_difference(lockkeeper: Command, f
     found = {_place(result): (result["ruleId"], result["level"]) for result in run["results"]}
     assert found == {("group.yaml", 1): ("widens", "warning"), ("wide.yaml", 3): ("widens", "warning")}
     assert {rule for rule, _ in found.values()} <= rules
+
+
+def test_sarif_has_the_file_as_a_uri(lockkeeper: Command, folder: Path) -> None:
+    """Else a file behind # would be another one, and one with a blank none."""
+    widen(folder)
+    odd = "a:50% #1?[b] \u00e9.yaml"
+    (folder / "wide.yaml").rename(folder / odd)
+    for command in (("policy", "diff", "--format", "sarif"), ("policy", "review", "--sarif")):
+        [run] = json.loads(lockkeeper(*command, "HEAD", str(folder)).out)["runs"]
+        uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in run["results"]]
+        assert all(re.fullmatch(r"(?:[A-Za-z0-9._~/-]|%[0-9A-F]{2})+", uri) for uri in uris), uris
+        assert str(folder / odd) in map(unquote, uris)
 
 
 def _place(result: dict[str, Any]) -> tuple[str, int]:

@@ -230,3 +230,40 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """No traceback for a slip in a path."""
     with pytest.raises(CaseFileError, match=r"none\.yaml: cannot be read"):
         load_cases(tmp_path / "none.yaml")
+
+
+OTHER = {"system": "ververica", "kind": "InitialAccess", "name": "main"}
+
+
+def test_documents_of_another_system_are_named_with_it() -> None:
+    """In `refused`, `delete` and `document`, like those of the file's own system."""
+    entry = {"userId": "dana", "workspaceId": "w", "namespaceId": "n", "role": "VIEWER"}
+    broken = {**OTHER, "spec": {"initialAccess": [{**entry, "role": "viewer"}]}}
+    sound = {**OTHER, "spec": {"initialAccess": [entry]}}
+    where = {"type": "Job", "id": "j", "properties": {"workspaceId": "w", "namespaceId": "n"}}
+    asked = {"system": "ververica", "subject": "dana", "action": "read", "resource": where}
+    name = "ververica/InitialAccess/main"
+    stages: list[dict[str, Any]] = [
+        {"apply": [broken], "refused": {name: "viewer"}},
+        {"apply": [sound], "expect": [{"ask": asked, "answer": "allow", "document": name}]},
+        {"delete": [name], "expect": [{"ask": asked, "answer": "deny"}]},
+    ]
+    assert faults(*stages) == []
+    assert "must be refused" in faults({"apply": [sound], "refused": {name: ""}})[0]
+
+
+def test_a_warning_about_a_document_of_another_system_is_expected_by_its_name() -> None:
+    """And another text is not found in it."""
+    odd = {
+        "system": "lenses5",
+        "kind": "Group",
+        "name": "g",
+        "spec": {"namespaces": [], "application": ["ViewCustomApps"]},
+    }
+    assert faults({"apply": [odd], "warns": {"lenses5/Group/g": "ViewCustomApps"}}) == []
+    assert "no warning says" in faults({"apply": [odd], "warns": {"lenses5/Group/g": "elsewhere"}})[0]
+
+
+def test_a_document_whose_system_is_not_known_is_named_with_it() -> None:
+    unknown = {**GROUP, "system": "lenses7"}
+    assert faults({"apply": [unknown], "refused": {"lenses7/Group/g": "lenses7"}}) == []

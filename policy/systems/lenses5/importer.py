@@ -46,24 +46,30 @@ class Namespace(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """A group as it was read; ``features``: the fields that are lists of names, by our names, with their places."""
+    """A group as it was read; ``features``: the fields that are lists of names, by our names, with their places.
+
+    ``left_out``: a field may mean that it is less than it seems.
+    """
 
     spot: Spot
     name: str
-    namespaces: list[Namespace]
-    features: dict[str, tuple[Spot, list[str]]]
+    namespaces: list[Namespace] = []
+    features: dict[str, tuple[Spot, list[str]]] = {}
+    left_out: bool = False
 
 
 def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     groups = [group for spot, value in read_spots(files, findings) for group in _read_groups(value, spot)]
     _find_types([namespace for group in groups for namespace in group.namespaces])
-    by_name: dict[str, list[tuple[Spot, Document]]] = {}
+    by_name: dict[str, list[tuple[Spot, Document | None]]] = {}
     for group in groups:
-        by_name.setdefault(group.name, []).append((group.spot, _to_document(group)))
+        by_name.setdefault(group.name, []).append((group.spot, None if group.left_out else _to_document(group)))
     for name, versions in by_name.items():
-        if all(version == versions[0][1] for _, version in versions):
-            yield versions[0][1]
+        first = versions[0][1]
+        if all(version == first for _, version in versions):
+            if first is not None:
+                yield first
             continue
         for spot, _ in versions:
             why = f"there are {len(versions)} different groups {name!r}, none of which is imported"
@@ -73,13 +79,11 @@ def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
 def _read_groups(value: Any, spot: Spot) -> Iterator[Group]:
     several = isinstance(value, list)
     for number, item in enumerate(value if several else [value]):
-        group = _read_group(item, spot.inside(number) if several else spot)
-        if group is not None:
-            yield group
+        yield _read_group(item, spot.inside(number) if several else spot)
 
 
-def _read_group(value: Any, spot: Spot) -> Group | None:
-    """The group; None, and a warning, where a field might mean that it is less than it seems."""
+def _read_group(value: Any, spot: Spot) -> Group:
+    """The group; one that is left out gets a warning."""
     validator = Validator(value)
     name = validator.text("name")
     fields = value if isinstance(value, Mapping) else {}
@@ -87,7 +91,8 @@ def _read_group(value: Any, spot: Spot) -> Group | None:
         validator.error(f"unknown fields: {', '.join(unknown)}")
     if validator.errors:
         spot.warning(f"the group is left out: {'; '.join(validator.errors)}", CORRECTION)
-        return None
+        # Its name counts all the same: another group of it may be the same one before it lost something.
+        return Group(spot, str(fields.get("name", "")), left_out=True)
     at, entries = _either(value, "namespaces", spot)
     if not isinstance(entries, list):
         at.warning(f"is not a list but {type(entries).__name__}, and left out", CORRECTION)

@@ -67,8 +67,10 @@ def _single(occurrences: Sequence[tuple[Spot, Any]]) -> tuple[Spot, Mapping[str,
 
 
 def _initial_access(spot: Spot, content: Mapping[str, Any]) -> Iterable[Document]:
-    for name in content.keys() - {ENTRIES}:
-        spot.inside(str(name)).warning("is not known, and left out", "see what it is for")
+    if unknown := [name for name in content if name != ENTRIES and content[name] is not None]:
+        why = f"unknown fields may restrict the assignments, which are left out: {', '.join(unknown)}"
+        spot.warning(why, "see what they are for, and leave them out if they restrict nothing")
+        return
     entries = content.get(ENTRIES)
     if not isinstance(entries, list):
         spot.inside(ENTRIES).warning(f"is not a list but {type(entries).__name__}", "correct the values")

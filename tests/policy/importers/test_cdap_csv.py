@@ -20,7 +20,7 @@ HEAD = "principal_type,principal,entity,privileges"
 
 def run(*rows: str, head: str = HEAD) -> Translation:
     """An import of rows."""
-    return imported("cdap", text("\n".join([head, *rows]), "grants.csv"))
+    return imported("cdap", text("\n".join([head, *rows, ""]), "grants.csv"))
 
 
 def reads(found: Translation, user: str = "dana", entity: str = "dataset:shop.orders") -> bool:
@@ -126,3 +126,13 @@ def test_what_is_no_such_file_is_refused(content: str, why: str) -> None:
     """A column that nobody knows may say that a row restricts."""
     with pytest.raises(FilesRefused, match=why):
         imported("cdap", text(content, "grants.csv"))
+
+
+@pytest.mark.parametrize(("column", "cell"), [("effect", "deny"), ("valid_until", "2020-01-01T00:00:00Z")])
+def test_a_file_that_is_cut_off_allows_no_more_than_the_whole_one(column: str, cell: str) -> None:
+    """At every byte of its last row; behind the last comma the row would lack its restriction alone."""
+    whole = f"user,dana,dataset:shop.orders,READ,{cell}"
+    for length in range(len(whole) + 1):
+        content = f"{HEAD},{column}\n{whole[:length]}"
+        assert not reads(imported("cdap", text(content, "grants.csv"))), content
+    assert reads(run(whole.removesuffix(cell), head=f"{HEAD},{column}"))

@@ -91,6 +91,14 @@ def test_groups_of_one_name_that_differ_are_not_imported() -> None:
     assert not imported("lenses5", as_json([group(), group()])).findings
 
 
+def test_a_group_that_is_left_out_counts_among_those_of_its_name() -> None:
+    """The other one may be from an older export, before the field that restricts it."""
+    found = imported("lenses5", as_json([group(), group(disabled=True), group(name="h")]))
+    assert [finding.place for finding in found.errors] == ["[0]", "[1]"]
+    assert set(documents(found)) == {"Group/h"}
+    assert not imported("lenses5", as_json([group(disabled=True)])).errors
+
+
 def test_a_legacy_name_grants_nothing_and_is_only_noted() -> None:
     found = imported("lenses5", fixture("lenses5.json"))
     assert [(finding.level, finding.place) for finding in found.findings] == [("note", "[0].scopedPermissions")]

@@ -147,7 +147,7 @@ UNSHARED = "engine:sdc-2,rita,acme,,,,eu|night,,sdc,"
 def test_a_broken_row_never_allows_what_the_whole_file_does_not() -> None:
     """A cell too many or too few, spaces, or what no cell of the column can be. Miguel has nothing on one engine."""
     rows = [*fixture("objects.csv").data.decode().splitlines(), UNSHARED]
-    whole = streamsets(snapshot(imported("streamsets", text("\n".join(rows), "objects.csv")), ACME))
+    whole = streamsets(snapshot(imported("streamsets", text("\n".join([*rows, ""]), "objects.csv")), ACME))
     assert "miguel [] job.start job:orders, nightly" not in whole
     for number, row in enumerate(rows[1:], 1):
         odd = [f"{row},", row.rpartition(",")[0], f" {row}", row.replace(":", ";"), row.replace("rita", "user:rita")]
@@ -157,7 +157,7 @@ def test_a_broken_row_never_allows_what_the_whole_file_does_not() -> None:
             row.replace("engine:", "Engine:"),
             row.replace("engine:", ""),
         ):
-            changed = "\n".join([*rows[:number], broken_row, *rows[number + 1 :]])
+            changed = "\n".join([*rows[:number], broken_row, *rows[number + 1 :], ""])
             found = imported("streamsets", text(changed, "objects.csv"))
             assert streamsets(snapshot(found, ACME)) <= whole, broken_row
 

@@ -24,7 +24,7 @@ ENGINE = "engine:e1,rita,user:miguel,EXECUTE,,eu,,sdc,"
 
 def run(*rows: str, head: str = HEAD) -> Translation:
     """An import of rows."""
-    return imported("streamsets", text("\n".join([head, *rows]), "objects.csv"))
+    return imported("streamsets", text("\n".join([head, *rows, ""]), "objects.csv"))
 
 
 def may(found: Translation, action: str, name: str, who: str = "miguel", **more: Any) -> bool:

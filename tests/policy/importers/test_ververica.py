@@ -72,6 +72,16 @@ def test_an_assignment_that_is_ill_formed_is_left_out_alone(entry: str, why: str
     assert [one["userId"] for one in documents(found)["InitialAccess/main"]["initialAccess"]] == ["b@example.com"]
 
 
+@pytest.mark.parametrize("field", ["enabled: false", "expires: '2026-01-01'", "disabled: true"])
+def test_an_unknown_field_beside_the_assignments_leaves_them_out(field: str) -> None:
+    """It may say that they are not in force; one that says nothing does not."""
+    content = f"global:\n  initialAccessFileContent: {{initialAccess: [{{{ENTRY}}}], %s}}\n"
+    found = imported("ververica", text(content % field))
+    assert not found.documents
+    assert "may restrict" in findings_of_level(found, "warning")[0].why
+    assert imported("ververica", text(content % "expires: null")).documents
+
+
 def test_values_in_two_files_are_refused_since_helm_lets_one_replace_the_other() -> None:
     """Adding them up could bring back what the later file took away."""
     found = imported("ververica", text(values(f"{{{ENTRY}}}"), "a.yaml"), text(values(""), "b.yaml"))
