@@ -32,7 +32,7 @@ from streaming.runtime.executors import await_executors, is_local, refuse_dynami
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, check_separate_monitor, monitor_settings
-from streaming.topics import RUN, Sizes
+from streaming.topics import RUN
 
 log = structlog.get_logger()
 
@@ -156,8 +156,7 @@ def check_cluster(settings: Settings) -> None:
     """Check what can be checked before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
     check_permissions(admin, settings)
-    sizes = Sizes(settings.limits.record_out, settings.limits.document)
-    refuse_or_warn(check_topics(admin, settings.topics, sizes, RUN))
+    refuse_or_warn(check_topics(admin, settings.topics, settings.limits, RUN))
     read = (*settings.topics.inputs, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
 

@@ -171,7 +171,7 @@ REBUILT = {"min.compaction.lag.ms": str(7 * DAY_MS)}
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` has both."""
+    """What topics must have room for, of `limits`: the largest record that the job writes, and the largest document."""
 
     record_out: int = 4 * MIB
     document: int = MIB

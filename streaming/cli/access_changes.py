@@ -50,7 +50,7 @@ def check_access(settings: "Settings") -> None:
     from streaming.kafka.permissions import Permission
     from streaming.kafka.topics import check_topics, explained_problems
     from streaming.settings import access_changes_settings
-    from streaming.topics import ACCESS_CHANGES, Sizes
+    from streaming.topics import ACCESS_CHANGES
 
     topics, own = settings.topics, access_changes_settings(settings)
     changes = topics.access_changes
@@ -61,6 +61,6 @@ def check_access(settings: "Settings") -> None:
     ]
     read = (topics.decisions, *topics.asking)
     admin = connect(own, *read, documents=topics.documents, written=(changes,), permissions=needed)
-    sizes = Sizes(settings.limits.record_out, settings.limits.document)
-    if refused := explained_problems(check_topics(admin, topics, sizes, ACCESS_CHANGES), refused=True):
+    problems = check_topics(admin, topics, settings.limits, ACCESS_CHANGES)
+    if refused := explained_problems(problems, refused=True):
         raise Failure("\n".join(refused))

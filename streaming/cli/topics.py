@@ -14,8 +14,6 @@ from streaming.cli.output import echo_err, echo_json, echo_lines, echo_text
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem
-    from streaming.settings import Settings
-    from streaming.topics import Sizes
 
 
 PARTITIONS = 6
@@ -57,7 +55,7 @@ def create(
     from streaming.topics import topic_specs
 
     settings = kafka.settings()
-    admin, sizes = connect(settings, wait=wait), _sizes(settings)
+    admin, sizes = connect(settings, wait=wait), settings.limits
     created = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:
@@ -86,7 +84,7 @@ def check(kafka: KafkaOptions, as_json: Json = False) -> None:
     names = [spec.name for spec in topic_specs(settings.topics)]
     looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
     admin = connect(settings, permissions=looked_at)
-    problems = check_topics(admin, settings.topics, _sizes(settings))
+    problems = check_topics(admin, settings.topics, settings.limits)
     _show(names, set(), problems, as_json)
 
 
@@ -124,12 +122,6 @@ def manifest(
     )
     for resource in resources:
         echo_text(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
-
-
-def _sizes(settings: "Settings") -> "Sizes":
-    from streaming.topics import Sizes
-
-    return Sizes(settings.limits.record_out, settings.limits.document)
 
 
 def _show(names: list[str], created: set[str], problems: list["Problem"], as_json: bool) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from streaming.kafka.permissions import CLIENT_GROUP, Permission
 from streaming.kafka.publish import transactional_id
 from streaming.settings import Settings, access_changes_settings, monitor_settings
-from streaming.topics import Sizes, TopicSpec, dead_letters_of, topic_specs
+from streaming.topics import TopicSpec, dead_letters_of, topic_specs
 
 API = "kafka.strimzi.io/v1"
 CLUSTER = "strimzi.io/cluster"
@@ -42,8 +42,7 @@ Right = tuple[AclResource, tuple[str, ...]]
 
 def topic_manifests(settings: Settings, cluster: str, partitions: int, replication: int) -> Iterator[Manifest]:
     """A KafkaTopic for every topic of the settings. `cluster`: the name of Strimzi's Kafka resource."""
-    sizes = Sizes(settings.limits.record_out, settings.limits.document)
-    for spec in topic_specs(settings.topics, sizes):
+    for spec in topic_specs(settings.topics, settings.limits):
         yield _resource("KafkaTopic", spec.name, cluster, _topic(spec, partitions, replication))
 
 

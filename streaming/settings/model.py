@@ -10,7 +10,7 @@ from streaming.alert_kinds import MOST_NUMBER, MOST_SECONDS, AlertKind
 from streaming.settings.console import ConsoleSettings
 from streaming.settings.monitor import MonitorSettings
 from streaming.settings.serve import CLAIMABLE, ServeSettings
-from streaming.topics import DEFAULT_SYSTEMS, ROOM, TopicNames
+from streaming.topics import DEFAULT_SYSTEMS, ROOM, Sizes, TopicNames
 
 MASK = "***"
 USER_INFO = re.compile(r"//.*@")
@@ -37,7 +37,7 @@ Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 Authorship = Literal["author", "commit", "reason"]
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Limits(Sizes, frozen=True, forbid_unknown_fields=True):
     """Beyond these a record becomes `error` or a dead letter. Sizes in bytes."""
 
     record_in: InputBytes = MIB
