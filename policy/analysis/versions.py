@@ -41,7 +41,7 @@ class PolicySetVersion:
         self, system: System, policy_set: PolicySet, documents: Mapping[str, CompiledDocument], at: int
     ) -> None:
         self._implied = system.implied if isinstance(system, ImpliesGrants) else None
-        self._policy_set, self._replaced, self._future = policy_set, documents.keys(), Window(at)
+        self._policy_set, self._replaced, self.future = policy_set, documents.keys(), Window(at)
         grants = (grant for document in documents.values() for grant in document.grants)
         memberships = (membership for document in documents.values() for membership in document.memberships)
         self._grants = grouped(grants, lambda grant: grant.principal)
@@ -102,7 +102,7 @@ class PolicySetVersion:
     def meet(self, window: Window, other: Window) -> Window | None:
         """When two windows hold together, now or later; None: never, or it is over."""
         both = window.meet(other)
-        return both if both is not None and both.meet(self._future) is not None else None
+        return both if both is not None and both.meet(self.future) is not None else None
 
     def _holds_any(self, principal: str) -> bool:
         return principal in self._policy_set.grants or principal in self._grants
@@ -133,14 +133,16 @@ class EffectiveGrants:
         return self._answers[request]
 
     def _in_time(self, covering: Holders, wanted: Window) -> bool:
-        """Whether it is held here for as long as ``wanted``."""
+        """Whether it is held here for as long as ``wanted``, from the change on."""
+        # What had begun by then is no more for having begun earlier: a start that has passed may go, or be another.
+        ahead = wanted.meet(self._version.future) or wanted
         meetings = (
             self._version.meet(window, own)
             for principal in covering.keys() & self._windows.keys()
             for window in self._windows[principal]
             for own in covering[principal]
         )
-        return any(both is not None and both.covers(wanted) for both in meetings)
+        return any(both is not None and both.covers(ahead) for both in meetings)
 
     def denied(self, part: Grant) -> bool:
         """Whether a deny takes away all of the allow ``part``."""
