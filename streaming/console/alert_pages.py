@@ -18,6 +18,7 @@ from streaming.console.listing import listed
 from streaming.console.reading import Cluster
 from streaming.console.viewer import viewer_of
 from streaming.decision_log.search import fits_name
+from streaming.records.formats import shorten_id
 from streaming.report.incidents import SEVERITIES
 from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
@@ -105,6 +106,11 @@ def _fits(episode: Episode, fields: dict[str, str]) -> bool:
     return (
         fields["kind"] in ("", alert.kind)
         and fields["severity"] in ("", alert.severity)
-        and (not fields["subject"] or fits_name(fields["subject"], episode.subject))
+        and (not fields["subject"] or _is_about(episode, fields["subject"]))
         and fields["system"] in ("", episode.system)
     )
+
+
+def _is_about(episode: Episode, subject: str) -> bool:
+    """Whether it is about a subject; alerts have a long name shortened."""
+    return fits_name(subject, episode.subject) or shorten_id(subject) == episode.subject

@@ -9,12 +9,13 @@ from confluent_kafka.admin import AdminClient
 
 from policy import to_ms, to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.console.addresses import decision_address, decisions_address
+from streaming.console.addresses import address, decision_address, decisions_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.records.alert import Alert
 from streaming.records.avro import Undecodable
+from streaming.records.formats import SHORTENED
 from streaming.records.registry import Deserializer
 from streaming.report import read_alert
 from streaming.report.incidents import evidence_text
@@ -174,4 +175,7 @@ def decisions_behind(episode: Episode) -> str:
         "since": to_text(max(begin - BEFORE_MS, 0)),
         "until": to_text(end + AFTER_MS),
     }
+    beginning, is_shortened, _ = episode.subject.partition(SHORTENED)
+    if is_shortened:  # decisions have the name whole: those of all names that begin so are the nearest there is
+        return address("/decisions", {**fields, "subject": f"{beginning}*"})
     return decisions_address(fields)

@@ -50,6 +50,7 @@ from streaming.decision_log.remarks import remarks
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
+from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.topics import Offsets
 
@@ -173,7 +174,7 @@ class Console:
             row=_row(decision),
             ask=address("/ask", asked),
             now=to_text(explained.now),
-            alerts=address("/alerts", {"subject": _row(decision)["subject"]}),
+            alerts=address("/alerts", {"subject": shorten_id(_row(decision)["subject"])}),
             changes=address("/changes", {"system": str(decision["system"]), "since": str(decision["time"])}),
             others=address("/access", {name: asked.get(name, "") for name in ("system", "resource", "more")}),
         )

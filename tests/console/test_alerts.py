@@ -14,7 +14,10 @@ from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.viewer import EVERYTHING, Viewer
+from streaming.decision_log.search import Query
+from streaming.history.span import Span
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document
+from streaming.records.formats import shorten_id
 from streaming.report import Alert
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
@@ -85,6 +88,19 @@ def test_a_filter_by_subject_takes_a_pattern_as_that_of_decisions_does() -> None
         ("", "user:dana", True),
     ):
         assert alert_fits(_episode(subject=subject), {**fields, "subject": text}) == is_found, text
+
+
+def test_a_subject_that_alerts_shorten_is_found_by_its_name_and_leads_to_its_decisions() -> None:
+    """A page of a decision links to the alerts of its subject by the whole name, which alerts have not."""
+    long, other = "user:" + "x" * 1500, "user:" + "x" * 1499 + "y"
+    fields = dict.fromkeys(("kind", "severity", "system"), "")
+    extent = {"system": "lenses6", "first": "2026-11-21T10:00:00Z", "last": "2026-11-21T10:01:00Z"}
+    episode = _episode("denial-burst", extent, subject=shorten_id(long))
+    assert [alert_fits(episode, {**fields, "subject": name}) for name in (long, other)] == [True, False]
+    query = parse_qs(urlsplit(decisions_behind(episode)).query)
+    context = {"outcome": "deny", "request": {"subject": {"id": long}}}
+    wanted = Query(Span(0, 1), subject=query["subject"][0], exact="exact" in query)
+    assert wanted.fits({"context": context})
 
 
 def test_evidence_leads_to_the_decision_and_the_record_that_it_names() -> None:
