@@ -135,5 +135,7 @@ def _row(change: LoggedChange) -> dict[str, Any]:
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
         "documents": [document.key for document in change.documents[:3]],
         "more": max(change.documents_count - 3, 0),
+        "listed": len(change.documents),
+        "documents_count": change.documents_count,
         "opens": opens if opens or is_worked_out(change) else None,
     }

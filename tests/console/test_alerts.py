@@ -8,10 +8,12 @@ import pytest
 
 from streaming.console.alert_pages import _fits as alert_fits
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
+from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
 from streaming.console.change_pages import _row as change_row
 from streaming.console.changes import Changed, change_at, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
+from streaming.console.listing import Listing
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.viewer import EVERYTHING, Viewer
 from streaming.decision_log.search import Query
@@ -170,12 +172,26 @@ def test_a_change_that_lists_some_of_its_documents_may_be_of_any() -> None:
     assert has_document([msgspec.structs.replace(part, documents_count=1001)], "Role/other")
 
 
+def _page_of(change: LoggedChange, *unknown: str) -> str:
+    values = {"row": change_row(change), "changed": Changed(change), "unknown": unknown}
+    rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
+    return Pages(StaticFiles(), LINKS).render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
+
+
+def test_documents_that_a_change_does_not_list_are_not_left_out_of_its_counts() -> None:
+    """The record of an apply of 102,000 documents lists 1,000: "1000 added" would be another change."""
+    whole = _change("cdap", 1)
+    cut = LoggedChange("x", [msgspec.structs.replace(whole.parts[0], documents_count=102_000)], [], "changes-1")
+    listing = Listing([cut]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
+    values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
+    listed = Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
+    for page in (listed, _page_of(cut)):
+        assert "among the first 1 of 102000 documents" in page
+    assert "101999 more" in _page_of(cut)
+    assert "among the first" not in _page_of(whole)
+
+
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:
-    change, shown = _change("cdap", 1), dict[str, str]()
-    for why in ("", "compaction took it"):
-        values = {"row": change_row(change), "changed": Changed(change), "unknown": [why] if why else []}
-        rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
-        pages = Pages(StaticFiles(), LINKS)
-        shown[why] = pages.render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
+    shown = {why: _page_of(_change("cdap", 1), *filter(None, (why,))) for why in ("", "compaction took it")}
     says_unchanged = ["No grant, membership or fact is another" in page for page in shown.values()]
     assert says_unchanged == [True, False]
