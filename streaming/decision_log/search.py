@@ -26,8 +26,8 @@ class Query(msgspec.Struct, frozen=True):
 
     ``outcome``: of the job, or what the caller was answered elsewhere.
 
-    A ``*`` at the end of subject, action, resource or outcome matches any characters; with ``exact`` it is one, for
-    names may end so. ``document``: a reason names it. ``systems``: that may be found at all; None: all.
+    A ``*`` at the end of subject, action, resource, outcome or document matches any characters; with ``exact`` it is
+    one, for names may end so. ``document``: a reason names it. ``systems``: that may be found at all; None: all.
     """
 
     span: Span
@@ -51,7 +51,7 @@ class Query(msgspec.Struct, frozen=True):
             self.system in ("", decision.get("system"))
             and (self.systems is None or decision.get("system") in self.systems)
             and self.request_id in ("", decision.get("request_id"))
-            and (not self.document or any(_names(part, self.document) for part in parts))
+            and (not self.document or any(map(self._names_document, parts)))
             and any(map(self._fits, parts, itertools.chain(given_elsewhere, itertools.repeat({}))))
         )
 
@@ -70,9 +70,13 @@ class Query(msgspec.Struct, frozen=True):
 
     def may_fit(self, value: bytes) -> bool:
         """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
-        asked = (self.subject, self.action, self.resource, self.outcome)
+        asked = (self.subject, self.action, self.resource, self.outcome, self.document)
         texts = [text for text in asked if not self._is_pattern(text)]
-        return all(json_text(text) in value for text in (*texts, self.system, self.document, self.request_id) if text)
+        return all(json_text(text) in value for text in (*texts, self.system, self.request_id) if text)
+
+    def _names_document(self, part: Mapping[str, Any]) -> bool:
+        documents = (reason.get("document") for reason in part["context"].get("reasons", ()))
+        return any(document is not None and self._matches(self.document, document) for document in documents)
 
     def _is_pattern(self, text: str) -> bool:
         return text.endswith(WILDCARD) and not self.exact
@@ -84,10 +88,6 @@ class Query(msgspec.Struct, frozen=True):
 def fits_name(wanted: str, name: str) -> bool:
     """Whether a name is the one that is wanted; a ``*`` at the end stands for any characters."""
     return matches(wanted, name) if wanted.endswith(WILDCARD) else wanted == name
-
-
-def _names(part: Mapping[str, Any], document: str) -> bool:
-    return any(reason.get("document") == document for reason in part["context"].get("reasons", ()))
 
 
 class Found(msgspec.Struct, frozen=True):

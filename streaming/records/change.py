@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from policy import matches
 from policy.analysis import Widening
 from streaming.records.formats import JSON_HEADERS, Result, shorten_id
 from streaming.topics import ALWAYS_FITS
@@ -53,13 +54,17 @@ class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 def has_document(parts: Sequence[PolicyChange], document: str) -> bool:
     """Whether a change is of `KIND/NAME` or `SYSTEM/KIND/NAME`, whole or shortened as its records have long ones.
 
+    A `*` at the end stands for any characters.
+
     It may be where it has more documents than are listed: what is said to have no change must have none.
     """
     if any(part.documents_count > len(part.documents) for part in parts):
         return True
+    pattern = document if document.endswith("*") else None
     return any(
         entry.key in (document, shorten_id(document), shorten_id(f"{part.system}/{document}"))
-        or document == entry.key.partition("/")[2]
+        or document == (name := entry.key.partition("/")[2])
+        or (pattern is not None and (matches(pattern, entry.key) or matches(pattern, name)))
         for part in parts
         for entry in part.documents
     )

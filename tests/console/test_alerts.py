@@ -142,6 +142,13 @@ def test_a_viewer_sees_its_part_of_a_change() -> None:
     assert [has_document(both.parts, name) for name in ("Role/r", "cdap/Role/r", "r")] == [True, True, False]
 
 
+def test_the_document_of_a_change_is_found_by_a_pattern_as_names_elsewhere_are() -> None:
+    """Else "No change fits" would be said of roles that somebody changed."""
+    [part] = _change("cdap", 1).parts
+    for pattern, is_found in (("Role/*", True), ("cdap/*", True), ("Group/*", False), ("role/*", False), ("R", False)):
+        assert has_document([part], pattern) == is_found, pattern
+
+
 def test_the_command_that_undoes_a_change_is_one_word_of_a_shell() -> None:
     assert rollback_command(_change("cdap", 1, "changes-1")) == "lockkeeper policy rollback changes-1"
     assert rollback_command(_change("cdap", 1, "a'; rm -rf /")).endswith("""'a'"'"'; rm -rf /'""")

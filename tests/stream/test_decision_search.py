@@ -69,3 +69,17 @@ def test_a_star_is_a_character_of_a_name_where_names_are_exact(
     query = Query(SPAN, **names, exact=exact)
     assert [query.fits(decision) for decision in (STAR, PLAIN)] == found
     assert [query.may_fit(msgspec.json.encode(decision)) for decision in (STAR, PLAIN)] == found
+
+
+def test_a_document_is_found_by_a_pattern_as_other_names_are() -> None:
+    reason = {"code": "granted", "message": "", "document": "lenses6/Role/a*"}
+    decision = {"context": {"outcome": "allow", "reasons": [reason]}}
+    value = msgspec.json.encode(decision)
+    for document, exact, is_found in (
+        ("lenses6/Role/*", False, True),
+        ("lenses6/Group/*", False, False),
+        ("lenses6/Role/*", True, False),
+        ("lenses6/Role/a*", True, True),
+    ):
+        query = Query(Span(0, 1), document=document, exact=exact)
+        assert (query.may_fit(value) and query.fits(decision)) == is_found, (document, exact)
