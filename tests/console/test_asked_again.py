@@ -1,5 +1,6 @@
 """A decision leads to a form that asks the same; a subject leads to its access, or to why that cannot be said."""
 
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from policy.analysis import impact
 from streaming.console.access import Uses, access_in, subject_in
 from streaming.console.addresses import address
 from streaming.console.console import _asked_again, _request
+from streaming.console.pages import Pages, StaticFiles
 from streaming.console.viewer import EVERYTHING
+from tests.console.decided import READERS
+from tests.console.test_in_force import GROUP
 from tests.policy.test_unknown_names import DOCUMENTS
 
 NAMES = st.one_of(
@@ -68,6 +72,22 @@ def test_the_access_of_a_subject_counts_its_type() -> None:
     named = _access("cedar", documents, subject="{type: Service, id: ci}")
     assert named is not None
     assert named["lines"] == [], "it is a name"
+
+
+def test_only_a_statement_is_said_not_to_have_decided_lately() -> None:
+    """Of Cedar what is permitted is listed, without statements: "–" would say that nobody did it lately."""
+    text = 'permit(principal == User::"dana", action == Action::"read", resource == Doc::"orders");'
+    cedar = [{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": {"policies": text}}]
+    shown = []
+    for system, documents, subject in (("cedar", cedar, 'User::"dana"'), ("lenses6", [READERS, GROUP], "user:dana")):
+        fields = {"system": system, "subject": subject, "groups": "", "resource": "", "more": ""}
+        found = _access(system, documents, subject=subject)
+        values = {"fields": fields, "permissions": [found], "statements": None, "problem": "", "since": "", "most": 500}
+        page = Pages(StaticFiles()).render(
+            "access.html.j2", here="/access", viewer=EVERYTHING, systems=[], old=None, answers=[], **values
+        )
+        shown.append(re.findall(r'<td class="t">(.*?)</td>', page))
+    assert shown == [[""], ["–"]]
 
 
 def test_an_access_that_cannot_be_said_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
