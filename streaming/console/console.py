@@ -143,7 +143,7 @@ class Console:
             kept_from = "" if newest.kept_from is None else to_text(newest.kept_from)
             return Listing(found, kept_from=kept_from, unreadable=unreadable)
         older = older_address("/decisions", fields, query.span, until)
-        return Listing(found, to_text(until), older, unreadable=unreadable)
+        return Listing(found, to_text(until), older, unreadable=unreadable, left_out=newest.left_out)
 
     def _decision(self, request: Request) -> Response:
         id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)

@@ -34,7 +34,7 @@ class Listing(msgspec.Struct, Generic[Shown], frozen=True):
     """`older`: the moment before which there is more, and `older_address` of that; "": there is none.
 
     `problem`: what is wrong with the address. `kept_from`: the moment before which some may have been deleted; "": none
-    were. `unreadable`: records that cannot be shown.
+    were. `unreadable`: records that cannot be shown. `left_out`: entries of the moment `older` that it has no room for.
     """
 
     rows: list[Shown]
@@ -43,6 +43,7 @@ class Listing(msgspec.Struct, Generic[Shown], frozen=True):
     problem: str = ""
     kept_from: str = ""
     unreadable: int = 0
+    left_out: int = 0
 
     def values(self, fields: Mapping[str, str], row_of: Callable[[Shown], Any], is_cut: bool = False) -> dict[str, Any]:
         """What `list.html.j2` shows of it. `is_cut`: whether what is older than all of the list is not known."""

@@ -39,13 +39,15 @@ class NewestDecisions(msgspec.Struct, frozen=True):
     """Newest first. ``read_from``: what is older than this moment (ms) was not looked at; None: there is no more.
 
     ``kept_from``: of those before then (ms) some may have been deleted by the topic's retention; None: none were, or
-    it was not read so far back. ``unreadable``: records that were read and are no decisions.
+    it was not read so far back. ``unreadable``: records that were read and are no decisions. ``left_out``: how many of
+    the moment ``read_from`` are too many to be shown.
     """
 
     found: tuple[Found, ...]
     read_from: int | None = None
     kept_from: int | None = None
     unreadable: int = 0
+    left_out: int = 0
 
 
 def newest(settings: Settings, admin: AdminClient, query: Query, seconds: float = 2.0) -> NewestDecisions:
@@ -72,8 +74,10 @@ def newest(settings: Settings, admin: AdminClient, query: Query, seconds: float 
         return NewestDecisions(tuple(entries), reader.reach, kept_from, reader.unreadable)
     last = entries[limit - 1].record.at
     # The next page begins before this moment, so all that was decided in it is on this one.
-    same = [entry for entry in entries[limit : limit * TIES] if entry.record.at == last]
-    return NewestDecisions((*entries[:limit], *same), last, unreadable=reader.unreadable)
+    same = [entry for entry in entries[limit:] if entry.record.at == last]
+    shown = same[: limit * (TIES - 1)]
+    left_out = len(same) - len(shown)
+    return NewestDecisions((*entries[:limit], *shown), last, unreadable=reader.unreadable, left_out=left_out)
 
 
 class _Reading:

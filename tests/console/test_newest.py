@@ -10,6 +10,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from policy import to_text
+from streaming.console.console import FILTERS, _row
+from streaming.console.listing import Listing
+from streaming.console.pages import Pages, StaticFiles
+from streaming.console.viewer import EVERYTHING
 from streaming.decision_log.newest import FIRST_READ, NewestDecisions, newest
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
@@ -60,6 +64,26 @@ def test_pages_have_every_decision_once_newest_first(world: World) -> None:
         end = page.read_from
     assert len(seen) == COUNT
     assert set(seen) == {f"d-{number}" for number in range(COUNT)}
+
+
+def test_what_a_page_has_no_room_for_of_one_moment_is_counted_and_said(
+    world: World, broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A batch is written in some milliseconds; the next page begins before the moment, so nobody would miss them."""
+    crowded = World(broker, fresh_name("crowded"), str(tmp_path / "checkpoint"))
+    for number in range(40):
+        value = json.dumps(_decision(number)).encode()
+        crowded.producer.produce(crowded.names.decisions, value, partition=number % 2, timestamp=BEGIN)
+    assert crowded.producer.flush(30) == 0
+    page = _page(crowded, 3)
+    assert (len(page.found), page.left_out, page.read_from) == (30, 10, BEGIN)
+    assert _page(world, 400).left_out == 0
+    listing = Listing(list(page.found), to_text(BEGIN), "/decisions", left_out=page.left_out)
+    values = listing.values(dict.fromkeys(FILTERS, ""), lambda entry: _row(entry.decision))
+    shown = Pages(StaticFiles()).render(
+        "decisions.html.j2", here="/decisions", viewer=EVERYTHING, systems=[], old=None, **values
+    )
+    assert "10 more of the same millisecond" in shown
 
 
 def test_what_is_rare_is_found_further_back(world: World) -> None:
