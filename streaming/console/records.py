@@ -17,7 +17,7 @@ from streaming.console.documents import Statement, key_of_shown_document, statem
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, newest
-from streaming.decision_log.replay import Replay, Replays, find_by_id
+from streaming.decision_log.replay import DECISION_ID, Replay, Replays, find_by_id
 from streaming.decision_log.search import Found, Query
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
@@ -127,6 +127,8 @@ class Records:
 
     def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
         """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""
+        if DECISION_ID.fullmatch(id_) is None:  # one of a request, perhaps: the whole topic would be read in vain
+            raise NoSuchDecision(id_)
         decided = find_by_id(self._settings, self._admin, id_)
         if decided is None or not viewer.may_see(str(decided.decision.get("system", ""))):
             raise NoSuchDecision

@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from policy import to_text
+from policy import compile_documents, to_text
 from streaming.console.console import FILTERS, _row
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages, StaticFiles
+from streaming.console.records import NoSuchDecision, Records
 from streaming.console.viewer import EVERYTHING
 from streaming.decision_log.newest import FIRST_READ, NewestDecisions, newest
+from streaming.decision_log.replay import find_by_id
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
+from streaming.kafka.clients import topic_ids
 from tests.brokers import TestBroker
-from tests.stream.world import World
+from tests.stream.world import World, request
 
 pytestmark = pytest.mark.stream
 
@@ -171,3 +174,24 @@ def test_what_retention_has_deleted_is_said_and_what_cannot_be_read_is_counted(
     asked = Query(Span(0, 2 * BEGIN), subject="user:1")
     assert newest(cut.settings, cut.admin, asked) == NewestDecisions((), None, BEGIN + 4, 1)
     assert newest(cut.settings, cut.admin, Query(Span(BEGIN + 4, 2 * BEGIN))).kept_from is None
+
+
+def test_a_decision_is_found_by_its_id_where_the_clock_of_the_job_is_late(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It dates its decisions, and the broker their requests. What is no id of a decision is not looked for at all."""
+    late = World(broker, fresh_name("clock"), str(tmp_path / "checkpoint"))
+    [topic] = late.names.requests[:1]
+    late.send([request("r", "dana", "orders")], partition=0)
+    id_ = f"{topic_ids(late.admin, [topic])[topic]}-0-0"
+    ten_minutes_ago = time.time_ns() // 1_000_000 - 600_000
+    value = json.dumps({**_decision(1), "id": id_}).encode()
+    late.producer.produce(late.names.decisions, value, timestamp=ten_minutes_ago)
+    late.producer.produce(late.names.decisions, json.dumps(_decision(2)).encode())
+    assert late.producer.flush(30) == 0
+    found = find_by_id(late.settings, late.admin, id_)
+    assert found is not None
+    assert found.decision["id"] == id_
+    assert find_by_id(late.settings, late.admin, f"{id_}9") is None
+    with pytest.raises(NoSuchDecision):
+        Records(late.settings, late.admin).explained("d-2", compile_documents([]), EVERYTHING)
