@@ -1,10 +1,12 @@
 """What `lockkeeper policy diff` prints: as text, Markdown for a pull request, SARIF for code scanning, or JSON."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streaming.cli.sarif import sarif_log, sarif_result
+from streaming.terminal import one_line
 
 if TYPE_CHECKING:
     from policy import Place
@@ -119,9 +121,12 @@ def more(count: int) -> Iterator[str]:
 
 
 def code(text: str) -> str:
-    """Names come from those who write the documents: they must not be read as Markdown."""
-    plain = " ".join(text.split()).replace("`", "'").replace("\\", "\\\\").replace("|", "\\|")
-    return f"`{plain}`"
+    """Names come from those who write the documents: they must not be read as Markdown, nor look like others."""
+    plain = one_line(text.replace("\\", "\\\\")).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
+    # A blank at both ends is not shown, so that a name may begin or end with what would end the fence, or a blank.
+    room = " " if plain[:1] in ("", "`", " ") or plain[-1:] in ("`", " ") else ""
+    return f"{fence}{room}{plain}{room}{fence}"
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 from confluent_kafka import Producer
+from markdown_it import MarkdownIt
 
-from streaming.cli.differences import Comparison, render
+from streaming.cli.differences import Comparison, code, render
 from streaming.settings import Settings
 from streaming.topics import TopicNames
 from tests.cli.documents import GROUP, ROLE, readers_folder, request
@@ -268,3 +269,22 @@ def test_a_live_document_that_is_refused_counts_as_the_job_has_it(
     assert "-! lenses6/Role/guard: role:guard deny kafka:Get* on kafka:topic:prod/main/secret" in pruned.lines
     review = lockkeeper("policy", "review", "live", str(folder), "--prune", *options)
     assert (review.code, "deny kafka:Get* on kafka:topic:prod/main/secret" in review.out) == (1, True)
+
+
+NAMES = (
+    "a, a b, a  b, a\u00a0b, a'b, a`b, a``b, `, ``, a|b, a\\|b, a\nb, a\\nb, | x |, <img src=x>, [a](//x.example), *"
+)
+MISREAD = (*NAMES.split(", "), " a", "a ", " a ", "user:\u202ea")
+
+
+def test_names_that_differ_are_never_the_same_in_a_table_of_markdown_nor_more_than_a_name() -> None:
+    """A reviewer on a pull request sees them: a`b must not pass for a'b, nor two blanks for one."""
+    reader, seen = MarkdownIt("commonmark").enable("table"), dict[str, str]()
+    for name in MISREAD:
+        rows = reader.parse(f"| a | b |\n|---|---|\n| {code(name)} | x |\n")
+        cells = [token for token in rows if token.type == "inline"][2:]
+        spans = [(child.type, child.content) for child in cells[0].children or []]
+        assert [type_ for type_, _ in spans] == ["code_inline"], name
+        assert [cell.content for cell in cells[1:]] == ["x"], name
+        assert seen.setdefault(spans[0][1], name) == name
+        assert spans[0][1].isprintable()
