@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -58,6 +59,7 @@ class ChangePages:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = history_seen_by(viewer, self._cluster.read(self._changes.history))
         shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
+        shown = msgspec.structs.replace(shown, unreadable=self._changes.unreadable)
         listing = shown.values(fields, _row, history.is_cut)
         return self._respond(request, "changes.html.j2", "/changes", **listing)
 

@@ -39,6 +39,11 @@ class ChangeLog:
     def _forget(self) -> None:
         self._records = ChangeRecords(self._topic, self._policies)
 
+    @property
+    def unreadable(self) -> int:
+        """How many records were read that are none of changes."""
+        return self._records.unreadable
+
     def history(self) -> ChangeHistory:
         """All of them until now."""
         with self._lock:

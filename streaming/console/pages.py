@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from streaming.records.formats import ID_CHARACTERS, shorten_id
 from streaming.report.templates import page_environment
 from streaming.terminal import escape, one_line
 
@@ -59,7 +60,7 @@ class Pages:
     ) -> None:
         self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
-        self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line}
+        self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line, "linked": linked}
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template."""
@@ -78,6 +79,11 @@ def lines(text: str) -> Markup:
 def exactly(text: str) -> Markup:
     """A text that a browser sends back or goes to: as it is and whole, what cannot be seen in it by its number."""
     return Markup(UNUSUAL.sub(_by_number, str(Markup.escape(text))))
+
+
+def linked(document: str) -> str:
+    """A document as links name it: a long name as records of changes have it, which an address has room for."""
+    return shorten_id(document) if len(document) > ID_CHARACTERS else document
 
 
 UNUSUAL = re.compile(r"[^\n -~]")

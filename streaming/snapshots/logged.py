@@ -163,12 +163,16 @@ class ChangeHistory(msgspec.Struct):
 
 
 class ChangeRecords:
-    """The records of the changes topic in their order, put together to changes. `job_ids`: see `ChangeHistory`."""
+    """The records of the changes topic in their order, put together to changes. `job_ids`: see `ChangeHistory`.
+
+    `unreadable`: how many that were taken are none of changes.
+    """
 
     def __init__(self, topic: str, job_ids: Iterable[str] = ()) -> None:
         self._topic, self._job_ids = topic, tuple(job_ids)
         self._changes: list[LoggedChange] = []
         self._newest: dict[str, LoggedChange] = {}  # by id
+        self.unreadable = 0
 
     def add(self, offset: int, record: ChangeRecord) -> None:
         """Take the record at an offset."""
@@ -194,7 +198,9 @@ class ChangeRecords:
         except Undecodable as error:
             record = None
             log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
-        if record is not None:
+        if record is None:
+            self.unreadable += 1
+        else:
             self.add(message.offset() or 0, record)
 
     def history(self, is_cut: bool) -> ChangeHistory:

@@ -1,11 +1,15 @@
 """Of which system an alert is, which decides who sees it; and where it leads."""
 
+import html
+import re
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
 
+from policy.analysis import Concerned, Difference
+from streaming.console.addresses import MOST_TEXT
 from streaming.console.alert_pages import _fits as alert_fits
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
 from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
@@ -14,7 +18,7 @@ from streaming.console.changes import Changed, change_at, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
 from streaming.console.listing import Listing
-from streaming.console.pages import Pages, StaticFiles
+from streaming.console.pages import Pages, StaticFiles, linked
 from streaming.console.viewer import EVERYTHING, Viewer
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
@@ -196,6 +200,21 @@ def test_documents_that_a_change_does_not_list_are_not_left_out_of_its_counts() 
         assert "among the first 1 of 102000 documents" in page
     assert "101999 more" in _page_of(cut)
     assert "among the first" not in _page_of(whole)
+
+
+def test_a_link_names_a_document_as_changes_do_that_shorten_its_name() -> None:
+    """The address would be refused as too long: 10,000 characters are a name."""
+    key = f"lenses6/Role/{'x' * 10_000}"
+    difference = Difference("lenses6", "added", "text", key, True)
+    template = '{% import "_parts.html.j2" as p %}{{ p.differences(rows) }}'
+    page = Pages(StaticFiles())._environment.from_string(template).render(rows=[Concerned(difference, (), ())])
+    [address] = re.findall(r'href="([^"]+)"', page)
+    [named] = parse_qs(urlsplit(html.unescape(address)).query)["document"]
+    assert len(named) <= MOST_TEXT
+    listed = (DocumentChange(shorten_id(key), "added", 1),)
+    part = msgspec.structs.replace(_change("lenses6", 1).parts[0], documents=listed)
+    assert has_document([part], named)
+    assert linked(named) == named, "that of a change is not shortened again"
 
 
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:

@@ -96,3 +96,13 @@ def test_an_alert_is_counted_once_also_where_a_later_record_cannot_be_read_yet(w
     log._deserializer = Deserializer(SchemaRegistry())  # without a registry it is no alert
     assert [(episode.alert.id, episode.alerts) for episode in log.episodes()] == [("a", 1)]
     assert log.unreadable == 1
+
+
+def test_records_of_changes_that_cannot_be_read_are_counted_as_those_of_alerts_are(world: World) -> None:
+    """A list that leaves them out says so: who changed policies stands in one of them, perhaps."""
+    for value in (json.dumps(_change("a")).encode(), b"junk", None, json.dumps({"id": 1}).encode()):
+        world.producer.produce(world.names.changes, value, partition=0)
+    assert world.producer.flush(30) == 0
+    log = ChangeLog(world.settings, world.admin)
+    assert [change.id for change in log.history().changes] == ["a"]
+    assert log.unreadable == 3
