@@ -126,12 +126,14 @@ def statements_in(snapshot: Snapshot, system: str, used: Uses, log: DocumentLog,
         }
         for id_ in ordered
     ]
+    refused = [rejected for rejected in snapshot.rejected if rejected.key.partition("/")[0] == system]
     findings = _findings(system, log, topic) if len(written) <= MOST_LINTED else None
     return {
         "title": TITLES.get(system, system),
         "lines": lines,
         "count": len(written),
         "unused": len(unused),
+        "refused": len(refused),
         "findings": findings or [],
         "is_linted": findings is not None,
     }

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from policy import compile_documents
 from policy.analysis import impact
-from streaming.console.access import Uses, access_in, subject_in
+from streaming.console import access
+from streaming.console.access import Uses, access_in, statements_in, subject_in
 from streaming.console.addresses import address
 from streaming.console.console import _asked_again, _request
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.viewer import EVERYTHING
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.topics import TopicNames
 from tests.console.decided import READERS
 from tests.console.test_in_force import GROUP
 from tests.policy.test_unknown_names import DOCUMENTS
@@ -74,20 +77,48 @@ def test_the_access_of_a_subject_counts_its_type() -> None:
     assert named["lines"] == [], "it is a name"
 
 
+def _access_page(system: str, subject: str, permissions: list[Any], statements: Any = None) -> str:
+    fields = {"system": system, "subject": subject, "groups": "", "resource": "", "more": ""}
+    values = {"fields": fields, "permissions": permissions, "statements": statements, "answers": [], "most": 500}
+    page = {"here": "/access", "viewer": EVERYTHING, "systems": [], "old": None, "problem": "", "since": ""}
+    return Pages(StaticFiles()).render("access.html.j2", **page, **values)
+
+
 def test_only_a_statement_is_said_not_to_have_decided_lately() -> None:
     """Of Cedar what is permitted is listed, without statements: "–" would say that nobody did it lately."""
     text = 'permit(principal == User::"dana", action == Action::"read", resource == Doc::"orders");'
     cedar = [{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": {"policies": text}}]
     shown = []
     for system, documents, subject in (("cedar", cedar, 'User::"dana"'), ("lenses6", [READERS, GROUP], "user:dana")):
-        fields = {"system": system, "subject": subject, "groups": "", "resource": "", "more": ""}
-        found = _access(system, documents, subject=subject)
-        values = {"fields": fields, "permissions": [found], "statements": None, "problem": "", "since": "", "most": 500}
+        page = _access_page(system, subject, [_access(system, documents, subject=subject)])
+        shown.append(re.findall(r'<td class="t">(.*?)</td>', page))
+    assert shown == [[""], ["–"]]
+
+
+def test_statements_of_a_language_are_not_called_all_where_documents_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """ "No document grants or denies anything" is no whole answer where each of them is refused."""
+    monkeypatch.setattr(access, "MOST_LINTED", -1)
+    broken = {**READERS, "spec": {"statements": 7}}
+    said = []
+    for documents in ([broken], [READERS]):
+        log = DocumentLog(TopicNames(), 1 << 20, 0)
+        statements = statements_in(compile_documents(documents), "lenses6", Uses({}), log, "policies")
+        fields = {"system": "lenses6", "subject": "", "groups": "", "resource": "", "more": ""}
+        values = {
+            "fields": fields,
+            "permissions": [],
+            "statements": statements,
+            "problem": "",
+            "since": "",
+            "most": 500,
+        }
         page = Pages(StaticFiles()).render(
             "access.html.j2", here="/access", viewer=EVERYTHING, systems=[], old=None, answers=[], **values
         )
-        shown.append(re.findall(r'<td class="t">(.*?)</td>', page))
-    assert shown == [[""], ["–"]]
+        said.append("1 document of this language is refused" in page)
+    assert said == [True, False]
 
 
 def test_an_access_that_cannot_be_said_is_not_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
