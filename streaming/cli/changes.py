@@ -64,7 +64,11 @@ def log(
     system: Annotated[str | None, typer.Option("--system", help="Changes of this system.")] = None,
     document: Annotated[
         str | None,
-        typer.Option("--document", metavar="KIND/NAME", help="Changes of this document; also SYSTEM/KIND/NAME."),
+        typer.Option(
+            "--document",
+            metavar="KIND/NAME",
+            help="Changes of this document; also SYSTEM/KIND/NAME, or with a * at the end.",
+        ),
     ] = None,
     author: Annotated[str | None, typer.Option("--author", help="Changes whose author has this in the name.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 50,
