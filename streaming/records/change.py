@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import matches
+from policy import matches, to_ms
 from policy.analysis import Widening
 from streaming.records.formats import JSON_HEADERS, Result, shorten_id
 from streaming.topics import ALWAYS_FITS
@@ -142,6 +142,8 @@ def read_change(value: bytes) -> ChangeRecord | None:
         fields: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
         if "widens" in fields:
             return msgspec.convert(fields, ChangeWidens)
-        return msgspec.convert(fields, PolicyChange)
-    except (msgspec.MsgspecError, RecursionError):
+        change = msgspec.convert(fields, PolicyChange)
+        to_ms(change.time)  # by which changes are ordered
+        return change
+    except (ValueError, RecursionError):
         return None

@@ -22,7 +22,7 @@ from streaming.console.pages import Pages, StaticFiles, linked
 from streaming.console.viewer import EVERYTHING, Viewer
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
-from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document
+from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document, read_change
 from streaming.records.formats import shorten_id
 from streaming.report import Alert
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
@@ -215,6 +215,14 @@ def test_a_link_names_a_document_as_changes_do_that_shorten_its_name() -> None:
     part = msgspec.structs.replace(_change("lenses6", 1).parts[0], documents=listed)
     assert has_document([part], named)
     assert linked(named) == named, "that of a change is not shortened again"
+
+
+@pytest.mark.parametrize("time", ["yesterday", "", "10000-01-01T00:00:00Z", "2026-13-01T00:00:00Z"])
+def test_a_change_of_no_time_is_none_rather_than_the_end_of_the_list(time: str) -> None:
+    """One such record on the topic, and no page of changes could be shown."""
+    [part] = _change("cdap", 1).parts
+    assert read_change(msgspec.json.encode(part)) == part
+    assert read_change(msgspec.json.encode(msgspec.structs.replace(part, time=time))) is None
 
 
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:
