@@ -225,6 +225,15 @@ def test_a_change_of_no_time_is_none_rather_than_the_end_of_the_list(time: str) 
     assert read_change(msgspec.json.encode(msgspec.structs.replace(part, time=time))) is None
 
 
+def test_every_template_has_the_filters_that_it_names() -> None:
+    """A page that no quick test renders would be an internal error."""
+    environment = Pages(StaticFiles())._environment
+    names = environment.list_templates(extensions=["j2"])
+    assert "decision.html.j2" in names
+    for name in names:
+        environment.get_template(name)
+
+
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:
     shown = {why: _page_of(_change("cdap", 1), *filter(None, (why,))) for why in ("", "compaction took it")}
     says_unchanged = ["No grant, membership or fact is another" in page for page in shown.values()]
