@@ -59,3 +59,17 @@ def test_a_box_stands_in_the_line_of_its_text(browser: Browser, pages_alone: ASG
         assert of_box["x"] - of_label["x"] < of_box["width"], "before the text"
         middle = of_label["y"] + of_label["height"] / 2
         assert of_box["y"] < middle < of_box["y"] + of_box["height"]
+
+
+def test_a_form_that_one_comes_back_to_is_that_of_its_address(
+    browser: Browser, follower: Follower, pages_alone: ASGIApp
+) -> None:
+    """Browsers keep what was chosen: "deny" stood above a list of all decisions."""
+    follower.read = Read(compile_documents(documents()), time.monotonic(), {}, -1, {})
+    with served(pages_alone) as site, visit(browser, f"{site}/ask") as page:
+        first = page.get_by_label("Language").input_value()
+        page.get_by_label("Language").select_option("streamsets")
+        page.get_by_role("button", name="Ask", exact=True).click()
+        page.wait_for_url("**system=streamsets**")
+        page.go_back()
+        expect(page.get_by_label("Language")).to_have_value(first)
