@@ -319,7 +319,7 @@ class Enforcer:
     def _decide(self, records: DataFrame, range_: OffsetRange, batch: int, newest: PartitionOffsets) -> None:
         """Evaluate what is not decided of a range, and commit each partition in its transaction.
 
-        `newest`: up to where there are records, as far as is known.
+        `newest`: the ends of the partitions as they were read last.
         """
         range_ = range_.left(self._tracker.committed)
         with self._during("plan how to read the records"):

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import json
 import socket
+import ssl
 import tempfile
 import threading
 import time
@@ -32,6 +33,7 @@ from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import SettingsError
 from streaming.settings.serve import JwtSettings
 from tests.serve.issuer import AUDIENCE, ISSUER, Issuer, encoded
+from tests.stream.certificates import Authority, Pem
 from tests.waiting import wait_until
 
 OURS = Issuer()
@@ -296,6 +298,13 @@ class Endpoint:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self._server.server_port}/jwks"
 
+    def use_tls(self, pem: Pem) -> str:
+        """Speak https from now on; returns the URL."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem.certificate, pem.key)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        return self.url.replace("http:", "https:")
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -497,6 +506,18 @@ def test_plain_http_goes_through_no_proxy(endpoint: Endpoint, monkeypatch: pytes
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.setenv("no_proxy", "")
     assert len(read_keys(endpoint.url)) == 2
+
+
+def test_over_https_the_certificate_must_be_of_a_trusted_authority(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    url = endpoint.use_tls(authority.issue("issuer"))
+    monkeypatch.setenv("no_proxy", "*")
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        read_keys(url)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    assert len(read_keys(url)) == 2
 
 
 def test_a_url_of_another_scheme_or_host_is_refused_when_it_is_fetched_too() -> None:

@@ -193,7 +193,7 @@ def test_a_field_of_a_group_that_nobody_knows_denies_its_members() -> None:
 
 
 @pytest.mark.parametrize("field", [{"disabled": True}, {"enabled": False}, {"valid_until": "2020-01-01"}])
-def test_a_field_of_a_user_that_nobody_knows_denies_him_alone(field: dict[str, Any]) -> None:
+def test_an_unknown_field_of_a_user_denies_him_alone(field: dict[str, Any]) -> None:
     """He may be disabled."""
     users = [{"name": "dana", "groups": ["team"], **field}, {"name": "erik", "groups": ["team"], "nickname": None}]
     found = run(roles=[ALLOW_ALL], groups=[team(members=["user:dana", "user:erik"])], users=users)
