@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
-from streaming.kafka.clients import Partition, first_offsets, is_fatal, last_stable_offsets, partition_numbers
+from streaming.kafka.clients import FETCHING, Partition, first_offsets, is_fatal, last_stable_offsets, partition_numbers
 from streaming.kafka.failed_producers import FailedProducers
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
@@ -226,7 +226,7 @@ class TopicConsumer:
         self._progress = Progress(self._admin)
 
     def _make(self) -> Consumer:
-        return self._connection.make(Consumer, {"fetch.wait.max.ms": "100"}, {**READING, "error_cb": self._note})
+        return self._connection.make(Consumer, FETCHING, {**READING, "error_cb": self._note})
 
     def seek_to_end(self) -> None:
         """Read from the ends, so that no answer to a later request is missed. Raises Lost, and may be tried again."""

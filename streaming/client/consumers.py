@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import ClientError, Decision, Unreadable, read_decision
-from streaming.kafka.clients import Partition, first_offsets
+from streaming.kafka.clients import FETCHING, Partition, first_offsets
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.kafka.stalled import SECONDS, Progress
 from streaming.records.alert import Alert, read_alert
@@ -52,7 +52,7 @@ log = logging.getLogger("lockkeeper.client")
 
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
-USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "1000", "fetch.wait.max.ms": "100"}
+USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "1000", **FETCHING}
 FIXED = {
     "isolation.level": "read_committed",
     "enable.auto.commit": "true",  # of what is stored, and that is done here
