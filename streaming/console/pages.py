@@ -60,7 +60,7 @@ class Pages:
     ) -> None:
         self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
-        self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line, "linked": linked}
+        self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line, "link_name": link_name}
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template."""
@@ -81,7 +81,7 @@ def exactly(text: str) -> Markup:
     return Markup(UNUSUAL.sub(_by_number, str(Markup.escape(text))))
 
 
-def linked(document: str) -> str:
+def link_name(document: str) -> str:
     """A document as links name it: a long name as records of changes have it, which an address has room for."""
     return shorten_id(document) if len(document) > ID_CHARACTERS else document
 

@@ -164,9 +164,9 @@ def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None
     since = _time_of(settings, admin, id_)
     # The job dates a decision and the broker its request: where the job's clock is late, it stands further back.
     for moment in (since, since - DISORDER_MS) if since else (0,):
-        found = find_decision(settings, admin, lambda decision: decision.get("id") == id_, id_, moment)
-        if found is not None:
-            return found
+        decided = find_decision(settings, admin, lambda decision: decision.get("id") == id_, id_, moment)
+        if decided is not None:
+            return decided
     return None
 
 

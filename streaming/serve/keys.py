@@ -151,8 +151,9 @@ def _fits(key: Key, algorithm: str) -> bool:
 
 
 def read_keys(source: str) -> list[Key]:
-    """The public signing keys of a JWK Set; others are left out. An empty one withdraws all. Raises OSError or
-    ValueError: it is none.
+    """The public signing keys of a JWK Set; others are left out. Without any, the issuer has withdrawn all.
+
+    Raises OSError or ValueError: it is no JWK Set.
     """
     text = fetch_url(source) if is_url(source) else Path(source).read_bytes()
     try:
@@ -207,7 +208,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """Follow none: the status becomes an HTTPError."""
 
 
-class _Until(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+class _DeadlineHandler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
     """Ends a response, its status and headers too, at a moment (monotonic, s): a timeout of the socket alone is for
     each of its parts, and with one byte at a time no other fetch would begin.
     """
@@ -221,20 +222,20 @@ class _Until(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
         def connect(*arguments: Any, **named: Any) -> Any:
             connection = http_class(*arguments, **named)
-            connection.response_class = functools.partial(_Response, self._end)
+            connection.response_class = functools.partial(_DeadlineResponse, self._end)
             return connection
 
         return super().do_open(connect, req, **more)
 
 
-class _Response(http.client.HTTPResponse):
+class _DeadlineResponse(http.client.HTTPResponse):
     def __init__(self, end: float, sock: socket.socket, *arguments: Any, **named: Any) -> None:
         super().__init__(sock, *arguments, **named)
         self.fp.close()
-        self.fp = io.BufferedReader(_Received(end, sock))
+        self.fp = io.BufferedReader(_DeadlineSocketFile(end, sock))
 
 
-class _Received(io.RawIOBase):
+class _DeadlineSocketFile(io.RawIOBase):
     def __init__(self, end: float, sock: socket.socket) -> None:
         self._end, self._sock, self._file = end, sock, sock.makefile("rb", buffering=0)
 
@@ -259,7 +260,7 @@ def fetch_url(url: str, body: bytes | None = None, headers: Mapping[str, str] | 
         raise ValueError("must be an https URL")
     proxies: dict[str, str] | None = {} if url.lower().startswith("http:") else None
     end = time.monotonic() + FETCH_SECONDS
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies), _Until(end))
+    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies), _DeadlineHandler(end))
     try:
         asked = urllib.request.Request(url, body, dict(headers or {}))
         with opener.open(asked, timeout=FETCH_SECONDS) as response:

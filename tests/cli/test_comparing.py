@@ -175,7 +175,8 @@ def test_sarif_has_the_file_as_a_uri(lockkeeper: Command, folder: Path) -> None:
     (folder / "wide.yaml").rename(folder / odd)
     for command in (("policy", "diff", "--format", "sarif"), ("policy", "review", "--sarif")):
         [run] = json.loads(lockkeeper(*command, "HEAD", str(folder)).out)["runs"]
-        uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in run["results"]]
+        places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+        uris = [place["artifactLocation"]["uri"] for place in places]
         assert all(re.fullmatch(r"(?:[A-Za-z0-9._~/-]|%[0-9A-F]{2})+", uri) for uri in uris), uris
         assert str(folder / odd) in map(unquote, uris)
 

@@ -43,7 +43,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
     return _world(broker, fresh_name("local"), tmp_path)
 
 
-def _ask(client: LocalClient) -> Decision:
+def _authorize(client: LocalClient) -> Decision:
     return client.authorize(system=SYSTEM, subject="user:dana", action=ACTION, resource=ORDERS)
 
 
@@ -146,9 +146,9 @@ def test_no_request_waits_for_policies_that_cannot_be_followed_any_more(world: W
         assert _may(client)
         world.recreate(world.policies)
         with ThreadPoolExecutor(4) as pool:
-            decisions = [one.result(60) for one in [pool.submit(_ask, client) for _ in range(4)]]
-        assert {decision.code for decision in [*decisions, _ask(client)]} == {"policies-stale"}
-        assert "was deleted" in str(_ask(client))
+            decisions = [future.result(60) for future in [pool.submit(_authorize, client) for _ in range(4)]]
+        assert {decision.code for decision in [*decisions, _authorize(client)]} == {"policies-stale"}
+        assert "was deleted" in str(_authorize(client))
 
 
 def test_a_topic_that_is_not_there_is_an_error_and_none_a_mistake(world: World) -> None:

@@ -281,7 +281,7 @@ def test_a_closed_client_leaves_no_threads_for_the_garbage_collector() -> None:
 
 
 def _consumers() -> list[object]:
-    return [one for one in gc.get_objects() if isinstance(one, Consumer)]
+    return [object_ for object_ in gc.get_objects() if isinstance(object_, Consumer)]
 
 
 def _in_a_fork(client: Client, codes: Any) -> None:

@@ -18,7 +18,7 @@ from streaming.console.changes import Changed, change_at, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
 from streaming.console.listing import Listing
-from streaming.console.pages import Pages, StaticFiles, linked
+from streaming.console.pages import Pages, StaticFiles, link_name
 from streaming.console.viewer import EVERYTHING, Viewer
 from streaming.decision_log.search import Query
 from streaming.history.span import Span
@@ -214,7 +214,7 @@ def test_a_link_names_a_document_as_changes_do_that_shorten_its_name() -> None:
     listed = (DocumentChange(shorten_id(key), "added", 1),)
     part = msgspec.structs.replace(_change("lenses6", 1).parts[0], documents=listed)
     assert has_document([part], named)
-    assert linked(named) == named, "that of a change is not shortened again"
+    assert link_name(named) == named, "that of a change is not shortened again"
 
 
 @pytest.mark.parametrize("time", ["yesterday", "", "10000-01-01T00:00:00Z", "2026-13-01T00:00:00Z"])

@@ -189,9 +189,9 @@ def test_a_decision_is_found_by_its_id_where_the_clock_of_the_job_is_late(
     late.producer.produce(late.names.decisions, value, timestamp=ten_minutes_ago)
     late.producer.produce(late.names.decisions, json.dumps(_decision(2)).encode())
     assert late.producer.flush(30) == 0
-    found = find_by_id(late.settings, late.admin, id_)
-    assert found is not None
-    assert found.decision["id"] == id_
+    decided = find_by_id(late.settings, late.admin, id_)
+    assert decided is not None
+    assert decided.decision["id"] == id_
     assert find_by_id(late.settings, late.admin, f"{id_}9") is None
     with pytest.raises(NoSuchDecision):
         Records(late.settings, late.admin).explained("d-2", compile_documents([]), EVERYTHING)

@@ -1,9 +1,6 @@
 """What a registry's answer means for a schema: it is there, it is not, or the registry did not say."""
 
-import contextlib
 import json
-import socket
-import threading
 import time
 
 import pytest
@@ -13,6 +10,7 @@ from streaming.records.registry import Registry, RegistryDown, RegistryError, Re
 from streaming.records.schemas import read
 from streaming.settings import SchemaRegistry
 from tests.contracts.registry_server import RegistryServer
+from tests.slow_server import slow_server
 
 PATH = "/schemas/ids/7"
 
@@ -77,28 +75,13 @@ def test_a_page_in_place_of_an_answer_is_not_repeated_at_length() -> None:
 def test_an_answer_of_a_byte_at_a_time_ends_and_the_next_one_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """A timeout of the socket is for each byte: the job's driver would wait as long as they come."""
     monkeypatch.setattr(streaming.records.registry, "SECONDS", 0.5)
-    body, ended = json.dumps({"schema": read("avro/request.avsc")}).encode(), threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            one, _ = listener.accept()
-            with one, contextlib.suppress(OSError):
-                one.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-                while not ended.wait(0.02):
-                    one.sendall(b"x")
-            one, _ = listener.accept()
-            with one:
-                one.recv(65536)
-                one.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        registry = Registry(SchemaRegistry(url=f"http://127.0.0.1:{listener.getsockname()[1]}"))
+    body = json.dumps({"schema": read("avro/request.avsc")}).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    with slow_server(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", answer) as port:
+        registry = Registry(SchemaRegistry(url=f"http://127.0.0.1:{port}"))
         began = time.monotonic()
         with pytest.raises(RegistryDown):
             registry.schema(7)
         assert time.monotonic() - began < 10
-        ended.set()
         assert registry.schema(7) == (read("avro/request.avsc"),)
         registry.close()
-        thread.join(20)

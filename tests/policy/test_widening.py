@@ -130,14 +130,14 @@ def test_an_allow_that_had_begun_by_the_change_is_not_new_without_its_start(sinc
     """Who tidies up a `valid_from` that has passed was accused of opening all that the document allows."""
     after = [role("r", "*", action="*")]
     change = Change("lenses6", [group("g", ["r"], "user:dana"), {**after[0], "valid_from": since}], after, at=5)
-    found = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, change.at, Work())
-    assert bool(found.widenings.found) == opens
-    assert bool(found.escalations) == opens
+    analysis = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, change.at, Work())
+    assert bool(analysis.widenings.found) == opens
+    assert bool(analysis.escalations) == opens
 
 
 @pytest.mark.parametrize(("since", "opens"), [(1, False), (5, False), (6, True)])
 def test_a_deny_that_begins_by_the_change_is_no_less_for_a_start(since: int, opens: bool) -> None:
     before = [role("r", "kafka:*", "deny")]
     change = Change("lenses6", before, [{**before[0], "valid_from": since}], at=5)
-    found = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, change.at, Work())
-    assert bool(found.widenings.found) == opens
+    analysis = analyse(change.system, change.after.policy_sets["lenses6"], change.edits, change.at, Work())
+    assert bool(analysis.widenings.found) == opens

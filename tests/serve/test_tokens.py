@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import json
 import socket
 import ssl
@@ -33,6 +32,7 @@ from streaming.serve.tokens import InvalidToken, Tokens
 from streaming.settings import SettingsError
 from streaming.settings.serve import JwtSettings
 from tests.serve.issuer import AUDIENCE, ISSUER, Issuer, encoded
+from tests.slow_server import slow_server
 from tests.stream.certificates import Authority, Pem
 from tests.waiting import wait_until
 
@@ -426,24 +426,11 @@ def test_a_file_that_has_no_key_any_more_ends_all_tokens(tmp_path: Path) -> None
 def test_a_response_of_a_byte_at_a_time_ends_too(monkeypatch: pytest.MonkeyPatch, beginning: bytes) -> None:
     """Also within its status and headers: while it lasts, no other fetch begins, and the keys grow old."""
     monkeypatch.setattr(serve_keys, "FETCH_SECONDS", 0.3)
-    ended = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            one, _ = listener.accept()
-            with one, contextlib.suppress(OSError):
-                one.sendall(beginning)
-                while not ended.wait(0.02):
-                    one.sendall(b"x")
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+    with slow_server(beginning) as port:
         began = time.monotonic()
         with pytest.raises(OSError, match="timed out"):
-            read_keys(f"http://localhost:{listener.getsockname()[1]}/jwks")
+            read_keys(f"http://localhost:{port}/jwks")
         assert time.monotonic() - began < 5
-        ended.set()
-        thread.join(10)
 
 
 def test_keys_that_cannot_be_fetched_for_long_verify_nothing(endpoint: Endpoint) -> None:

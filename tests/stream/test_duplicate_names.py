@@ -91,22 +91,22 @@ def test_offsets_that_are_asked_for_in_another_case_are_not_passed_over(name: st
     for context in ({}, {"a": 1}, {name: 1}, {name: "x"}):  # scalars are no offsets, and are not compared
         text = json.dumps(_request(context=context))
         assert decide(SNAPSHOT, json.loads(text)).outcome == "allow"
-        made = _for_partition(evaluator).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
-        assert made.columnar or made.others[0][0] == DECISIONS
-    for asked in (
+        outputs = _for_partition(evaluator).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
+        assert outputs.columnar or outputs.others[0][0] == DECISIONS
+    for malformed in (
         _request(context={name: offsets}),
         _request(context={"a": 1, name: offsets}),
         _request(context={name: []}),
         _request(evaluations=several),
     ):
-        text = json.dumps(asked)
-        for one in (evaluator, Evaluator(SNAPSHOT, LIMITS)):
-            made = _for_partition(one).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
-            assert decisions_of(made) == []
-        for parse in (parse_evaluations, parse_evaluation) if "evaluations" not in asked else (parse_evaluations,):
+        text = json.dumps(malformed)
+        for each in (evaluator, Evaluator(SNAPSHOT, LIMITS)):
+            outputs = _for_partition(each).decide_all(Records(records_batch([(b"k", text.encode(), None)])))
+            assert decisions_of(outputs) == []
+        for parse in (parse_evaluations, parse_evaluation) if "evaluations" not in malformed else (parse_evaluations,):
             assert _refused(lambda body, parse=parse: parse(body, "r-1", "lenses6", Rules(("lenses6",))), text)
         assert _refused(decode_request, text)
-        assert decide(SNAPSHOT, asked).reasons[0].code == "malformed-request"
+        assert decide(SNAPSHOT, malformed).reasons[0].code == "malformed-request"
     assert decode_request(json.dumps(_request(context={"Topics": [], "topics": []})).encode())
 
 

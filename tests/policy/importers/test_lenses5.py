@@ -93,9 +93,9 @@ def test_groups_of_one_name_that_differ_are_not_imported() -> None:
 
 def test_a_group_that_is_left_out_counts_among_those_of_its_name() -> None:
     """The other one may be from an older export, before the field that restricts it."""
-    found = imported("lenses5", as_json([group(), group(disabled=True), group(name="h")]))
-    assert [finding.place for finding in found.errors] == ["[0]", "[1]"]
-    assert set(documents(found)) == {"Group/h"}
+    translation = imported("lenses5", as_json([group(), group(disabled=True), group(name="h")]))
+    assert [finding.place for finding in translation.errors] == ["[0]", "[1]"]
+    assert set(documents(translation)) == {"Group/h"}
     assert not imported("lenses5", as_json([group(disabled=True)])).errors
 
 

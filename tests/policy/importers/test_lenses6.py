@@ -196,9 +196,9 @@ def test_a_field_of_a_group_that_nobody_knows_denies_its_members() -> None:
 def test_an_unknown_field_of_a_user_denies_him_alone(field: dict[str, Any]) -> None:
     """He may be disabled."""
     users = [{"name": "dana", "groups": ["team"], **field}, {"name": "erik", "groups": ["team"], "nickname": None}]
-    found = run(roles=[ALLOW_ALL], groups=[team(members=["user:dana", "user:erik"])], users=users)
-    assert places(found, "error") == ["users[0]"]
-    assert (reads(found), reads(found, "user:erik")) == (False, True)
+    translation = run(roles=[ALLOW_ALL], groups=[team(members=["user:dana", "user:erik"])], users=users)
+    assert places(translation, "error") == ["users[0]"]
+    assert (reads(translation), reads(translation, "user:erik")) == (False, True)
 
 
 BAN = {"name": "ban", "policy": [{"effect": "deny", "action": "*", "resource": "*"}]}

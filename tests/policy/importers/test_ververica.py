@@ -76,9 +76,9 @@ def test_an_assignment_that_is_ill_formed_is_left_out_alone(entry: str, why: str
 def test_an_unknown_field_beside_the_assignments_leaves_them_out(field: str) -> None:
     """It may say that they are not in force; one that says nothing does not."""
     content = f"global:\n  initialAccessFileContent: {{initialAccess: [{{{ENTRY}}}], %s}}\n"
-    found = imported("ververica", text(content % field))
-    assert not found.documents
-    assert "may restrict" in findings_of_level(found, "warning")[0].why
+    translation = imported("ververica", text(content % field))
+    assert not translation.documents
+    assert "may restrict" in findings_of_level(translation, "warning")[0].why
     assert imported("ververica", text(content % "expires: null")).documents
 
 
