@@ -454,7 +454,9 @@ class Enforcer:
         rebuilt, or ones that need a login of the same batch or of what is decided after it.
         """
         may_rebuild, is_again = self._named is not None, False
-        pending = self._undecided.expected(newest, range_.ends) if self._undecided is not None else PendingFacts()
+        pending = (
+            self._undecided.pending_if_behind(newest, range_.ends) if self._undecided is not None else PendingFacts()
+        )
         while True:
             self._read_policies()
             if self._policies.has_news or self._lacks_positions():

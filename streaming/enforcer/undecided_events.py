@@ -22,7 +22,7 @@ class UndecidedEvents:
         self._timestamps = TimestampReader(settings, RETRIED_SECONDS)
         self._is_behind = False
 
-    def expected(self, ends: Mapping[Partition, int], decided: Mapping[Partition, int]) -> PendingFacts:
+    def pending_if_behind(self, ends: Mapping[Partition, int], decided: Mapping[Partition, int]) -> PendingFacts:
         """`pending`, if there was any the last time: else what reads such facts would be evaluated twice."""
         return self.pending(ends, decided) if self._is_behind else PendingFacts()
 

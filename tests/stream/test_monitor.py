@@ -220,6 +220,17 @@ def _verdict(verdicts: Reader, event_id: str) -> str:
     return found(verdicts.until(lambda messages: bool(found(messages)), f"the verdict on {event_id}"))[0]
 
 
+def _await_allowed(world: World, verdicts: Reader, access: dict[str, Any], what: str, seconds: float = 30.0) -> None:
+    """Report the access again and again until it is evaluated as allowed."""
+
+    def is_allowed() -> bool:
+        id_ = f"later-{time.monotonic()}"
+        world.send([{**access, "outcome": "success", "id": id_}], world.names.audit[0])
+        return _verdict(verdicts, id_) == "allow"
+
+    wait_until(is_allowed, what, seconds)
+
+
 @pytest.mark.long
 def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothing_before_them(world: World) -> None:
     """Their events go the whole way: audit topic, verdict, monitor, facts topic, snapshot."""
@@ -264,12 +275,7 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
         assert _verdict(verdicts, "at-once") in ("unknown", "allow")
         facts.until(lambda found: len(found) == 6, "the third login is a fact")
 
-        def is_judged() -> bool:
-            id_ = f"later-{time.monotonic()}"
-            world.send([{**seen, "outcome": "success", "id": id_}], audit)
-            return _verdict(verdicts, id_) == "allow"
-
-        wait_until(is_judged, "accesses after the third login are judged by it")
+        _await_allowed(world, verdicts, seen, "accesses after the third login are judged by it")
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
 
 
@@ -290,13 +296,7 @@ def test_after_a_stop_no_access_is_judged_without_a_login_that_lies_in_a_backlog
     verdicts = world.reader(world.names.verdicts)
     with running(world.settings):
         assert _verdict(verdicts, "seen") in ("unknown", "allow")
-
-        def is_judged() -> bool:
-            id_ = f"later-{time.monotonic()}"
-            world.send([{**access, "outcome": "success", "id": id_}], audit, partition=1)
-            return _verdict(verdicts, id_) == "allow"
-
-        wait_until(is_judged, "accesses are judged once the backlog is decided", SECONDS)
+        _await_allowed(world, verdicts, access, "accesses are judged once the backlog is decided", SECONDS)
 
 
 @pytest.mark.long

@@ -89,12 +89,12 @@ def test_undecided_events_are_those_of_trusted_audit_topics_from_the_first_recor
     events = UndecidedEvents(msgspec.structs.replace(world.settings, topics=topics, trust=trust))
     with contextlib.closing(events):
         events._timestamps._seconds = 60.0  # on a machine that does other things, too
-        assert not events.expected(ends, {}), "not before any was found"
+        assert not events.pending_if_behind(ends, {}), "not before any was found"
         assert dict(events.pending(ends, {})) == {EVERY: times[1]}
-        assert dict(events.expected(ends, {first: 1})) == {EVERY: times[2]}
-        assert dict(events.expected(ends, {first: 1, second: 1})) == {EVERY: times[3]}
-        assert not events.expected(ends, {first: 2, second: 1})
-        assert not events.expected(ends, {}), "all was decided"
+        assert dict(events.pending_if_behind(ends, {first: 1})) == {EVERY: times[2]}
+        assert dict(events.pending_if_behind(ends, {first: 1, second: 1})) == {EVERY: times[3]}
+        assert not events.pending_if_behind(ends, {first: 2, second: 1})
+        assert not events.pending_if_behind(ends, {}), "all was decided"
 
 
 class Monitor:
