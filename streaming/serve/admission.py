@@ -1,4 +1,4 @@
-"""How many requests are answered at once, of all callers and of each."""
+"""How many requests, or searches, are answered at once, of all callers and of each."""
 
 from collections import Counter
 

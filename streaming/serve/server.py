@@ -49,7 +49,7 @@ log = structlog.get_logger()
 ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
 KERNEL_BUFFER = 128 << 10  # bytes, of each direction; Linux doubles it
-SEARCHES = 4  # at once; the fifth is refused
+SEARCHES = 4  # at once; the fifth is refused, and of one caller the fourth
 JSON = b"application/json"
 CLOSE = (b"connection", b"close")
 RETRY = (b"retry-after", b"1")
@@ -113,7 +113,7 @@ class Application:
         self.endpoints = {
             path: endpoint for system in ("", *settings.systems) for path, endpoint in self._endpoints_of(system)
         }
-        self._searching = asyncio.Semaphore(SEARCHES)
+        self._searches = Admission(SEARCHES)
         self._searchers = ThreadPoolExecutor(1, thread_name_prefix="search")
 
     def _endpoints_of(self, system: str) -> Iterator[tuple[str, Endpoint]]:
@@ -277,13 +277,20 @@ class Application:
 
     async def _search(self, caller: Caller, system: str, kind: search.Kind, body: bytes, id_: str) -> bytes:
         """Search in a thread, one at a time: it may take long, and decisions must not wait for it."""
-        if self._searching.locked():
-            raise Refused(503, f"{SEARCHES} searches are under way already; try again")
-        async with self._searching:
+        admitted = None
+        self._searches.begin()
+        try:
+            if not self._searches.has_room():
+                raise Refused(503, f"{SEARCHES} searches are under way already; try again")
+            if not self._searches.admit(caller.name):
+                raise Refused(503, "too many searches of this caller are under way; try again")
+            admitted = caller.name
             searched = search.parse_search(kind, body, id_, system, caller.rules)
             _check_system(caller, searched.evaluation.body["system"])
             arguments = searched, await self._answer_context(caller, searched.evaluation), caller.rules
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
+        finally:
+            self._searches.end(admitted)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of bounded size. Raises Refused."""

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streaming.pdp.recording import Recorder
-from streaming.serve import connections, protocol
+from streaming.serve import connections, protocol, search
 from streaming.serve.admission import Admission
 from streaming.serve.connections import Connections
 from streaming.settings import Settings
@@ -431,13 +432,20 @@ def test_closing_connections_are_bounded() -> None:
     assert [load.close(object(), "refused") for _ in range(5)] == [True, True, True, True, False]  # type: ignore[arg-type]
 
 
-def test_one_callers_unfinished_bodies_do_not_shut_out_others(tmp_path: Path) -> None:
-    """It may have three quarters of the requests that are answered at once."""
+def _two_callers(folder: Path) -> tuple[Path, bytes, bytes]:
+    """A file of callers, and the header of each."""
     tokens = {name: f"{name}-" + "a1" * 20 for name in ("greedy", "modest")}
     hashes = {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
-    file = tmp_path / "callers.yaml"
-    file.write_text(json.dumps({"callers": {n: {"systems": [SYSTEM], "tokens": [h]} for n, h in hashes.items()}}))
+    file = folder / "callers.yaml"
+    allowed = {"systems": [SYSTEM], "search": True}
+    file.write_text(json.dumps({"callers": {name: {**allowed, "tokens": [hash_]} for name, hash_ in hashes.items()}}))
     greedy, modest = (b"authorization: Bearer %s\r\n" % tokens[name].encode() for name in tokens)
+    return file, greedy, modest
+
+
+def test_one_callers_unfinished_bodies_do_not_shut_out_others(tmp_path: Path) -> None:
+    """It may have three quarters of the requests that are answered at once."""
+    file, greedy, modest = _two_callers(tmp_path)
     with (
         local_server(callers=str(file), requests=16, seconds=3600.0) as server,
         contextlib.ExitStack() as stack,
@@ -451,6 +459,40 @@ def test_one_callers_unfinished_bodies_do_not_shut_out_others(tmp_path: Path) ->
         assert statuses(refused) == [503]
         assert b"\r\nretry-after: 1\r\n" in refused
         assert statuses(server.send(request(LAST))) == [401]
+
+
+def test_one_callers_searches_do_not_shut_out_those_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have three of the four that are under way at once."""
+    file, greedy, modest = _two_callers(tmp_path)
+    may_end, under_way = threading.Event(), list[str]()
+    answer, parse = search.answer, search.parse_search
+
+    def parse_noted(kind: search.Kind, *others: Any) -> search.Search:
+        under_way.append(kind)
+        return parse(kind, *others)
+
+    def answer_slowly(*arguments: Any) -> bytes:
+        assert may_end.wait(60)
+        return answer(*arguments)
+
+    monkeypatch.setattr(search, "answer", answer_slowly)
+    monkeypatch.setattr(search, "parse_search", parse_noted)
+    head = HEAD.replace(PATH, b"/access/v1/search/action")
+    body = json.dumps({name: value for name, value in ASKED.items() if name != "action"}).encode()
+    with local_server(callers=str(file)) as server, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(server.connect()) for _ in range(4)]
+        for number, connection in enumerate(connections[:3], 1):
+            connection.sendall(request(greedy, LAST, head=head, body=body))
+            wait_until(lambda least=number: len(under_way) == least, "the search is under way")
+        refused = server.send(request(greedy, LAST, head=head, body=body))
+        assert statuses(refused) == [503]
+        assert b"too many searches of this caller" in refused
+        connections[3].sendall(request(modest, LAST, head=head, body=body))
+        wait_until(lambda: len(under_way) == 4, "the other caller's search is under way")
+        assert statuses(server.send(request(modest, LAST, head=head, body=body))) == [503]
+        may_end.set()
+        for connection in connections:
+            assert statuses(received(connection)) == [200]
 
 
 def test_however_many_callers_there_are_a_new_one_has_room() -> None:
