@@ -34,6 +34,7 @@ class Facts:
         self._moment = moment
         self._reads = reads
         self._timeless: bool | None = None  # worked out at the first lookup that is noted: many decisions make none
+        self._bodies: dict[tuple[str, str], Any | None] = {}  # a decision looks up the same thing up to six times
 
     def at(self, moment: int | None, reads: Reads | None = None) -> "Facts":
         """The facts that count at ``moment`` (ms; None: not known). ``reads``: to note what is looked up."""
@@ -55,8 +56,15 @@ class Facts:
 
     def get(self, kind: str, name: str) -> Any | None:
         """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
-        if self._reads is not None:
+        if self._reads is None:
+            return self._get(kind, name)
+        thing = (kind, name)
+        if thing not in self._bodies:
             self._note(self._reads, ("name", kind, name), lambda _: (name,))
+            self._bodies[thing] = self._get(kind, name)
+        return self._bodies[thing]
+
+    def _get(self, kind: str, name: str) -> Any | None:
         for layer in self._layers:
             if (fact := layer.get(kind, name, self._moment)) is not None:
                 return fact.body
@@ -72,7 +80,7 @@ class Facts:
             name
             for number, layer in enumerate(self._layers)
             for name in layer.find(kind, index, value, self._moment)
-            if not self._known_above(number, kind, name)
+            if not (number and self._known_above(number, kind, name))
         )
 
     def find_first(self, kind: str, index: str, value: str) -> frozenset[str]:

@@ -124,7 +124,7 @@ class Evaluation:
         if isinstance(expression, Condition | EngineResult):
             return ExpressionResult(expression, expression.held)
         self._bound(len(expression.items))
-        items = tuple(self.of(item) for item in expression.items)
+        items = tuple([self.of(item) for item in expression.items])
         self._bound(0)
         return ExpressionResult(expression, combine(expression, [item.held for item in items]), (), items)
 

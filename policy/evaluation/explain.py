@@ -1,7 +1,5 @@
 """Why: reasons and missing atoms as data and as sentences for people."""
 
-from collections.abc import Iterator
-
 from policy.core.decision import Missing
 from policy.core.model import All, AnyOf, Condition, EngineResult, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
@@ -12,25 +10,24 @@ def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
     if not trace.result.items:
         return _reasons(trace.result, trace)
-    reasons: dict[Reason, None] = {}
-    for result in trace.result.deciding(every=False):
-        reasons.update(dict.fromkeys(_reasons(result, trace)))
-    return tuple(reasons)
+    return tuple({reason: None for leaf in trace.result.deciding(every=False) for reason in _reasons(leaf, trace)})
 
 
 def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
     """The permission checks that are false or unknown. The policies of an engine name no permission that is missing."""
-    leaves = (leaf for leaf in _leaves(result) if not isinstance(leaf.expression, EngineResult))
-    missing = (_missing(leaf) for leaf in leaves if not leaf.held)
-    return tuple(dict.fromkeys(missing))
+    leaves: list[ExpressionResult] = []
+    _add_leaves(result, leaves)
+    return tuple({_missing(leaf): None for leaf in leaves if not isinstance(leaf.expression, EngineResult)})
 
 
-def _leaves(result: ExpressionResult) -> Iterator[ExpressionResult]:
+def _add_leaves(result: ExpressionResult, leaves: list[ExpressionResult]) -> None:
+    """Those of what does not hold."""
+    if result.held:
+        return
     if not result.items:
-        yield result
+        leaves.append(result)
     for item in result.items:
-        if not item.held:
-            yield from _leaves(item)
+        _add_leaves(item, leaves)
 
 
 def _reasons(leaf: ExpressionResult, trace: EvaluationTrace) -> tuple[Reason, ...]:

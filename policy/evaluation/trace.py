@@ -1,7 +1,5 @@
 """What an evaluation found out, kept for the answer, the explanation and the tools that draw it."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from policy.core.model import AnyOf, EngineResult, Expression, Grant, Reason
@@ -24,18 +22,19 @@ class ExpressionResult(msgspec.Struct, frozen=True, gc=False):
             return self.expression.denied
         return any(grant.effect == "deny" for grant in self.grants) or any(item.denied for item in self.items)
 
-    def deciding(self, every: bool = True) -> Iterator["ExpressionResult"]:
+    def deciding(self, every: bool = True) -> list["ExpressionResult"]:
         """The leaves that made the whole what it is: not what held where the whole failed, nor the contrary.
 
         Of several ways that each made it hold, all; unless ``every``, the first.
         """
         if not self.items:
-            yield self
-            return
+            return [self]
         items = [item for item in self.items if item.held is self.held]
         enough = self.held and isinstance(self.expression, AnyOf) and not every
+        leaves: list[ExpressionResult] = []
         for item in items[:1] if enough else items:
-            yield from item.deciding(every)
+            leaves += item.deciding(every)
+        return leaves
 
 
 class EvaluationTrace(msgspec.Struct, frozen=True, gc=False):

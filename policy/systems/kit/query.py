@@ -54,8 +54,8 @@ def expression(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
     rule = need.get("rule", rule)
     if "all" not in need and "any" not in need:
         return leaf(need, rule)
-    parts = (expression(part, leaf, rule) for part in need.get("all", need.get("any", ())))
-    items = tuple(part for part in parts if part is not None)
+    parts = [expression(part, leaf, rule) for part in need.get("all", need.get("any", ()))]
+    items = tuple([part for part in parts if part is not None])
     if not items:
         return None
     return All(items, rule) if "all" in need else AnyOf(items, rule)

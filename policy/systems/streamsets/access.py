@@ -152,7 +152,7 @@ class Access:
         counted = counted_versions(self.thing(name), None)
         if counted is None:
             return unknown(name)
-        organization = self.organization_of(counted.versions[-1])
+        organization = self.organization_of(counted.thing.versions[counted.indexes[-1]])
         if isinstance(organization, Condition):
             return organization
         return self.member(organization)
@@ -236,7 +236,7 @@ def _for_owner_alone(counted: CountedVersions, index: int) -> bool:
 def _not_valid(name: str, counted: CountedVersions, index: int, rule: str) -> Condition | None:
     """Why a version grants nothing, where it is valid for a time only; None: it had begun to be."""
     window = counted.thing.versions[index].window
-    if all(window.holds(moment) for moment in counted.moments):
+    if window == ALWAYS or all(window.holds(moment) for moment in counted.moments):
         return None
     return Condition(False, f"the document of {name} was not valid yet at the login or the start of the run", rule)
 

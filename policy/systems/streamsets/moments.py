@@ -56,8 +56,8 @@ def counted_versions(thing: Thing | None, login_at: int | None, until: int | Non
     if thing is None:
         return None
     lost = until is not None and until < thing.known_from
-    may_count = (n for n, version in enumerate(thing.versions) if lost or until is None or version.at <= until)
-    life = _life(list(may_count), thing)
+    frozen_at = None if lost else until
+    life = _life([n for n, version in enumerate(thing.versions) if frozen_at is None or version.at <= frozen_at], thing)
     if not life:
         return None
     start = () if until is None else (until,)
