@@ -1,9 +1,12 @@
 """Following decisions, alerts and dead letters: each is handled at least once, by one member of a group."""
 
 import contextlib
+import ctypes
 import functools
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
@@ -50,6 +53,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("lockkeeper.client")
 
+FORKED = "the consumer was made in the process that this one was forked from: make one in each process"
 POLL_SECONDS = 0.2
 RETRY_SECONDS = 1.0
 USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "1000", **FETCHING}
@@ -61,22 +65,36 @@ FIXED = {
 }
 
 
+_consumers: "weakref.WeakSet[RecordConsumer[Any]]" = weakref.WeakSet()
+
+
+def _keep_handles() -> None:
+    """librdkafka aborts a forked process when that frees a handle from before, at its end at the latest."""
+    for consumer in _consumers:
+        consumer.keep_handles()
+
+
+os.register_at_fork(after_in_child=_keep_handles)
+
+
 class RecordConsumer(Generic[T]):
     """Iterates what topics hold, typed, from where its group has come to; a new group begins with the oldest.
 
     What the loop's body was given counts as handled when the loop comes back for more: only then is its offset
     committed. After leaving the loop that item is delivered again, unless `handled` was called. For one thread; `stop`
-    may come from any, or from a signal handler. Raises ClientError for settings that librdkafka refuses.
+    may come from any, or from a signal handler. Raises ClientError for settings that librdkafka refuses. In a process
+    that is forked from that which made it, it hands out nothing.
     """
 
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
         connection = connection_to(connection)
-        self._connection, self._group = connection, group
+        self._connection, self._group, self._process = connection, group, os.getpid()
         self._deserializer = Deserializer(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
         self._topics = list(topics)
         self._consumer = self._joined()
+        _consumers.add(self)
 
     def _joined(self) -> Consumer:
         consumer: Consumer = self._connection.make(Consumer, USUAL, {**FIXED, "group.id": self._group})
@@ -106,8 +124,10 @@ class RecordConsumer(Generic[T]):
         """The next item. Ends when stopped.
 
         Raises Unreadable for a record that is not what the topic should hold, which the next call skips; and
-        ClientError when Kafka refuses, such as for a topic that is not there.
+        ClientError when Kafka refuses, such as for a topic that is not there, and in a forked process.
         """
+        if self._is_forked():
+            raise ClientError(FORKED)
         self.handled()
         while not self._stopped.is_set():
             message = self._consumer.poll(POLL_SECONDS)
@@ -159,7 +179,7 @@ class RecordConsumer(Generic[T]):
     def handled(self) -> None:
         """The item that was handed out last is done with: its offset may be committed."""
         message, self._at_hand = self._at_hand, None
-        if message is not None:
+        if message is not None and not self._is_forked():
             with contextlib.suppress(KafkaException):  # the partition went to another member, which gets it again
                 self._consumer.store_offsets(message)
 
@@ -168,9 +188,19 @@ class RecordConsumer(Generic[T]):
         self._stopped.set()
 
     def close(self) -> None:
-        """Commit what was handled and leave the group."""
+        """Commit what was handled and leave the group; in a forked process nothing, for the member is another one's."""
         self._stopped.set()
-        self._consumer.close()
+        if not self._is_forked():
+            self._consumer.close()
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def keep_handles(self) -> None:
+        """Never free what librdkafka has threads for: called in a forked process, which has none of these."""
+        progress = self.__dict__.get("_progress")
+        for handle in (self._consumer, None if progress is None else progress.admin):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
     def __enter__(self) -> Self:
         return self

@@ -7,6 +7,8 @@ import gc
 import inspect
 import logging
 import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +33,7 @@ from streaming.client import (
     acting_as,
 )
 from streaming.client.connection import IdempotentProducer
+from streaming.client.consumers import FORKED
 from streaming.client.local import LocalExchange
 from streaming.client.records import ProducerRecord
 from streaming.pdp.recording import Recorder
@@ -299,6 +302,29 @@ def test_a_client_from_before_a_fork_says_so(client: Client) -> None:
     assert codes.get() == "client-forked"
     child.join(10)
     assert child.exitcode == 0
+
+
+IN_A_FORK = """
+import os, sys
+from streaming.client import ClientError, DecisionConsumer
+
+with DecisionConsumer("127.0.0.1:1", "group") as consumer:
+    forked = os.fork()
+    try:
+        if not forked:
+            next(consumer)
+    except ClientError as error:
+        print(error, flush=True)
+        consumer.handled()
+        sys.exit(3)
+    print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+"""
+
+
+def test_a_consumer_from_before_a_fork_says_so() -> None:
+    """The forked process closes it and ends, as it would without it: librdkafka aborts one that frees its handles."""
+    ended = subprocess.run([sys.executable, "-c", IN_A_FORK], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.splitlines() == [FORKED, "3"]
 
 
 def test_an_event_that_is_not_confirmed_is_not_reported(client: Client, other: AsyncClient) -> None:
