@@ -1,9 +1,11 @@
 """Where Kafka is, what the topics are called, and how to be let in."""
 
 import contextlib
+import ctypes
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,16 +96,18 @@ class Connection:
         }
         return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
 
-    def make(self, kind: Callable[[dict[str, Any]], T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
+    def make(self, kind: type[T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
         """One of Kafka's clients. `usual` gives way to the user's settings, and those to `fixed`.
 
         Raises ClientError for settings that librdkafka refuses.
         """
         servers = {"bootstrap.servers": self.bootstrap_servers}
         try:
-            return kind({"log_level": "2", **usual, **self.kafka, **fixed, **servers})
+            handle: T = _with_weak_references(kind)({"log_level": "2", **usual, **self.kafka, **fixed, **servers})
         except (KafkaException, TypeError, ValueError) as error:
             raise ClientError(f"kafka settings: {self.scrub(describe(error))}") from None  # its cause may hold a secret
+        _handles.add(handle)
+        return handle
 
     def denied(self, missing: Iterable[Permission]) -> str:
         """Which permissions the principal lacks, and the ACLs that grant them."""
@@ -115,6 +119,23 @@ class Connection:
         for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, MASK)
         return text
+
+
+_handles = weakref.WeakSet[Any]()
+
+
+def _with_weak_references(kind: type[Any]) -> type[Any]:
+    """The same class for objects that a WeakSet may have; those of a class in C alone have no room for it."""
+    return type(kind.__name__, (kind,), {})
+
+
+def _never_free() -> None:
+    """librdkafka ends a forked process when that frees a handle from before, whose threads it has not."""
+    for handle in _handles:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+os.register_at_fork(after_in_child=_never_free)
 
 
 def connection_to(address: Connection | str) -> Connection:

@@ -1,12 +1,10 @@
 """Following decisions, alerts and dead letters: each is handled at least once, by one member of a group."""
 
 import contextlib
-import ctypes
 import functools
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
@@ -65,18 +63,6 @@ FIXED = {
 }
 
 
-_consumers: "weakref.WeakSet[RecordConsumer[Any]]" = weakref.WeakSet()
-
-
-def _keep_handles() -> None:
-    """librdkafka aborts a forked process when that frees a handle from before, at its end at the latest."""
-    for consumer in _consumers:
-        consumer.keep_handles()
-
-
-os.register_at_fork(after_in_child=_keep_handles)
-
-
 class RecordConsumer(Generic[T]):
     """Iterates what topics hold, typed, from where its group has come to; a new group begins with the oldest.
 
@@ -94,7 +80,6 @@ class RecordConsumer(Generic[T]):
         self._at_hand: Message | None = None
         self._topics = list(topics)
         self._consumer = self._joined()
-        _consumers.add(self)
 
     def _joined(self) -> Consumer:
         consumer: Consumer = self._connection.make(Consumer, USUAL, {**FIXED, "group.id": self._group})
@@ -195,12 +180,6 @@ class RecordConsumer(Generic[T]):
 
     def _is_forked(self) -> bool:
         return os.getpid() != self._process
-
-    def keep_handles(self) -> None:
-        """Never free what librdkafka has threads for: called in a forked process, which has none of these."""
-        progress = self.__dict__.get("_progress")
-        for handle in (self._consumer, None if progress is None else progress.admin):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
     def __enter__(self) -> Self:
         return self

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -330,3 +332,24 @@ def test_the_client_closes_within_moments(connection: Connection) -> None:
     begun = time.monotonic()
     Client(connection).close()
     assert time.monotonic() - begun < 10
+
+
+CLOSED_BEFORE_A_FORK = """
+import os, sys
+from streaming.client import Client
+
+client = Client(sys.argv[1])
+client.ready(2)  # there are no such topics; what counts is that Kafka was reached
+client.close()
+forked = os.fork()
+if not forked:
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]))
+"""
+
+
+def test_a_process_that_is_forked_after_a_client_was_closed_ends_as_it_wants(connection: Connection) -> None:
+    """librdkafka's handles live until Python frees them, and in a forked process that ended it by a signal."""
+    arguments = [sys.executable, "-c", CLOSED_BEFORE_A_FORK, connection.bootstrap_servers]
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "3\n"
