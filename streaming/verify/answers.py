@@ -391,8 +391,16 @@ class Acknowledged:
     def __init__(self, records: Iterable[DocumentRecord] = (), end: int = 0) -> None:
         self._by_append = _Steps()
         self._by_decision = _Steps()
+        records = list(records)
+        self._offsets, self._times = [record.offset for record in records], [record.at for record in records]
+        self._end = end
         for offset, at in _readable(records, end):
             self._by_append.add(at, offset)
+
+    def had(self, offset: int, moment: int) -> bool:
+        """Whether the topic had an offset at a moment: not if it ends before it, or got the record there later."""
+        count = bisect.bisect_right(self._offsets, offset)
+        return offset < self._end and (count == 0 or self._times[count - 1] <= moment)
 
     def name(self, offset: int, at: int) -> None:
         """Note that a decision which was written at a moment names this offset."""

@@ -197,11 +197,12 @@ class Checker:
         if source is None:
             self._violated("unasked", record, "context.source", "none")
             return
-        if source.topic not in self._answered_topics:  # those are decided by the policies that each names
-            self._check_output(record, decision, source)
         if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
             self._unknown("the decision is of a topic that was deleted and created again")
             return
+        # Those of answers are decided by the policies that each names.
+        if source.topic not in self._answered_topics and not self._deleted_log(record, decision):
+            self._check_output(record, decision, source)
         self._match(source, _Answer(record, decision))
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
@@ -313,6 +314,11 @@ class Checker:
         self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision
     ) -> None:
         is_answered = request.topic in self._answered_topics
+        if (topic := self._deleted_log(record, decision)) is not None:
+            self._unknown(
+                f"{topic} got the offset that a decision names after it; was the topic deleted and created again?"
+            )
+            return
         if not is_answered:
             self._check_freshness(request, record, decision)
         if zlib.crc32(decision.id.encode()) >= self._sampled_below:
@@ -329,6 +335,14 @@ class Checker:
             else:
                 self._violated(problem.check, record, problem.expected, problem.found)
         self.findings.verified += sound
+
+    def _deleted_log(self, record: ConsumerRecord, decision: Decision) -> str | None:
+        """The topic of documents whose records the decision cannot have been made by: it got them later, if at all."""
+        written = record.at + CLOCK_MS
+        named = _named(decision, self._facts_topic)
+        return next(
+            (t for t in named if t in self._acknowledged and not self._acknowledged[t].had(named[t], written)), None
+        )
 
     def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})
