@@ -53,10 +53,11 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """A decision, or a dead letter (None), and its record."""
+    """A decision, or a dead letter (None), and its record. `deleted`: see `Checker._deleted_log`."""
 
     record: ConsumerRecord
     decision: Decision | None
+    deleted: str | None = None
 
 
 _NO_SUCH_TOPIC = (
@@ -200,10 +201,11 @@ class Checker:
         if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
             self._unknown("the decision is of a topic that was deleted and created again")
             return
-        # Those of answers are decided by the policies that each names.
-        if source.topic not in self._answered_topics and not self._deleted_log(record, decision):
-            self._check_output(record, decision, source)
-        self._match(source, _Answer(record, decision))
+        named = _named(decision, self._facts_topic)
+        deleted = self._deleted_log(record, named)
+        if source.topic not in self._answered_topics and deleted is None:  # answers name the policies that they are by
+            self._check_output(record, decision, named, source)
+        self._match(source, _Answer(record, decision, deleted))
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1
@@ -234,9 +236,9 @@ class Checker:
         if requests is not None and requests.range.decided is None:
             requests.answered(offset, answer.record.at)
 
-    def _check_output(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
+    def _check_output(self, record: ConsumerRecord, decision: Decision, named: dict[str, int], source: Place) -> None:
         """The record against those before it in its partition."""
-        output, named = self._outputs[record.partition], _named(decision, self._facts_topic)
+        output = self._outputs[record.partition]
         asked = source.topic, source.partition
         if asked in output.named:
             last, version, before = output.named[asked]
@@ -273,7 +275,10 @@ class Checker:
         if decision is not None:
             self._check_copies(request, record, decision)
             self._check_partition(request, record)
-            self._compare_decision(request, value, record, decision)
+            if answer.deleted is None:
+                self._compare_decision(request, value, record, decision)
+            else:
+                self._unknown(f"{answer.deleted} got the named offset later; was the topic deleted and created again?")
         elif is_avro(request.value):
             self._unknown("the schema registry may not have known the schema of a request in Avro")
         else:
@@ -302,23 +307,19 @@ class Checker:
         if not (request.key and self._is_placed_by_key):
             return
         requests = self._requests[request.topic, request.partition]
-        counts = range(requests.least_partitions(request.offset), self._partitions + 1)
-        partitions = [partition_of(request.key, count) for count in reversed(counts)]
-        if record.partition in partitions:
-            first = requests.answered_in.get(record.partition, request.offset)
-            requests.answered_in[record.partition] = min(first, request.offset)
-        else:
-            self._violated("misplaced", record, f"partition {partitions[0]}", f"partition {record.partition}")
+        expected = partition_of(request.key, self._partitions)
+        if record.partition != expected:
+            counts = range(requests.least_partitions(request.offset), self._partitions)
+            if all(partition_of(request.key, count) != record.partition for count in counts):
+                self._violated("misplaced", record, f"partition {expected}", f"partition {record.partition}")
+                return
+        first = requests.answered_in.get(record.partition, request.offset)
+        requests.answered_in[record.partition] = min(first, request.offset)
 
     def _compare_decision(
         self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision
     ) -> None:
         is_answered = request.topic in self._answered_topics
-        if (topic := self._deleted_log(record, decision)) is not None:
-            self._unknown(
-                f"{topic} got the offset that a decision names after it; was the topic deleted and created again?"
-            )
-            return
         if not is_answered:
             self._check_freshness(request, record, decision)
         if zlib.crc32(decision.id.encode()) >= self._sampled_below:
@@ -336,13 +337,13 @@ class Checker:
                 self._violated(problem.check, record, problem.expected, problem.found)
         self.findings.verified += sound
 
-    def _deleted_log(self, record: ConsumerRecord, decision: Decision) -> str | None:
-        """The topic of documents whose records the decision cannot have been made by: it got them later, if at all."""
+    def _deleted_log(self, record: ConsumerRecord, named: Mapping[str, int]) -> str | None:
+        """The topic of documents that cannot have had the offset that a decision names: it got it later, if at all."""
         written = record.at + CLOCK_MS
-        named = _named(decision, self._facts_topic)
-        return next(
-            (t for t in named if t in self._acknowledged and not self._acknowledged[t].had(named[t], written)), None
-        )
+        for topic, documents in self._acknowledged.items():
+            if topic in named and not documents.had(named[topic], written):
+                return topic
+        return None
 
     def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})
