@@ -99,7 +99,6 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
-    from policy.analysis import draw_trees, nearest_grants
     from streaming.decision_log.replay import Replays, find_by_id
     from streaming.snapshots.at_offsets import NoLongerKnown
 
@@ -110,8 +109,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
         replay = Replays(settings, admin).replay(entry)
-        of_then = replay.snapshot, replay.request, replay.trust | {"time"}
-        nodes, nearest = draw_trees(*of_then), nearest_grants(*of_then)
+        nodes, nearest = replay.explained()
     except NoLongerKnown as unknown:
         _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown

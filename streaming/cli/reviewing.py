@@ -10,6 +10,7 @@ import typer
 from streaming.cli.app import app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
+from streaming.cli.decisions import span_since
 from streaming.cli.extras import require_extra
 from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
@@ -32,7 +33,10 @@ EPILOG = f"""Examples:
 
 {EXIT_CODES}"""
 
-Since = Annotated[str | None, typer.Option("--since", help="Check requests from then on: RFC 3339, or ms since 1970.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", help="Check requests from then on: RFC 3339, ms since 1970, or a length such as 7d."),
+]
 Until = Annotated[str | None, typer.Option("--until", help="Check requests before then; all if not said.")]
 Sample = Annotated[float, typer.Option(min=0, max=1, help="The part of the answers to work out again: it is slow.")]
 Send = Annotated[bool, typer.Option("--send", help="Produce requests and policy changes first, and check these.")]
@@ -68,7 +72,7 @@ def verify(
     settings = kafka.settings()
     if send and (since or until):
         raise Failure("--send checks what it sends: leave --since and --until out", MISUSED)
-    span = _span(since or "0", until, None, _now(), "--since") if since or until else None
+    span = span_since(since or "0", until) if since or until else None
     _reach(settings, send)
     extra: dict[str, Any] = {}
     demanded = None
@@ -200,14 +204,13 @@ def report(
         _write(gathered, out or PAGE, quiet=as_json)
 
 
-def _span(since: str | None, until: str | None, last: str | None, now: int, start: str = "--from") -> "Span":
-    """The time range of options; `start`: the option of its start."""
+def _span(since: str | None, until: str | None, last: str | None, now: int) -> "Span":
     from streaming.history.span import SpanError, span_of
 
     try:
         return span_of(since, until, last, now)
     except SpanError as error:
-        raise Failure(str(error).replace("--from", start), MISUSED) from error
+        raise Failure(str(error), MISUSED) from error
 
 
 def _now() -> int:

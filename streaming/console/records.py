@@ -10,7 +10,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import Compiler, Key, MalformedRequest, Snapshot
-from policy.analysis import Nearest, Node, draw_trees, nearest_grants
+from policy.analysis import Nearest, Node, draw_trees
 from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
@@ -138,7 +138,7 @@ class Records:
             replay = Replays(self._settings, self._admin, log).replay(decided)
         except NoLongerKnown as unknown:
             return Explained(decided, stored, str(unknown))
-        trust = replay.trust | {"time"}
+        trees, nearest = replay.explained()
         now = time.time_ns() // 1_000_000
         return Explained(
             decided,
@@ -146,10 +146,10 @@ class Records:
             "",
             replay.equal,
             (*replay.notes, *(f"differs from the recorded decision: {text}" for text in replay.differences)),
-            tuple(draw_trees(replay.snapshot, replay.request, trust)),
-            tuple(nearest_grants(replay.snapshot, replay.request, trust)),
+            tuple(trees),
+            tuple(nearest),
             tuple(self._statements(stored, log)),
-            _today(today, replay, trust, now),
+            _today(today, replay, now),
             now,
         )
 
@@ -174,9 +174,9 @@ class Records:
             yield Statement(reason) if text is None else statement_in(reason, text)
 
 
-def _today(today: Snapshot, replay: Replay, trust: frozenset[str], now: int) -> tuple[Node, ...]:
+def _today(today: Snapshot, replay: Replay, now: int) -> tuple[Node, ...]:
     try:
-        return tuple(draw_trees(today, {**replay.request, "time": now}, trust))
+        return tuple(draw_trees(today, {**replay.request, "time": now}, replay.trust | {"time"}))
     except MalformedRequest:
         return ()
 

@@ -26,6 +26,7 @@ from policy import (
     parse_request,
     to_ms,
 )
+from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants
 from streaming.client.decision import Decision as Stored
 from streaming.client.decision import read_decision
 from streaming.decision_log.search import Found, find_decision
@@ -34,12 +35,14 @@ from streaming.enforcer.requests import staleness
 from streaming.history.ranges import DISORDER_MS, Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import existing_topic_ids
+from streaming.pdp.reading import lacking
 from streaming.records.answered import read_answer
 from streaming.records.avro import Undecodable
 from streaming.records.decision import Place
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, read_document_log
+from streaming.topics import Offsets
 
 NOT_REPLAYED = {
     "deadline-exceeded": "the request was evaluated after its deadline, by the job's clock; shown is it without one",
@@ -49,10 +52,11 @@ NOT_REPLAYED = {
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """A decision that was evaluated again, and what `draw_trees` needs to draw it: `snapshot`, `request`, `trust`.
+    """A decision that was evaluated again, by `snapshot`, `request` and `trust`.
 
     `differences`: in which of outcome, code, rule, document and statement it is not the stored one. `equal` None: it
-    cannot be compared. `notes`: what is to be known of it.
+    cannot be compared. `notes`: what is to be known of it. `behind`: why the policies were older than the request asks
+    for, which makes it an error; "": they were not.
     """
 
     equal: bool | None
@@ -61,6 +65,15 @@ class Replay(msgspec.Struct, frozen=True):
     trust: frozenset[str]
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    behind: str = ""
+
+    def explained(self) -> tuple[list[Node], list[Nearest | None]]:
+        """The tree of the request, of a batch one for each evaluation, and what each lacks. Raises MalformedRequest."""
+        of_then = self.snapshot, self.request, self.trust | TIME
+        trees = draw_trees(*of_then)
+        if self.behind:
+            return [error_tree(tree, self.behind) for tree in trees], [None] * len(trees)
+        return trees, list(nearest_grants(*of_then))
 
 
 class Replays:
@@ -90,6 +103,11 @@ class Replays:
 
     def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
+        replay = self._replay_request(entry, stored, record)
+        behind = lacking(replay.request, self._offsets(stored))
+        return msgspec.structs.replace(replay, behind=behind or "")
+
+    def _replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         topic = stored.source.topic if stored.source else ""
         request = self._whole(record) if record else None
         trust = self._trust(topic, request)
@@ -140,8 +158,11 @@ class Replays:
             parsed = parse_request(request)
         except MalformedRequest as malformed:
             return (str(malformed),)
-        read = {**stored.policy_offsets, self._settings.topics.facts: {"0": stored.facts_offset}}
-        return tuple(_differences(stored, _answer(snapshot, parsed, trust, read)))
+        return tuple(_differences(stored, _answer(snapshot, parsed, trust, self._offsets(stored))))
+
+    def _offsets(self, stored: Stored) -> Offsets:
+        """The newest offsets of policies and facts that were read."""
+        return {**stored.policy_offsets, self._settings.topics.facts: {"0": stored.facts_offset}}
 
     def _other_trust(
         self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
@@ -200,9 +221,7 @@ def _notes(stored: Stored, record: ConsumerRecord | None, snapshot: Snapshot) ->
         yield "policy_version differs: it counts older versions of documents, of which the job knew others"
 
 
-def _answer(
-    snapshot: Snapshot, request: Request | Batch, trust: frozenset[str], read: Mapping[str, Mapping[str, int]]
-) -> Decision:
+def _answer(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str], read: Offsets) -> Decision:
     """As the job answers: the time of evaluation is no claim."""
     behind = staleness(request, read)
     if behind is not None:

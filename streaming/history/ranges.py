@@ -70,7 +70,7 @@ class Topics:
     def since(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
         """The records from a moment (ms) on, and some before: clocks differ."""
         ends = last_stable_offsets(self._admin, partitions_of(self._admin, topics))
-        starts = self._since(ends, max(moment - CLOCKS_MS, 0))
+        starts = self._since(ends, moment - CLOCKS_MS)
         yield from self._read({partition: Range(start, ends[partition]) for partition, start in starts.items()})
 
     def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:

@@ -282,7 +282,8 @@ def first_offsets(
 
 def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int) -> dict[Partition, int]:
     """The first offset of each partition with a timestamp at or after a moment (ms); its end when there is none."""
-    offsets = _ask_offsets(admin, ends, lambda: OffsetSpec.for_timestamp(moment), IsolationLevel.READ_COMMITTED)()
+    since = max(moment, 0)  # Kafka gives numbers below 0 other meanings, or refuses them
+    offsets = _ask_offsets(admin, ends, lambda: OffsetSpec.for_timestamp(since), IsolationLevel.READ_COMMITTED)()
     return {partition: min(at, ends[partition]) if at >= 0 else ends[partition] for partition, at in offsets.items()}
 
 

@@ -13,6 +13,7 @@ CHECKS = {
     "unasked": "a decision or dead letter of no request",
     "unreadable": "a decision that is none, or contradicts itself",
     "out_of_order": "a decision before that of an earlier request with the same key and partition",
+    "misplaced": "a decision in another partition of its topic than its key leads to",
     "mixed_snapshots": "decisions of one transaction by different policies or facts",
     "offsets_back": "a decision by older offsets than the one before it",
     "unlike_reference": "an answer other than the reference evaluator's at the offsets it names",

@@ -2,7 +2,7 @@
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,12 +17,14 @@ from policy import (
     decode_request,
     to_text,
 )
+from policy import Decision as EvaluatedDecision
 from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.history.records import ConsumerRecord
 from streaming.records.answered import Answer, offsets_in, read_answer
-from streaming.records.decision import Answered
+from streaming.records.decision import ActionName, Answered, Entity, Requested, requested
+from streaming.records.decision import read_decision as read_record
 from streaming.records.formats import shorten_id
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
@@ -36,6 +38,9 @@ LIMITS = frozenset({"too-many-objects"})  # the reference evaluator knows none
 Outcomes = tuple[str, ...]
 """The outcome of a request; of a batch that of the record, then those of its evaluations."""
 
+Explained = tuple[tuple[str, tuple[str, ...]], ...]
+"""Of each outcome what it rests on, by names, and the words of its reasons, sorted."""
+
 Unknown = str
 """Why something cannot be checked."""
 
@@ -46,6 +51,13 @@ class Contradiction(msgspec.Struct, frozen=True):
     check: str
     expected: str
     found: str
+
+
+class Expectation(NamedTuple):
+    """What a decision must say. `explained` None: it is not known what its outcomes rest on."""
+
+    outcomes: Outcomes
+    explained: Explained | None
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
@@ -94,7 +106,7 @@ class AnswerChecker:
     ) -> None:
         self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
         self._snapshots: dict[Any, Snapshot] = {}
-        self._outcomes: dict[Any, Outcomes] = {}
+        self._expectations: dict[Any, Expectation] = {}
 
     def check(
         self, request: ConsumerRecord, value: bytes, decision: Decision, at: int
@@ -144,6 +156,7 @@ class AnswerChecker:
         """`deadline`: what is wrong where it decides; None: it does not."""
         trust |= TIME  # the time of evaluation is no claim
         yield from _check_names(recorded, decision)
+        yield from _check_repeated(recorded.envelope, decision)
         facts_offset = decision.facts_offset if _has_kind(recorded.envelope.system, lambda kind: kind.fact) else None
         versions = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
         try:
@@ -157,7 +170,7 @@ class AnswerChecker:
             yield from late
             return
         expected = self._expected(versions, recorded, snapshot, trust, decision)
-        yield from self._check_outcomes(expected, recorded, snapshot, trust, decision)
+        yield from self._check_answer(expected, recorded, snapshot, trust, decision)
 
     def _snapshot(self, versions: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
         snapshot = self._snapshots.get(versions)
@@ -176,9 +189,9 @@ class AnswerChecker:
         else:
             yield Contradiction("wrong_version", snapshot.version, decision.policy_version)
 
-    def _check_outcomes(
+    def _check_answer(
         self,
-        expected: Outcomes,
+        expected: Expectation,
         request: RecordedRequest,
         snapshot: Snapshot,
         trust: frozenset[str],
@@ -186,33 +199,104 @@ class AnswerChecker:
     ) -> Iterator[Contradiction | Unknown]:
         outcomes = (decision.outcome, *(item.outcome for item in decision.evaluations))
         code, system = decision.code if decision.outcome == "error" else "", request.envelope.system
-        if outcomes == expected:
+        differs = list(_differences(expected, outcomes, decision))
+        if not differs:
             return
         if code == TOO_LARGE:
-            yield "the answer was too large to be written"
+            if outcomes != expected.outcomes:
+                yield "the answer was too large to be written"
         elif code in LIMITS and code in {reason.code for reason in answer(snapshot, request.dated, trust).reasons}:
             yield "the request is beyond a limit that the reference evaluator does not have"
         elif _has_kind(system, lambda kind: kind.point_in_time) and (snapshot.history_held or not self._log.complete):
             yield "the answer may rest on older versions of documents, of which the job may have known fewer or more"
         else:
-            yield Contradiction("unlike_reference", _text(expected), _text(outcomes))
+            yield from differs
 
     def _expected(
         self, versions: object, request: RecordedRequest, snapshot: Snapshot, trust: frozenset[str], decision: Decision
-    ) -> Outcomes:
+    ) -> Expectation:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
         if not all(_covers(named, demand) for demand in _demands(request.dated)):
-            return ("error",)
+            return Expectation(("error",), None)
         policy_set = snapshot.policy_sets.get(request.envelope.system)
         dated = request.at if policy_set is not None and policy_set.edges else 0
         undated = msgspec.structs.replace(_with_time(request.dated, 0), id="")
         key = (versions, trust, dated, msgspec.json.encode(undated))
-        outcomes = self._outcomes.get(key)
-        if outcomes is None:
-            if len(self._outcomes) >= ANSWERS_HELD:
-                self._outcomes.clear()
-            outcomes = self._outcomes[key] = _reference(snapshot, request.dated, trust)
-        return outcomes
+        expected = self._expectations.get(key)
+        if expected is None:
+            if len(self._expectations) >= ANSWERS_HELD:
+                self._expectations.clear()
+            outcomes = _reference(snapshot, request.dated, trust)
+            expected = self._expectations[key] = Expectation(outcomes, _explained(snapshot, request.dated, trust))
+        return expected
+
+
+def _explained(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str]) -> Explained | None:
+    """Beside the outcomes, by the job's evaluator: the reference evaluator gives no reasons. None: it fails."""
+    try:
+        return _explanation(answer(snapshot, request, trust))
+    except Exception:  # the outcome must be an error, whatever its reason
+        return None
+
+
+def _explanation(decision: EvaluatedDecision) -> Explained:
+    return tuple(
+        (_grounds(part), tuple(sorted(reason.message for reason in part.reasons)))
+        for part in (decision, *decision.evaluations)
+    )
+
+
+def _grounds(decision: EvaluatedDecision) -> str:
+    """Codes, rules, documents, statements, what is missing, and claims: no order counts."""
+    reasons = ((reason.code, reason.rule, reason.document, reason.statement) for reason in decision.reasons)
+    parts = [" ".join(str(part) for part in reason if part is not None) for reason in reasons]
+    missing = [f"{lack.permission} on {lack.object}" for lack in decision.missing]
+    grounds = (("reasons", parts), ("missing", missing), ("claims", decision.claims))
+    return "; ".join(f"{name} {', '.join(sorted(listed)) or 'none'}" for name, listed in grounds)
+
+
+def _differences(
+    expected: Expectation, outcomes: Outcomes, decision: EvaluatedDecision
+) -> Iterator[Contradiction | Unknown]:
+    """In what a decision is not as expected: the outcomes, or else what they rest on."""
+    if outcomes != expected.outcomes:
+        yield Contradiction("unlike_reference", _text(expected.outcomes), _text(outcomes))
+        return
+    if expected.explained is None:
+        return
+    found = _explanation(decision)
+    for number, (wanted, said) in enumerate(zip(expected.explained, found, strict=True)):
+        where = f"evaluation {number - 1}: " if number else ""
+        if said[0] != wanted[0]:
+            yield Contradiction("unlike_reference", f"{where}{wanted[0]}", f"{where}{said[0]}")
+        elif said[1] != wanted[1]:
+            yield "this version words the reasons otherwise"
+
+
+def _check_repeated(request: Request | Batch, decision: Decision) -> Iterator[Contradiction]:
+    """Whether the decision repeats the request that it answers, as far as it does: version 0.1 repeats none."""
+    record = read_record(decision.raw)
+    items = request.items if isinstance(request, Batch) else ()
+    answers = ((f"evaluation {number}: ", item.context) for number, item in enumerate(record.evaluations))
+    answered = zip(answers, items, strict=False) if items else [(("", record.context), request)]
+    for (where, given), asked in answered:
+        try:
+            found = requested(given)
+        except ValueError as error:
+            yield Contradiction("unlike_reference", f"{where}the request", f"{where}{error}")
+            continue
+        expected = _requested(asked) if isinstance(asked, Request) else None
+        if found is not None and found != expected:
+            yield Contradiction("unlike_reference", f"{where}{expected}", f"{where}{found}")
+
+
+def _requested(request: Request) -> Requested:
+    subject, resource = request.subject, request.resource
+    return Requested(
+        Entity(subject.type, subject.id),
+        ActionName(request.action.name),
+        Entity(resource.type, resource.id, resource.properties),
+    )
 
 
 def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contradiction]:
@@ -307,8 +391,16 @@ class Acknowledged:
     def __init__(self, records: Iterable[DocumentRecord] = (), end: int = 0) -> None:
         self._by_append = _Steps()
         self._by_decision = _Steps()
+        records = list(records)
+        self._offsets, self._times = [record.offset for record in records], [record.at for record in records]
+        self._end = end
         for offset, at in _readable(records, end):
             self._by_append.add(at, offset)
+
+    def had(self, offset: int, moment: int) -> bool:
+        """Whether the topic had an offset at a moment: not if it ends before it, or got the record there later."""
+        count = bisect.bisect_right(self._offsets, offset)
+        return offset < self._end and (count == 0 or self._times[count - 1] <= moment)
 
     def name(self, offset: int, at: int) -> None:
         """Note that a decision which was written at a moment names this offset."""

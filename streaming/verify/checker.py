@@ -26,9 +26,11 @@ from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of, newest_offset
 from streaming.verify import Findings, Violation
 from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read_request
+from streaming.verify.partitions import partition_of
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
+PARTITIONER = "kafka.partitioner"  # begins settings by which the job's producers place records otherwise
 NUMBERS = re.compile(r"\b\d+\b")
 
 Json = Callable[[Kind, bytes], bytes]
@@ -51,10 +53,11 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """A decision, or a dead letter (None), and its record."""
+    """A decision, or a dead letter (None), and its record. `deleted`: see `Checker._deleted_log`."""
 
     record: ConsumerRecord
     decision: Decision | None
+    deleted: str | None = None
 
 
 _NO_SUCH_TOPIC = (
@@ -72,6 +75,7 @@ class _Requests:
         self.gaps: list[tuple[int, int]] = []  # offsets without a record: markers, and what was aborted
         self.early: dict[int, _Answer] = {}
         self.overtaken: list[tuple[int, int]] = []  # offsets that were answered and when, rising
+        self.answered_in: dict[int, int] = {}  # the first offset with a decision in each partition of their topic
 
     def answered(self, offset: int, at: int) -> None:
         if not self.overtaken or offset >= self.overtaken[-1][0]:
@@ -95,6 +99,10 @@ class _Requests:
             self.open[record.offset] = record
         return answer
 
+    def least_partitions(self, offset: int) -> int:
+        """How many partitions the decisions topic had when this offset was decided, at least: it never gets fewer."""
+        return 1 + max((number for number, first in self.answered_in.items() if first <= offset), default=0)
+
     def is_gap(self, offset: int) -> bool:
         return any(start <= offset < end for start, end in self.gaps)
 
@@ -112,8 +120,9 @@ class Checker:
 
     Holds the requests that are not answered yet, and the answers that were read before their requests.
 
-    `ranges`: what to look at, by request partition. `topic_ids`: Kafka's ids of the request topics. `demanded`: of
-    requests with these ids, the newest offset by topic that was acknowledged before they were produced.
+    `ranges`: what to look at, by request partition. `topic_ids`: Kafka's ids of the request topics. `partitions`: of
+    the decisions topic, how many. `demanded`: of requests with these ids, the newest offset by topic that was
+    acknowledged before they were produced.
     `clocks_ms`: by how much the clocks of two brokers may differ. `json`: see `Json`. `sample`: of which part of the
     decisions the answers are compared with the reference evaluator, which is slow; the other checks cover all.
     """
@@ -124,6 +133,7 @@ class Checker:
         log: DocumentLog,
         ranges: Mapping[Partition, Range],
         topic_ids: Mapping[str, str],
+        partitions: int,
         demanded: Mapping[str, Mapping[str, int]] | None = None,
         clocks_ms: int = 0,
         json: Json = lambda _kind, value: value,
@@ -140,6 +150,8 @@ class Checker:
         self._requests = {partition: _Requests(offsets) for partition, offsets in ranges.items()}
         self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
         self._topic_ids, self._demanded, self._clocks_ms, self._json = topic_ids, demanded or {}, clocks_ms, json
+        self._partitions = partitions
+        self._is_placed_by_key = not any(name.startswith(PARTITIONER) for name in settings.source)
         self._sampled_below = int(sample * (1 << 32))
         self._answers = AnswerChecker(log, names.facts, settings.trust_of)
         self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
@@ -186,12 +198,14 @@ class Checker:
         if source is None:
             self._violated("unasked", record, "context.source", "none")
             return
-        if source.topic not in self._answered_topics:  # those are decided by the policies that each names
-            self._check_output(record, decision, source)
         if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
             self._unknown("the decision is of a topic that was deleted and created again")
             return
-        self._match(source, _Answer(record, decision))
+        named = _named(decision, self._facts_topic)
+        deleted = self._deleted_log(record, named)
+        if source.topic not in self._answered_topics and deleted is None:  # answers name the policies that they are by
+            self._check_output(record, decision, named, source)
+        self._match(source, _Answer(record, decision, deleted))
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1
@@ -222,9 +236,9 @@ class Checker:
         if requests is not None and requests.range.decided is None:
             requests.answered(offset, answer.record.at)
 
-    def _check_output(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
+    def _check_output(self, record: ConsumerRecord, decision: Decision, named: dict[str, int], source: Place) -> None:
         """The record against those before it in its partition."""
-        output, named = self._outputs[record.partition], _named(decision, self._facts_topic)
+        output = self._outputs[record.partition]
         asked = source.topic, source.partition
         if asked in output.named:
             last, version, before = output.named[asked]
@@ -260,7 +274,11 @@ class Checker:
             return
         if decision is not None:
             self._check_copies(request, record, decision)
-            self._compare_decision(request, value, record, decision)
+            self._check_partition(request, record)
+            if answer.deleted is None:
+                self._compare_decision(request, value, record, decision)
+            else:
+                self._unknown(f"{answer.deleted} got the named offset later; was the topic deleted and created again?")
         elif is_avro(request.value):
             self._unknown("the schema registry may not have known the schema of a request in Avro")
         else:
@@ -284,6 +302,20 @@ class Checker:
             expected, actual = (request.key, id_), (record.key, decision.id)
             self._violated("unlike_reference", record, f"key and id {expected}", str(actual))
 
+    def _check_partition(self, request: ConsumerRecord, record: ConsumerRecord) -> None:
+        """Whether those who read one partition get all decisions with the record's key."""
+        if not (request.key and self._is_placed_by_key):
+            return
+        requests = self._requests[request.topic, request.partition]
+        expected = partition_of(request.key, self._partitions)
+        if record.partition != expected:
+            counts = range(requests.least_partitions(request.offset), self._partitions)
+            if all(partition_of(request.key, count) != record.partition for count in counts):
+                self._violated("misplaced", record, f"partition {expected}", f"partition {record.partition}")
+                return
+        first = requests.answered_in.get(record.partition, request.offset)
+        requests.answered_in[record.partition] = min(first, request.offset)
+
     def _compare_decision(
         self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision
     ) -> None:
@@ -304,6 +336,14 @@ class Checker:
             else:
                 self._violated(problem.check, record, problem.expected, problem.found)
         self.findings.verified += sound
+
+    def _deleted_log(self, record: ConsumerRecord, named: Mapping[str, int]) -> str | None:
+        """The topic of documents that cannot have had the offset that a decision names: it got it later, if at all."""
+        written = record.at + CLOCK_MS
+        for topic, documents in self._acknowledged.items():
+            if topic in named and not documents.had(named[topic], written):
+                return topic
+        return None
 
     def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})

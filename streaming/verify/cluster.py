@@ -78,7 +78,8 @@ def verify(
     log = read_document_log(settings)
     clocks_ms = BROKERS_CLOCKS_MS if len(admin.list_topics(timeout=SECONDS).brokers) > 1 else 0
     decode, ids = Deserializer(settings.schema_registry).json, topic_ids(admin, names.asking)
-    checker = Checker(settings, log, ranges, ids, demanded, clocks_ms, decode, sample)
+    partitions = sum(topic == names.decisions for topic, _ in outputs)
+    checker = Checker(settings, log, ranges, ids, partitions, demanded, clocks_ms, decode, sample)
     first = first_offsets(admin, outputs)
     starts = first if span is None else offsets_since(admin, ends, span.start - TRANSACTION_MS)
     starts |= {partition: offsets.start for partition, offsets in ranges.items()}

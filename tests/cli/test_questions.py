@@ -126,6 +126,26 @@ def test_past_decisions_are_found_explained_and_traced(
     _what_retention_took_is_said(ask, admin, load_settings(config, {}))
 
 
+def test_an_error_for_want_of_policies_is_explained_as_one(
+    ask: Callable[..., Any], settings: Settings, topics: TopicNames, admin: AdminClient
+) -> None:
+    """The policies of its offsets would have allowed it."""
+    made = Decided(settings, admin, topics)
+    publish(settings, [READERS, STAFF])
+    demand = {"min_policy_offsets": {topics.policy_topics()["lenses6"]: {"0": 1000}}}
+    made.send(request(id="r-1", context=demand), request(id="r-2", context=demand, evaluations=[{}, {}]))
+    made.decide()
+    ids = {one["request_id"]: one["id"] for one in ask("decisions", "--json").records}
+    for name, trees in (("r-1", 1), ("r-2", 2)):
+        shown = ask("explain", "--decision", ids[name])
+        assert shown.code == 0
+        assert shown.out.count("? error: user:dana") == trees
+        assert shown.out.count("offset 1000 of") == trees
+        assert "✔ allow:" not in shown.out
+        [explained] = ask("explain", "--decision", ids[name], "--json").records
+        assert ([tree["held"] for tree in explained["trees"]], explained["nearest"]) == ([None] * trees, [None] * trees)
+
+
 def _decisions_are_found(ask: Callable[..., Any]) -> None:
     found = ask("decisions", "--json").records
     assert [one["request_id"] for one in found] == ["r-1", "r-3", "r-4", "r-5"]

@@ -31,6 +31,7 @@ def test_the_options_name_a_range(since: str | None, until: str | None, last: st
         (None, None, "0h", "--last 0h: write a number and a unit"),
         (None, None, "99999w", "--last 99999w: that is before 1970"),
         ("2026-11-22T10:00:00Z", None, "1h", "--from and --last both say"),
+        (None, "1970-01-01T09:00:00Z", None, "--last 24h: that is before 1970"),
     ],
 )
 def test_what_is_no_range_is_reported(since: str | None, until: str | None, last: str | None, message: str) -> None:

@@ -18,6 +18,7 @@ from streaming.snapshots.documents import Loader
 from streaming.topics import DAY_MS, dead_letters_of
 from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
+from streaming.verify.partitions import partition_of
 
 SETTINGS = Settings()
 NAMES = SETTINGS.topics
@@ -40,6 +41,7 @@ class History:
         self.ends = {POLICIES: 0, REQUESTS: 0, LETTERS: 0, **{f"{DECISIONS}-{n}": 0 for n in range(OUTPUT_PARTITIONS)}}
         self.committed = 0
         self.read_policies_to: int | None = None  # a reader that stands still
+        self.partitions = OUTPUT_PARTITIONS  # of the decisions topic, those that are in use
 
     def _tick(self) -> int:
         self.now += 1000
@@ -103,7 +105,7 @@ class History:
 
     def write(self, key: bytes, decision: dict[str, Any]) -> None:
         """Write a decision, with those before it in one transaction."""
-        number = sum(key) % OUTPUT_PARTITIONS
+        number = partition_of(key, self.partitions)
         offset = self._next(f"{DECISIONS}-{number}")
         value = msgspec.json.encode(decision)
         self.decisions[number].append(ConsumerRecord(DECISIONS, number, offset, self.now, key, value))
@@ -115,7 +117,7 @@ class History:
             self._next(f"{DECISIONS}-{number}")
 
     def _snapshot(self, end: int) -> Snapshot:
-        store = DocumentStore()
+        store = DocumentStore(systems=NAMES.systems)
         for document in self.documents:
             if document.offset < end:
                 Loader(store, "lenses6", 1 << 20).take(document)
@@ -135,7 +137,9 @@ class History:
         log.read_to({(topic, 0): self.ends.get(topic, 0) for topic in log.topics})
         end = self.ends[REQUESTS]
         found = Range(**{"start": 0, "end": end, "log_end": end, "decided": self.committed, **changes})
-        checker = Checker(SETTINGS, log, {(REQUESTS, 0): found}, {REQUESTS: TOPIC_ID}, demanded, sample=sample)
+        checker = Checker(
+            SETTINGS, log, {(REQUESTS, 0): found}, {REQUESTS: TOPIC_ID}, OUTPUT_PARTITIONS, demanded, sample=sample
+        )
         records = [*self.records[REQUESTS], *self.records[LETTERS], *itertools.chain(*self.decisions)]
         for record in sorted(records, key=lambda record: record.at):
             checker.take(record)

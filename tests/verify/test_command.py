@@ -20,7 +20,11 @@ def lockkeeper(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     [
         (["--send", "--since", "1"], "--send checks what it sends"),
         (["--since", "yesterday"], "--since: 'yesterday' is not RFC 3339"),
-        (["--since", "2", "--until", "1"], "the range is empty"),
+        (
+            ["--since", "2", "--until", "1"],
+            "the range is empty: --since 1970-01-01T00:00:00.002Z is not before --until",
+        ),
+        (["--since", "24h", "--until", "1970-01-01T09:00:00Z"], "--since 24h: that is before 1970"),
         (["--send", "--rate", "0"], "Invalid value for '--rate'"),
         (["--send", "--seconds", "0"], "Invalid value for '--seconds'"),
         (["--send", "--change-every", "0"], "Invalid value for '--change-every'"),

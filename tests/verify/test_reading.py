@@ -50,3 +50,4 @@ def test_records_of_all_partitions_come_in_the_order_of_time(
     since = offsets_since(admin, ends, began + 590)
     later = [int(message.value() or b"") for message in committed.records_by_time(settings, since, ends)]
     assert later == [moment for moment in found if moment >= 590]
+    assert offsets_since(admin, ends, -900_000) == offsets_since(admin, ends, -1) == first_offsets(admin, partitions)
