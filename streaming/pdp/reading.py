@@ -9,7 +9,7 @@ import msgspec
 from policy import MalformedRequest, Snapshot, parse_request
 from streaming.enforcer.requests import FIELD, staleness
 from streaming.records.answered import Freshness, FreshnessKind
-from streaming.topics import Offsets
+from streaming.topics import NOTHING_READ, Offsets
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -34,6 +34,17 @@ class Read(msgspec.Struct, frozen=True):
             "facts_offset": self.facts_offset,
         }
 
+    def without(self, topics: frozenset[str]) -> Self:
+        """The same where some topics are as if they were not there; `facts_offset` is then -1."""
+        if not topics:
+            return self
+        policies, both = (
+            {topic: at for topic, at in offsets.items() if topic not in topics}
+            for offsets in (self.policy_offsets, self.all_offsets)
+        )
+        facts = self.facts_offset if len(both) > len(policies) else NOTHING_READ
+        return msgspec.structs.replace(self, policy_offsets=policies, facts_offset=facts, all_offsets=both)
+
 
 class AnswerContext(msgspec.Struct, frozen=True):
     """What an answer rests on. `time`: ms; `age`, `bound`: of the policies, seconds; `trust`: of the caller."""
@@ -49,6 +60,10 @@ class AnswerContext(msgspec.Struct, frozen=True):
     def freshness(self) -> Freshness:
         """How new the policies are, and how new they had to be."""
         return Freshness(self.kind, round(self.age * 1000), round(self.bound * 1000))
+
+    def without(self, topics: frozenset[str]) -> Self:
+        """The same for a caller who may not see some topics."""
+        return msgspec.structs.replace(self, read=self.read.without(topics)) if topics else self
 
     @classmethod
     def of_now(cls, read: Read, kind: FreshnessKind, bound: float, trust: frozenset[str]) -> Self:

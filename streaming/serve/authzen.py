@@ -14,6 +14,7 @@ from policy import (
     REQUEST_NAMES,
     Decision,
     Reason,
+    all_systems,
     check_letter_case,
     check_nesting,
     decode_json,
@@ -41,13 +42,17 @@ class BadRequest(Exception):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What holds for all requests. `trust`: the claims that callers may make. `enforced`: False in shadow mode."""
+    """What holds for all requests of a caller. `systems`: that it may ask about; `unseen`: topics of others alone.
+
+    `trust`: the claims that it may make. `enforced`: False in shadow mode.
+    """
 
     systems: tuple[str, ...]
     default_system: str = ""
     trust: frozenset[str] = frozenset()
     limits: Limits = Limits()
     enforced: bool = True
+    unseen: frozenset[str] = frozenset()
 
 
 class EvaluationRequest(msgspec.Struct, frozen=True):
@@ -110,7 +115,8 @@ def _asked(
     request["id"] = id_
     request["system"] = _system(system, rules, contexts)
     is_chosen = not system and any(SYSTEM in context for context in contexts)
-    if not is_chosen and (named := value.get("system")) in rules.systems and named != request["system"]:
+    named = value.get("system")
+    if not is_chosen and isinstance(named, str) and named != request["system"] and named in all_systems():
         raise BadRequest(f"system: {named}, but the request is for {request['system']}: ask at /{named}{EVALUATION}")
     freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
@@ -165,7 +171,7 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
 
 def answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules) -> tuple[Decision, bytes]:
     """The decision, and the body of its response, JSON. Raises BadRequest."""
-    decision = evaluate(asked.body, answer_context)
+    decision = evaluate(asked.body, answer_context.without(rules.unseen))
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
     context = response_context(answer_context, rules)
@@ -183,10 +189,12 @@ def late_answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: 
 
 
 def response_context(answer_context: AnswerContext, rules: Rules) -> dict[str, Any]:
-    """What an answer rests on, as `context` of a response has it."""
+    """What an answer rests on, as `context` of a response has it: without the offsets of what the caller may not see,
+    which say how other systems' policies change. A record of the answer has them all.
+    """
     context: dict[str, Any] = {
         "time": to_text(answer_context.time),
-        **answer_context.read.versions,
+        **answer_context.without(rules.unseen).read.versions,
         "freshness": msgspec.structs.asdict(answer_context.freshness),
     }
     return context if rules.enforced else {**context, "enforced": False}

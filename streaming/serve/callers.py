@@ -1,13 +1,14 @@
 """Who may ask a server, by which credentials, and what: the file that `serve.callers` names."""
 
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
+from policy import all_systems
 from streaming.serve.authzen import Rules
 from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, parse_text
 
@@ -131,6 +132,20 @@ def _caller(name: str, entry: Entry, settings: Settings) -> Caller:
 
 
 def rules_of(settings: Settings, systems: tuple[str, ...], trust: frozenset[str]) -> Rules:
-    """What holds for a caller that may claim `trust`."""
+    """What holds for a caller that may ask about `systems` and claim `trust`."""
     claims = settings.trusted_in_answers(trust)
-    return Rules(systems, settings.serve.default_system, claims, settings.limits, settings.mode == "enforce")
+    others = frozenset(settings.systems).difference(systems)
+    return Rules(
+        systems,
+        settings.serve.default_system,
+        claims,
+        settings.limits,
+        settings.mode == "enforce",
+        frozenset(_topics_of(settings, others) - _topics_of(settings, systems)),
+    )
+
+
+def _topics_of(settings: Settings, systems: Collection[str]) -> set[str]:
+    """The topics that hold policies and facts of some systems."""
+    policies = {topic for system, topic in settings.topics.policy_topics().items() if system in systems}
+    return policies | {settings.topics.facts for system in systems if all_systems()[system].has_facts}

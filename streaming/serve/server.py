@@ -318,16 +318,17 @@ class Application:
 
     async def _answer_context(self, caller: Caller, request: EvaluationRequest) -> AnswerContext:
         """What an answer of now rests on, once policies are read that are new enough. Raises Stale."""
-        read, bound = await self._wait(request), self._settings.max_staleness_seconds
+        read, bound = await self._wait(caller, request), self._settings.max_staleness_seconds
         return AnswerContext.of_now(read, request.freshness, bound, caller.rules.trust)
 
-    async def _wait(self, request: EvaluationRequest) -> Read:
+    async def _wait(self, caller: Caller, request: EvaluationRequest) -> Read:
         """The reading that a request is decided by. Raises Stale."""
         if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if request.freshness == "min_policy_offsets" and lacking(request.body, read.all_offsets) is not None:
-            return await self._newer()
+        if request.freshness == "min_policy_offsets":
+            seen = read.without(caller.rules.unseen)
+            return read if lacking(request.body, seen.all_offsets) is None else await self._newer()
         return read
 
     def _current(self) -> Read:

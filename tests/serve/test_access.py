@@ -287,6 +287,26 @@ def test_a_batch_cannot_name_another_system_beside_the_callers(site: Site) -> No
 
 
 @stream
+@pytest.mark.parametrize("path", [PATH, "/access/v1/evaluations", "/access/v1/search/subject"])
+def test_a_response_says_nothing_of_the_topics_of_other_systems(site: Site, path: str) -> None:
+    names = site.settings.topics
+    ours, theirs = (names.policy_topics()[system] for system in (SYSTEM, LOOKS_BACK))
+    body = {**ASKED, "evaluations": [{}, {}]} if path.endswith("s") else ASKED
+    context = site.ask(SECRET, path, body)[1]["context"]
+    assert (list(context["policy_offsets"]), context["facts_offset"]) == ([ours], -1)
+    assert context["policy_offsets"][ours]["0"] >= 1
+    for topic in (theirs, names.facts, "nonesuch"):
+        asked = {**body, "context": {"min_policy_offsets": {topic: {"0": -1}}}}
+        text = json.dumps(site.ask(SECRET, path, asked)[1])
+        assert f"{topic!r} is not a policy topic" in text
+    if "search" not in path:  # which this caller may not
+        context = site.ask(OTHER, path, body)[1]["context"]
+        assert set(context["policy_offsets"]) == {ours, theirs}
+        asked = {**body, "context": {"min_policy_offsets": context["policy_offsets"]}}
+        assert "policies-behind" not in json.dumps(site.ask(OTHER, path, asked)[1])
+
+
+@stream
 def test_each_caller_has_its_own_trust(site: Site) -> None:
     assert site.ask(SECRET, body=CLAIMING)[1]["decision"] is True
     assert site.ask(OTHER, body=CLAIMING)[1]["decision"] is False
@@ -557,6 +577,32 @@ def test_a_caller_may_claim_what_the_topic_of_its_answers_is_trusted_with(
         authentication = Authentication(Settings(topics=names, trust=claims, serve=serve))
         headers = [(b"host", b"localhost"), (b"authorization", b"Bearer a")]
         assert asyncio.run(authentication.caller({"headers": headers})).rules.trust == counts
+
+
+@pytest.mark.parametrize(
+    ("systems", "unseen"),
+    [
+        (["lenses6"], {"authz.policies.cdap.v1", "authz.policies.ververica.v1", "own.streamsets", "authz.facts.v1"}),
+        (["lenses6", "cdap"], {"authz.policies.ververica.v1", "own.streamsets"}),
+        (["streamsets"], {"authz.policies.cdap.v1", "authz.policies.ververica.v1", "authz.policies.lenses6.v1"}),
+        (["cdap", "lenses6", "streamsets", "ververica"], set()),
+    ],
+)
+def test_a_caller_sees_no_topic_that_is_of_other_systems_alone(
+    tmp_path: Path, systems: list[str], unseen: set[str]
+) -> None:
+    (tmp_path / "callers.yaml").write_text(f"callers: {{a: {{systems: {json.dumps(systems)}, tokens: [{A}]}}}}")
+    served = ("cdap", "lenses6", "streamsets", "ververica")
+    settings = Settings(
+        systems=served,
+        topics=TopicNames(policies={"streamsets": "own.streamsets"}, systems=served),
+        serve=ServeSettings(callers=str(tmp_path / "callers.yaml")),
+    )
+    caller = load_callers(settings).by_token(b"a")
+    assert caller is not None
+    assert caller.rules.unseen == unseen
+    anyone = asyncio.run(Authentication(Settings()).caller({"headers": [(b"host", b"localhost")]}))
+    assert anyone.rules.unseen == set()
 
 
 def test_a_certificate_that_expired_on_an_open_connection_counts_no_more(tmp_path: Path) -> None:

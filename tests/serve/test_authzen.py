@@ -122,6 +122,16 @@ def test_a_request_of_the_stream_is_not_decided_by_another_system(parse: Any) ->
 
 
 @pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
+def test_nor_where_the_caller_or_the_server_does_not_have_the_system_that_it_names(parse: Any) -> None:
+    rules = Rules((SYSTEM,), SYSTEM)
+    for path in ("", SYSTEM):
+        with pytest.raises(BadRequest, match="system: cdap, but the request is for"):
+            parse(_bytes({**ALLOWED, "system": "cdap"}), "r", path, rules)
+        for named in ("nonesuch", ["cdap"], None, 5):
+            assert parse(_bytes({**ALLOWED, "system": named}), "r", path, rules).body["system"] == SYSTEM
+
+
+@pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
 def test_what_is_nested_too_deep_is_refused_wherever_it_is(parse: Any) -> None:
     """As in the stream, also in fields that are left out."""
     deep = json.loads("[" * 40 + "]" * 40)
@@ -205,6 +215,64 @@ def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation(
     assert (decision.outcome, decision.reasons[0].code) == ("error", "policies-behind")
     several = _several({**ALLOWED, "evaluations": [{}, {"context": context}]})["evaluations"]
     assert [(one["decision"], one["context"]["outcome"]) for one in several] == [(False, "error")] * 2
+
+
+OTHERS, FACTS = "authz.policies.cdap.v1", "authz.facts.v1"
+
+
+def _read_of_both() -> Read:
+    offsets = {TOPIC: {"0": 41}, OTHERS: {"0": 97}}
+    return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, FACTS: {"0": 7}})
+
+
+def _restricted(unseen: set[str], **given: Any) -> tuple[Read, Decision, dict[str, Any]]:
+    """What a caller is answered that may not see some topics."""
+    rules = Rules((SYSTEM,), SYSTEM, unseen=frozenset(unseen))
+    asked = parse_evaluation(_bytes({**ALLOWED, **given}), "r", "", rules)
+    read = _read_of_both()
+    decision, body = answer(asked, AnswerContext(read, NOW, asked.freshness, 0.012, 15.0, rules.trust), rules)
+    return read, decision, json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("unseen", "shown"),
+    [
+        (set(), ({TOPIC: {"0": 41}, OTHERS: {"0": 97}}, 7)),
+        ({OTHERS}, ({TOPIC: {"0": 41}}, 7)),
+        ({OTHERS, FACTS}, ({TOPIC: {"0": 41}}, -1)),
+    ],
+)
+def test_a_caller_sees_the_offsets_of_its_own_systems_and_the_record_has_all(
+    unseen: set[str], shown: tuple[Any, int]
+) -> None:
+    """Those of others say how many changes, or logins, these have. The job decides again by all that was read."""
+    read, decision, found = _restricted(unseen)
+    assert found["decision"] is True
+    assert (found["context"]["policy_offsets"], found["context"]["facts_offset"]) == shown
+    recorded = json.loads(
+        answered_record(ALLOWED, decision, AnswerContext(read, NOW, "bounded", 0, 15, frozenset()), "b")
+    )
+    assert recorded["answered"]["policy_offsets"] == {TOPIC: {"0": 41}, OTHERS: {"0": 97}}
+    assert recorded["answered"]["facts_offset"] == 7
+
+
+@pytest.mark.parametrize("topic", [OTHERS, FACTS])
+@pytest.mark.parametrize("offset", [0, 7, 97, 98])
+def test_min_policy_offsets_of_another_system_are_answered_as_those_of_no_topic(topic: str, offset: int) -> None:
+    """Else they say whether there is such a topic, and how far it is."""
+    context = {"min_policy_offsets": {topic: {"0": offset}}}
+    _, decision, found = _restricted({OTHERS, FACTS}, context=context)
+    nonesuch = {"min_policy_offsets": {"nonesuch": {"0": offset}}}
+    _, _, expected = _restricted({OTHERS, FACTS}, context=nonesuch)
+    assert decision.reasons[0].code == "policies-behind"
+    assert found == json.loads(json.dumps(expected).replace("nonesuch", topic))
+
+
+def test_min_policy_offsets_of_each_system_of_the_caller_count() -> None:
+    both = {"min_policy_offsets": {TOPIC: {"0": 41}, OTHERS: {"0": 97}}}
+    assert _restricted(set(), context=both)[1].outcome == "allow"
+    behind = {"min_policy_offsets": {TOPIC: {"0": 41}, OTHERS: {"0": 98}}}
+    assert _restricted(set(), context=behind)[1].reasons[0].code == "policies-behind"
 
 
 @pytest.mark.parametrize(("deadline", "in_time"), [(NOW - 1, False), (1, False), (NOW, True), (None, True)])
