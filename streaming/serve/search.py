@@ -52,8 +52,6 @@ def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -
         parse_request(request.body)
     except MalformedRequest as malformed:
         raise BadRequest(str(malformed)) from None
-    if kind == "action" and not _has_actions(request.body["system"]):
-        raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
     return Search(kind, request, *_page(value.get("page", {})))
 
 
@@ -95,6 +93,8 @@ def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes
     request = {**body, "time": answer_context.time}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
+    if search.kind == "action" and not _has_actions(request["system"]):
+        raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
     matches = _SEARCHES[search.kind](request, read, rules)
     left = [name for name in matches.names if name > search.after]
     shown = left[: search.limit]

@@ -269,7 +269,8 @@ def test_a_path_leads_to_the_callers_systems_alone(site: Site, path: str, status
 )
 def test_a_context_leads_to_the_callers_systems_alone(site: Site, body: Any) -> None:
     before = site.decided()
-    single = (PATH, "/access/v1/search/subject") if "context" in body else ()  # they do not know `evaluations`
+    searches = (f"/access/v1/search/{kind}" for kind in ("subject", "resource", "action"))
+    single = (PATH, *searches) if "context" in body else ()  # they do not know `evaluations`
     for path in ("/access/v1/evaluations", *single):
         assert site.ask(SECRET, path, body)[0] == 403, path
     assert site.decided() == before
