@@ -323,6 +323,8 @@ def _lifecycle(event: AuditEvent, id_: str, at: int, trust: frozenset[str]) -> L
     groups, roles = _names(properties.get("groups")), _names(properties.get("roles"))
     claims = {"facts": True, "groups": groups, "roles": roles, "time": event.time}
     untrusted = {name for name, claim in claims.items() if claim is not None} - trust
+    if event.outcome == "failure":  # it did not happen: an attempt to log in must bring nothing into force
+        untrusted.add("facts")
     return Lifecycle(
         id=id_,
         event_id=event.id,

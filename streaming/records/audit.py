@@ -120,7 +120,8 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: none that count.
 
     `untrusted`: the kinds of claims that the event makes and the topic's producers may not make. That it happened is a
-    claim of the kind `facts`: without this trust the event becomes no fact. Older versions wrote no such field.
+    claim of the kind `facts`: without this trust, or where it failed, the event becomes no fact. Older versions wrote
+    no such field.
     """
 
     id: str

@@ -100,3 +100,22 @@ def test_a_topic_that_is_trusted_with_less_takes_no_groups_away() -> None:
                     job.derive(NOW)
             job.derive(NOW)
             assert job.facts[-1] == ("Session/dana", {"login_at": NOW, "groups": []})
+
+
+@pytest.mark.parametrize("kind", ["login", "job.started", "job.stopped"])
+def test_what_failed_did_not_happen(kind: str) -> None:
+    """A service may report each attempt, as it does of accesses. A share counts from the next login, which anybody can
+    attempt; a run that could not be stopped goes on.
+    """
+    job = _job()
+    job.report(NOW, login("dana"))
+    job.report(NOW, run("job.started"))
+    job.derive(NOW + 1)
+    before = list(job.facts)
+    attempt = login("dana", groups=["admins"]) if kind == "login" else run(kind)
+    job.report(NOW + 2, {**attempt, "outcome": "failure"})
+    job.derive(NOW + 3)
+    assert job.facts == before
+    job.report(NOW + 4, {**attempt, "outcome": "success"})
+    job.derive(NOW + 5)
+    assert job.facts != before
