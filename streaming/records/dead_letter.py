@@ -58,10 +58,10 @@ def rejected(
 
 def dead_letter(
     rejection: Rejection, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, limits: Limits
-) -> tuple[bytes | None, bytes, list[Header]]:
+) -> tuple[bytes | None, bytes | None, list[Header]]:
     """Key, value and headers of the dead letter; one that is too large carries hashes instead."""
     kept = [(h["key"], _mask_header(h["key"], h["value"] or b"")) for h in headers or ()]
-    masked = mask_secrets(value or b"")
+    masked = None if value is None else mask_secrets(value)
     masked_key = None if key is None else mask_secrets(key)
     if record_size(masked_key, masked, kept) + ROOM > limits.record_out:
         return hashed_dead_letter(rejection, key, value)

@@ -125,5 +125,5 @@ def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: s
 
 
 def test_records_without_a_value_and_too_large_ones_are_dead_letters() -> None:
-    assert _for_partition().evaluate(None, None, None, 17, AT)[0] == LETTERS
+    assert _for_partition().evaluate(None, None, None, 17, AT)[:3] == (LETTERS, None, None), "as it came"
     assert _for_partition(record_in=10).evaluate(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS

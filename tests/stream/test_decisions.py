@@ -395,6 +395,7 @@ def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str)
     letters = world.reader(f"{topic}.dlq").until(lambda seen: any(m.key() == user.encode() for m in seen), "the letter")
     [letter] = [message for message in letters if message.key() == user.encode()]
     assert b"has no value" in dict(letter.headers())["__connect.errors.exception.message"]
+    assert letter.value() is None
 
 
 def test_the_history_checker_finds_every_promise_kept(world: World) -> None:
