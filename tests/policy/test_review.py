@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from policy.analysis import MayWiden, Widening, read_may_widen, review
+from policy.analysis import MayWiden, Widening, compare, read_may_widen, review
 from tests.policy.test_widening import group, role
 
 WIDE = Widening("role:r", "kafka:Get*", "kafka:topic:prod/*", "lenses6/Role/r", 0)
@@ -137,3 +137,28 @@ def test_what_a_fact_opens_is_not_known_so_its_name_covers_nothing() -> None:
             assert review(compile_documents([]), new, [MayWiden(**{field: pattern})]).refused
     for entry in (MayWiden(document="cedar/Entities/pay*"), MayWiden(who="*", action="*", resource="*")):
         assert review(compile_documents([]), new, [entry]).refused == ()
+
+
+@pytest.mark.parametrize("system", ["lenses6", "cedar"])
+def test_a_document_that_is_refused_for_less_time_widens(system: str) -> None:
+    """In files, versions of a document begin at moments of their own: outside of these requests are no errors."""
+    if system == "cedar":
+        rest, bad = [cedar("p", f"{ALL};")], cedar("bad", "forbid")
+        good = cedar("bad", 'forbid (principal == User::"x", action, resource);')
+    else:
+        rest = [role("r", "kafka:topic:a/b/c"), group("g", ["r", "bad"], "user:dana")]
+        bad, good = role("bad", "kafka:topic:a/b/c", "forbid"), role("bad", "kafka:topic:b/*", "deny")
+
+    def is_lifted(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+        old, new = compile_documents([*rest, *before]), compile_documents([*rest, *after])
+        lifted = [one for one in review(old, new).refused if one.statement is None]
+        assert not lifted or any(one.widens for one in compare(old, new))
+        return bool(lifted)
+
+    at = lambda document, moment: {**document, "effective_at": moment}  # noqa: E731
+    assert is_lifted([bad], [at(bad, 4)])
+    assert is_lifted([at(bad, 4)], [at(bad, 5)])
+    assert is_lifted([bad, at(good, 5)], [bad, at(good, 4)])
+    assert is_lifted([bad], [bad, at(good, 4)])
+    assert not is_lifted([bad, at(good, 4)], [bad, at(good, 5)])
+    assert not is_lifted([bad, at(good, 4)], [bad])
