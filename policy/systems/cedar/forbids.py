@@ -82,7 +82,7 @@ def _is_claimed(change: FactChange, facts: Facts) -> bool:
     entity: Entity | None = before or after
     if entity is None or (before is not None and after is not None):
         return False
-    names = facts.find(ENTITY, UID, text_of(entity.uid)) - change.edited
+    names = facts.find(ENTITY, UID, text_of(entity.uid)) - change.edited.keys()
     others = (facts.get(ENTITY, name) for name in sorted(names))
     return all(other is None or other.text != entity.text for other in others)
 
