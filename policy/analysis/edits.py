@@ -1,6 +1,6 @@
 """Changed documents, and where something came or went with them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from policy.analysis.versions import PolicySetVersion, Written, placeless
 from policy.core.grouping import grouped
 from policy.core.model import CompiledDocument, Effect, Fact, Grant, Membership
-from policy.store.history import DocumentHistory
+from policy.store.history import DocumentHistory, Refusal
 from policy.store.policy_set import PolicySet
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.fact_changes import FactChange, fact_changes
@@ -24,7 +24,7 @@ class Edit(msgspec.Struct, frozen=True):
     """A document that changed: its ``system/kind/name``, what it said and what it says; deleted, it says nothing.
 
     ``refused_before``, ``refused_after``: the principals that it affected or affects as a refused document without a
-    good version; None: it was or is none.
+    good version; None: it was or is none. ``refused_less``: it was refused at a moment at which it is not.
     """
 
     document: str
@@ -32,6 +32,7 @@ class Edit(msgspec.Struct, frozen=True):
     after: CompiledDocument
     refused_before: frozenset[str] | None = None
     refused_after: frozenset[str] | None = None
+    refused_less: bool = False
 
     @property
     def is_change(self) -> bool:
@@ -43,7 +44,7 @@ class Edit(msgspec.Struct, frozen=True):
         """Whether requests that were answered ``error`` for a refused document no longer are."""
         if self.refused_before is None:
             return False
-        return self.refused_after is None or not self.refused_before <= self.refused_after
+        return self.refused_less or self.refused_after is None or not self.refused_before <= self.refused_after
 
 
 def refused(document_history: DocumentHistory | None) -> frozenset[str] | None:
@@ -71,11 +72,20 @@ def edits_between(system: System, old: PolicySet, new: PolicySet) -> list[Edit]:
     names = {*_different(facts_before, facts_after), *refused_before, *refused_after}
     names |= _documents_of(old.grants, new.grants) | _documents_of(old.memberships, new.memberships)
     before, after = _by_document(old, names, facts_before), _by_document(new, names, facts_after)
+    were_refused, are_refused = old.refusals(), new.refusals()
     edits = (
-        Edit(name, before[name], after[name], refused_before.get(name), refused_after.get(name))
+        Edit(
+            *(name, before[name], after[name], refused_before.get(name), refused_after.get(name)),
+            _refused_less(were_refused.get(name, ()), are_refused.get(name, ())),
+        )
         for name in sorted(names)
     )
     return [edit for edit in edits if edit.is_change]
+
+
+def _refused_less(before: Iterable[Refusal], after: Collection[Refusal]) -> bool:
+    """Whether a refusal is not there for all of its time; several that are so together do not count."""
+    return any(not any(other.window.covers(refusal.window) for other in after) for refusal in before)
 
 
 def principals_that_differ(old: Mapping[str, list[Written]], new: Mapping[str, list[Written]]) -> list[str]:

@@ -1,7 +1,8 @@
 """A review of a change of policies: what came and went, what it opens and whether that is allowed, who gains and loses.
 
 An allow-list says which widenings are expected. In its patterns ``*`` stands for any text, and nothing else is special:
-so what is widened by a pattern of its own is covered as a whole or not at all.
+so what is widened by a pattern of its own is covered as a whole or not at all. In the text of an engine's statement a
+``*`` that does not end the pattern stays within the brackets and the string in which it stands.
 """
 
 import re
@@ -15,6 +16,12 @@ from policy.analysis.widening import Widening, widenings_of
 from policy.core.plain_data import read_yaml
 from policy.store.snapshot import Snapshot
 
+STRING = r'"(?:[^"\\]|\\.)*"'
+FLAT = rf'(?:[^"()\[\]{{}}]|{STRING})'
+BALANCED = rf"(?:{FLAT}|\({FLAT}*\)|\[{FLAT}*\])*"  # a scope and an annotation have no brackets within brackets
+IN_STRING = r'(?:[^"\\]|\\.)*'
+QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
+
 
 class MayWiden(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A widening that is expected: each field that is there has to match. ``reason``: for readers."""
@@ -27,14 +34,32 @@ class MayWiden(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def covers(self, widening: Widening) -> bool:
         """Whether all of a widening is meant."""
-        fields = ((self.who, widening.who), (self.action, widening.action), (self.resource, widening.resource))
-        return all(
-            not pattern or _matches(pattern, text) for pattern, text in (*fields, (self.document, widening.document))
+        # What is known of a fact's name may open anything: the name, which its author chooses, is no resource.
+        resource = "*" if widening.kind == "fact" else widening.resource
+        fields = ((self.who, widening.who), (self.resource, resource), (self.document, widening.document))
+        return all(not pattern or _matches(_pattern(pattern), text) for pattern, text in fields) and (
+            not self.action
+            or _matches((_pattern if widening.resource else _statement_pattern)(self.action), widening.action)
         )
 
 
-def _matches(pattern: str, text: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
+def _pattern(pattern: str) -> str:
+    return ".*".join(map(re.escape, pattern.split("*")))
+
+
+def _statement_pattern(pattern: str) -> str:
+    """For the text of a statement. Its author must not write in a condition what the entry says of the scope."""
+    *pieces, last = pattern.split("*")
+    expression, is_in_string = "", False
+    for number, piece in enumerate(pieces):
+        is_in_string ^= len(QUOTE.findall(piece)) % 2 == 1
+        ends = number == len(pieces) - 1 and not last
+        expression += re.escape(piece) + (".*" if ends else IN_STRING if is_in_string else BALANCED)
+    return expression + re.escape(last)
+
+
+def _matches(expression: str, text: str) -> bool:
+    return re.fullmatch(expression, text, re.DOTALL) is not None
 
 
 def read_may_widen(text: str) -> tuple[MayWiden, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from policy.analysis.opened import LiftedRefusal, Opened, OpenedByFact, OpenedGrants, OpenedStatement, Opens
 from policy.analysis.wording import grant_words, window_text
 from policy.core.model import ALLOW, Effect, StatementId
-from policy.systems.kit.system import System
+from policy.systems.kit.system import EVERYONE, System
 
 Widened = Literal["allowed", "deny-lifted", "fact"]
 
@@ -59,9 +59,9 @@ def _widenings(system: System, item: Opens) -> Iterator[Widening]:
         case OpenedGrants():
             yield from _by_grants(system, item)
         case OpenedStatement(statement_id, statement):
-            who, when = ", ".join(statement.principals) or "*", window_text(statement.window)
             document, number, kind = statement_id.document, statement_id.statement, _kind(statement.effect)
-            yield Widening(who, statement.text, "", document, number, kind, "", when)
+            for who in statement.principals or (EVERYONE,):
+                yield Widening(who, statement.text, "", document, number, kind, "", window_text(statement.window))
         case OpenedByFact():
             yield _by_fact(item)
         case LiftedRefusal(document, membership):

@@ -19,6 +19,7 @@ from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants, without
 from policy.store.delta import PolicySetChange, Refused
+from policy.store.history import Refusal
 from policy.store.memberships import MembershipIndex, Via, reachable_principals
 from policy.store.overlay import FactOverlay
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
@@ -157,13 +158,16 @@ class PolicySet:
 
     def refused_documents(self) -> dict[str, frozenset[str]]:
         """The documents that are refused at some moment without a good version, and the principals they affect."""
-        principals = {
-            str(key): affected for key, affected in {**self._refused.broken, **self._refused.nameless}.items()
+        return {
+            document: frozenset[str]().union(*(refusal.affected_principals for refusal in refusals))
+            for document, refusals in self.refusals().items()
         }
-        for refusal in self._refused.for_a_time:
-            name = str(refusal.key)
-            principals[name] = principals.get(name, frozenset()) | refusal.affected_principals
-        return principals
+
+    def refusals(self) -> dict[str, list[Refusal]]:
+        """When documents are refused without a good version, by document."""
+        always = {**self._refused.broken, **self._refused.nameless}
+        refusals = (Refusal(key, ALWAYS, affected) for key, affected in always.items())
+        return grouped((*refusals, *self._refused.for_a_time), lambda refusal: str(refusal.key))
 
     def broken_at(self, at: int | None) -> Mapping[str, Key]:
         """Principals that a document refused at ``at`` affects (None: at any moment), each with that one."""

@@ -8,6 +8,7 @@ their rule says so: a deny that is lifted, a privileged permission that a princi
 
 import copy
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,14 +18,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy.analysis import analyse
+from policy.analysis import Widening, analyse
 from policy.analysis.diff import compare
 from policy.analysis.unknown_names import leaves
+from policy.analysis.wording import grant_words
 from policy.core.document import Key, identify
 from policy.core.limits import Work
-from policy.core.model import ALLOW, DENY, AuthorizationQuery, PermissionCheck, Unanswerable
-from policy.core.pattern import matches
+from policy.core.model import ALLOW, DENY, AuthorizationQuery, Grant, PermissionCheck, StatementId, Unanswerable
+from policy.core.pattern import exactly, matches
 from policy.core.request import CLAIMS, Request, parse_request
+from policy.core.times import Window, to_ms
 from policy.evaluation import reference
 from policy.evaluation.evaluate import deny_overrides
 from policy.store.snapshot import Snapshot
@@ -239,7 +242,46 @@ def check(one: Turned) -> None:
     if engine_of(change.system) is None:
         who = one.principals() | {"*"}
         assert any(widening.who in who for widening in found), (one.request, found, change.documents)
+        check_words(one, query, who, found)
         check_escalation(one, query, who)
+
+
+def check_words(one: Turned, query: AuthorizationQuery, who: frozenset[str], found: tuple[Widening, ...]) -> None:
+    """What is newly allowed is worded so that a reader finds it: the action, the resource and the time."""
+    if one.query(one.change.before) is None or one.outcome == "error":
+        return
+    new = [
+        leaf
+        for leaf in _checks(query)
+        if one.effects(one.change.after, query, leaf) == {ALLOW} != one.effects(one.change.before, query, leaf)
+    ]
+    by_facts = any(widening.kind == "fact" or widening.statement is None for widening in found)
+    if not new or by_facts:
+        return
+    time, system = one.request["time"], one.change.system
+    literal = [
+        grant_words(system, Grant("", ALLOW, exactly(leaf.permission), exactly(leaf.object), StatementId("")))
+        for leaf in new
+    ]
+    assert any(
+        widening.who in who
+        and in_words(widening.when).holds(time)
+        and any(reads(widening.action, words.action) and reads(widening.resource, words.resource) for words in literal)
+        for widening in found
+    ), (one.request, literal, found, one.change.documents)
+
+
+def reads(pattern: str, text: str) -> bool:
+    """Whether the words of a pattern are those of a name, for whoever reads them."""
+    expression = re.escape(pattern).replace(r"/\*\*", ".*").replace(r"\*", ".*").replace(r"\?", ".")
+    return re.fullmatch(expression, text, re.DOTALL) is not None
+
+
+def in_words(when: str) -> Window:
+    """The window that words say."""
+    words = when.split()
+    ends = dict(zip(words[::2], map(to_ms, words[1::2]), strict=True))
+    return Window(ends.get("from"), ends.get("until"))
 
 
 def check_escalation(one: Turned, query: AuthorizationQuery, who: frozenset[str]) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from policy.analysis import MayWiden, Widening, read_may_widen, review
+from policy.analysis import MayWiden, Widening, compare, read_may_widen, review
 from tests.policy.test_widening import group, role
 
 WIDE = Widening("role:r", "kafka:Get*", "kafka:topic:prod/*", "lenses6/Role/r", 0)
@@ -77,3 +77,88 @@ def test_nobody_gains_by_an_allow_that_a_deny_takes_away_whole() -> None:
     lifted = review(compile_documents(banned(deny, allow)), compile_documents(banned(allow)))
     assert {one.kind for one in lifted.refused} == {"deny-lifted"}
     assert [one.name for one in lifted.people() if one.gains] == ["claim:g", "user:dana"]
+
+
+READ = 'action == Action::"read"'
+READS = f"permit(principal*, {READ}, resource*"
+STAFF = f'permit(principal in Group::"*", {READ}, resource);'
+LINKED = 'permit(principal == ?principal, action*, resource); ?principal = Group::"*"'
+ALL = "permit(principal, action, resource)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "covers"),
+    [
+        (READS, f'permit(principal is User in Group::"a (b", {READ}, resource is Doc) when {{ true }};', True),
+        (READS, f"{ALL} when {{ [true, {READ}, resource in a] }};", False),
+        (READS, f"{ALL} when {{ f(true, {READ}, resource) }};", False),
+        (f"*{READS}", f'@id("a") @note("(") permit(principal, {READ}, resource);', True),
+        (f"*{READS}", f'@id(", action == Action::") {ALL};', False),
+        (f"*{READS}", f"{ALL} when {{ permit(principal, {READ}, resource) }};", False),
+        ("*action == Action::read*", f'@id("action == Action::read") {ALL};', False),
+        (STAFF, f'permit(principal in Group::"s\\"t", {READ}, resource);', True),
+        (STAFF, f'permit(principal in Group::"s", action, resource == Doc::"", {READ}, resource);', False),
+        ("permit(principal, action in *, resource);", 'permit(principal, action in [A::"a", A::"b"], resource);', True),
+        ("permit(principal, action in [*], x);", 'permit(principal, action in [A::"a"], [B::"b"], x);', False),
+        (LINKED, 'permit(principal == ?principal, action, resource); ?principal = Group::"a"', True),
+        (LINKED, 'permit(principal == ?principal, action, resource); ?principal = User::"", Group::"a"', False),
+        ("permit(*", f"{ALL} when {{ true }};", True),
+        ("*", f"{ALL} when {{ true }};", True),
+    ],
+)
+def test_a_star_in_the_text_of_a_statement_stays_within_its_brackets_and_its_string(
+    pattern: str, text: str, covers: bool
+) -> None:
+    """Whoever writes the policy writes that text: by a condition that looks like a scope it was covered as one."""
+    assert MayWiden(action=pattern).covers(Widening("*", text, "", "cedar/PolicySet/p", 0)) is covers
+
+
+def cedar(name: str, policies: str) -> dict[str, Any]:
+    """A PolicySet document."""
+    return {"system": "cedar", "kind": "PolicySet", "name": name, "spec": {"policies": policies}}
+
+
+def test_an_entry_for_a_scope_does_not_cover_a_condition_that_reads_like_it() -> None:
+    old = compile_documents([cedar("p", 'forbid (principal == User::"x", action, resource);')])
+    other = f"{ALL} when {{ [principal, {READ}, resource].contains(principal) }};"
+    new = compile_documents([cedar("p", f'forbid (principal == User::"x", action, resource); {other}')])
+    assert [one.action for one in review(old, new, [MayWiden(action=READS)]).refused] == [other]
+
+
+def test_what_a_fact_opens_is_not_known_so_its_name_covers_nothing() -> None:
+    """The name is that of a document or an entity: whoever chose it passed an entry for resources of this name."""
+    entities = [{"uid": {"type": "User", "id": "eve"}, "parents": [{"type": "Group", "id": "admins"}]}]
+    new = compile_documents(
+        [{"system": "cedar", "kind": "Entities", "name": "payments", "spec": {"entities": entities}}]
+    )
+    entries = {"resource": ("*payments*", "Entity *"), "who": ("user:*",), "action": ("kafka:*",)}
+    for field, patterns in entries.items():
+        for pattern in patterns:
+            assert review(compile_documents([]), new, [MayWiden(**{field: pattern})]).refused
+    for entry in (MayWiden(document="cedar/Entities/pay*"), MayWiden(who="*", action="*", resource="*")):
+        assert review(compile_documents([]), new, [entry]).refused == ()
+
+
+@pytest.mark.parametrize("system", ["lenses6", "cedar"])
+def test_a_document_that_is_refused_for_less_time_widens(system: str) -> None:
+    """In files, versions of a document begin at moments of their own: outside of these requests are no errors."""
+    if system == "cedar":
+        rest, bad = [cedar("p", f"{ALL};")], cedar("bad", "forbid")
+        good = cedar("bad", 'forbid (principal == User::"x", action, resource);')
+    else:
+        rest = [role("r", "kafka:topic:a/b/c"), group("g", ["r", "bad"], "user:dana")]
+        bad, good = role("bad", "kafka:topic:a/b/c", "forbid"), role("bad", "kafka:topic:b/*", "deny")
+
+    def is_lifted(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+        old, new = compile_documents([*rest, *before]), compile_documents([*rest, *after])
+        lifted = [one for one in review(old, new).refused if one.statement is None]
+        assert not lifted or any(one.widens for one in compare(old, new))
+        return bool(lifted)
+
+    at = lambda document, moment: {**document, "effective_at": moment}  # noqa: E731
+    assert is_lifted([bad], [at(bad, 4)])
+    assert is_lifted([at(bad, 4)], [at(bad, 5)])
+    assert is_lifted([bad, at(good, 5)], [bad, at(good, 4)])
+    assert is_lifted([bad], [bad, at(good, 4)])
+    assert not is_lifted([bad, at(good, 4)], [bad, at(good, 5)])
+    assert not is_lifted([bad, at(good, 4)], [bad])

@@ -7,17 +7,30 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import policy
 from policy import systems
-from policy.analysis import Edit, analyse, compare, document_contents, draw_trees, said, statements, uses, who_can
+from policy.analysis import (
+    Edit,
+    MayWiden,
+    analyse,
+    compare,
+    document_contents,
+    draw_trees,
+    review,
+    said,
+    statements,
+    uses,
+    who_can,
+)
 from policy.analysis import lint as find
 from policy.analysis.impact import Reach, Who, what_can
 from policy.core.limits import Work
-from policy.core.model import StatementId
+from policy.core.model import Fact, StatementId
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.answers import AnswerCache
@@ -26,14 +39,14 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
-from policy.systems.kit.engine import Engine, engine_of
+from policy.systems.kit.engine import Engine, Statement, engine_of
 from policy.testing import cover, load_cases, run_cases
 from streaming.enforcer.evaluator import Evaluator
 from tests.examples import examples
 from tests.policy.test_answers import change, deletion, spoiled
 from tests.report.world import World
 from tests.stream.test_prepared_answers import LIMITS, _compare
-from tests.systems.allowlist import Rule, parse
+from tests.systems.allowlist import AllowlistEngine, Rule, parse
 
 MOMENTS = range(6)
 
@@ -424,6 +437,23 @@ def test_an_analysis_that_ends_early_says_so() -> None:
     edits = [Edit(str(key), policy.CompiledDocument(), said(history))]
     system, policy_set = systems.all_systems()["allowlist"], Snapshot(store).policy_sets["allowlist"]
     assert not analyse(system, policy_set, edits, 0, Work(1)).complete
+
+
+class NamesTwo(AllowlistEngine):
+    """Each rule is for two."""
+
+    def statement(self, fact: Fact) -> Statement:
+        """The line, for another one too."""
+        statement = super().statement(fact)
+        return msgspec.structs.replace(statement, principals=(*statement.principals, "zoe"))
+
+
+def test_each_principal_of_a_statement_is_a_widening_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joined, an allow-list's entry for one of them covered the others: its star stands for any text."""
+    monkeypatch.setattr("tests.systems.allowlist.Allowlist.engine", NamesTwo())
+    before, after = policy.compile_documents([]), policy.compile_documents([rules("a", "permit bob read x")])
+    found = review(before, after, [MayWiden(who="bob*")])
+    assert [(one.who, is_allowed) for one, is_allowed in found.widenings] == [("bob", True), ("zoe", False)]
 
 
 def test_without_hooks_tools_know_nothing_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

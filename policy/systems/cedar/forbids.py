@@ -12,19 +12,25 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from policy.core.facts import Facts
-from policy.systems.cedar.entities import ENTITY, Entity
+from policy.systems.cedar.entities import ENTITY, UID, Entity
 from policy.systems.cedar.policies import POLICY
+from policy.systems.cedar.uid import text_of
 from policy.systems.kit.fact_changes import FactChange
 
 WORD = re.compile(r"\w+")
+ATTRIBUTE = re.compile(r"[.\[]|\bhas\b")  # what an expression that reads one has in it
 LIFTS = "a forbid may no longer match, as {} changed"
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """What the forbids of a policy set read. ``words``: of their texts. ``everything``: a word may be escaped."""
+    """What the forbids of a policy set read. ``words``: of their texts. ``everything``: a word may be escaped.
+
+    ``attributes``: whether one may read an attribute, of whatever name.
+    """
 
     words: frozenset[str]
     everything: bool
+    attributes: bool
 
     def attribute(self, name: str) -> bool:
         """Whether one may read an attribute."""
@@ -54,13 +60,31 @@ def lifted_by(change: FactChange, facts: Facts) -> str:
     if change.kind != ENTITY:
         return LIFTS.format(f"the {change.kind} document")
     before, after = change.bodies
-    return ", ".join(LIFTS.format(part) for part in _changed(before, after, read))
+    changed = list(_changed(before, after, read))
+    if not changed and read.attributes and _is_claimed(change, facts):
+        changed.append("what requests may say of entities")
+    return ", ".join(map(LIFTS.format, changed))
 
 
 def _read(facts: Facts) -> _Read:
-    texts = [policy.text for policy in facts.bodies(POLICY) if policy.effect == "forbid"]
+    forbids = [policy for policy in facts.bodies(POLICY) if policy.effect == "forbid"]
+    texts = [policy.text for policy in forbids]
     words = frozenset(word for text in texts for word in WORD.findall(text))
-    return _Read(words, any("\\" in text for text in texts))
+    attributes = any(policy.conditions and ATTRIBUTE.search(policy.text) for policy in forbids)
+    return _Read(words, any("\\" in text for text in texts), attributes)
+
+
+def _is_claimed(change: FactChange, facts: Facts) -> bool:
+    """Whether the properties of an entity that a request may have count on one side alone: while no document describes
+    it (CE-ENTITIES). What other documents say of it counts only if it is the same: else requests are errors.
+    """
+    before, after = change.bodies
+    entity: Entity | None = before or after
+    if entity is None or (before is not None and after is not None):
+        return False
+    names = facts.find(ENTITY, UID, text_of(entity.uid)) - change.edited.keys()
+    others = (facts.get(ENTITY, name) for name in sorted(names))
+    return all(other is None or other.text != entity.text for other in others)
 
 
 def _changed(before: Entity | None, after: Entity | None, read: _Read) -> Iterator[str]:

@@ -5,7 +5,7 @@ does is known to evaluation alone, and a change that is reported for nothing is 
 """
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -20,8 +20,8 @@ class FactChange(msgspec.Struct, frozen=True):
     """The facts of one thing before and after a change: several where a document has versions, each with its moment.
 
     ``document``: its ``system/kind/name``, of the first of them. ``edited``: the names of its kind that the same edits
-    concern, with its own; ``came``, ``went``: those of which they say something for the first time, and nothing any
-    more.
+    concern, with its own, each with the facts before; ``came``, ``went``: those of which they say something for the
+    first time, and nothing any more.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class FactChange(msgspec.Struct, frozen=True):
     after: tuple[Fact, ...]
     came: frozenset[str] = frozenset()
     went: frozenset[str] = frozenset()
-    edited: frozenset[str] = frozenset()
+    edited: Mapping[str, tuple[Fact, ...]] = {}
 
     @property
     def document(self) -> str:
@@ -76,12 +76,13 @@ def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[
     """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere."""
     old, new = _by_name(before), _by_name(after)
     came, went = _names_by_kind(new.keys() - old.keys()), _names_by_kind(old.keys() - new.keys())
-    edited, no_names = _names_by_kind(old.keys() | new.keys()), frozenset[str]()
+    no_names, edited = frozenset[str](), dict[str, dict[str, tuple[Fact, ...]]]()
+    for kind, name in old.keys() | new.keys():
+        edited.setdefault(kind, {})[name] = old.get((kind, name), ())
     for kind, name in sorted(old.keys() | new.keys()):
         facts = old.get((kind, name), ()), new.get((kind, name), ())
         if kind not in apart and _said(facts[0]) != _said(facts[1]):
-            names = (by_kind.get(kind, no_names) for by_kind in (came, went, edited))
-            yield FactChange(kind, name, *facts, *names)
+            yield FactChange(kind, name, *facts, came.get(kind, no_names), went.get(kind, no_names), edited[kind])
 
 
 def _names_by_kind(names: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

@@ -1,6 +1,6 @@
 """Who the identity provider says a user is: the Authentication document, and the groups of a token."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -80,15 +80,17 @@ def claims_opened(change: FactChange, facts: Facts) -> Iterator[tuple[str, str]]
     """The protocols whose tokens give groups by a change of one document, each with the claim that names them.
 
     ``facts``: after the change. Where a protocol is no longer enabled, a token of both that was ambiguous may give the
-    groups of the other. A claim that a document named before, and that the edits leave alone, opens nothing again.
+    groups of the other. A claim that documents named before, whichever they were, opens nothing again.
     """
     before, after = ({} if body is None else body.groups for body in change.bodies)
     is_disabled = any(not facts.find(KIND, "protocol", protocol) for protocol in before)
+    edited = [fact.body.groups for said in change.edited.values() for fact in said]
     for protocol in catalogue()["protocols"]:
-        names = _groups_claims(facts, protocol)
+        names, unedited = (_groups_claims(facts, protocol, without) for without in ((), change.edited.keys()))
         was, is_now = before.get(protocol, ""), after.get(protocol, "")
-        was_named = was == "" and _groups_claims(facts, protocol, without=change.edited) == names
-        is_named = was != is_now and was not in names and not was_named
+        were_named = unedited.union(groups.get(protocol, "") for groups in edited) - {""}
+        was_named = was == "" and unedited == names
+        is_named = was != is_now and was not in names and not was_named and names != were_named
         if len(names) == 1 and (is_disabled or is_named):
             yield protocol, min(names)
 
@@ -165,9 +167,9 @@ def _groups_claim(facts: Facts, protocol: str) -> str:
     return min(names, default="")
 
 
-def _groups_claims(facts: Facts, protocol: str, without: Set[str] = frozenset()) -> set[str]:
+def _groups_claims(facts: Facts, protocol: str, without: Collection[str] = ()) -> set[str]:
     """All claims that documents name, but for some documents; more than one contradict each other."""
-    documents = sorted(facts.find(KIND, "protocol", protocol) - without)
+    documents = sorted(facts.find(KIND, "protocol", protocol).difference(without))
     bodies = (facts.get(KIND, document) for document in documents)
     return {body.groups[protocol] for body in bodies if body is not None} - {""}
 
