@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from streaming.serve.metrics import ServeHealth
 
 FAILED = 1
+KILLED = 128  # and the signal's number, as shells count it
 MOMENT = 8  # bytes
 SILENT_SECONDS = 3.0  # without a sign of a worker
 
@@ -86,7 +87,7 @@ def run_workers(workers: int, work: Work) -> int:
         if not stopping.is_set():
             code = ended if ended > 0 else FAILED
             stop()
-        code = code or abs(ended)
+        code = code or (ended if ended >= 0 else KILLED - ended)
     return code
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -174,6 +175,27 @@ def test_workers_end_together(codes: list[int | None], expected: int) -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], timeout=30, cwd=Path(__file__).parents[2])
     assert ended.returncode == expected
+
+
+def test_workers_that_a_signal_ends_before_they_handle_it_end_with_its_number_as_shells_count_it() -> None:
+    """15 is no exit code that the guide has; the same command with one worker ends with 143."""
+    script = (
+        "import signal, sys\n"
+        "from streaming.serve.workers import run_workers\n"
+        "sys.exit(run_workers(2, lambda worker, readiness: signal.pause()))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    try:
+        wait_until(lambda: _handles(process.pid, signal.SIGTERM), "it waits for its workers")
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    finally:
+        process.kill()
+
+
+def _handles(pid: int, number: signal.Signals) -> bool:
+    [caught] = re.findall(r"SigCgt:\s(\w+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 @stream
