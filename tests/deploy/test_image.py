@@ -122,12 +122,30 @@ def test_the_checkpoint_is_on_the_volume_and_workers_run_the_images_python() -> 
 
 
 def test_its_entry_point_is_a_module_that_runs_the_job_by_default() -> None:
-    python, option, module = in_exec_form("ENTRYPOINT")
+    *_, python, option, module = in_exec_form("ENTRYPOINT")
     assert (python, option) == ("python", "-m")
     assert find_spec(module) is not None
     assert module == container.__name__
     assert container.command_of(in_exec_form("CMD"), {}) == ["lockkeeper", "run"]
     assert container.command_of(["topics", "create"], {}) == ["lockkeeper", "topics", "create"]
+
+
+def test_its_first_process_passes_signals_on_and_reaps() -> None:
+    """The kernel gives the first process no signal that it does not handle yet: `docker stop` soon after the start, and
+    a pod that is deleted then, ended by SIGKILL after the whole grace period. Neither Python nor Java reaps orphans."""
+    tini, *options = in_exec_form("ENTRYPOINT")[:3]
+    assert tini == "tini"
+    assert options == ["-s", "--"]  # also where it is not the first, as with `docker run --init`
+    assert re.search(r"apt-get install .* tini\b", "".join(rest for word, rest in instructions() if word == "RUN"))
+    services = read_yaml(ROOT / "docker-compose.yml")["services"]
+    assert not [name for name, service in services.items() if "init" in service]
+
+
+def test_its_user_may_read_what_is_copied_whatever_the_umask_of_the_clone() -> None:
+    """COPY keeps modes: from a clone made with umask 077 no container started."""
+    copied = instructions().index(("COPY", "policy ./policy"))
+    [run, *_] = [rest for word, rest in instructions()[copied:] if word == "RUN"]
+    assert "&& chmod -R a+rX . &&" in run
 
 
 def test_as_a_driver_it_is_spark_submit_with_the_connectors_jars() -> None:
