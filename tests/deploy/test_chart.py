@@ -387,6 +387,26 @@ def test_the_commands_of_the_guide_are_taken(wanted: str, shown: str, monkeypatc
     assert f"name: {shown}\n" in done.stdout
 
 
+def test_the_guide_starts_all_anew_that_read_the_settings(template: Template) -> None:
+    """A separate monitor went on with the settings of before."""
+    commands = [command.text for block in blocks(PAGES / "guides/deploy.md") for command in block.commands]
+    [restarted] = [
+        shlex.split(text)[4:-2] for text in commands if text.startswith("kubectl rollout restart deployment ")
+    ]
+    [deleted] = [shlex.split(text)[-1] for text in commands if text.startswith("kubectl delete pod ")]
+    [(names, component)] = re.findall(
+        r"^app.kubernetes.io/name in \((.+)\),app.kubernetes.io/component=(\w+)$", deleted
+    )
+    shown = template("--set", "settings.monitor.mode=separate,topics.create=false,users.create=false")
+    assert sorted(restarted) == sorted(name for kind, name in shown if kind == "Deployment")
+    drivers = [
+        r["spec"]["driverSpec"]["podTemplateSpec"] for (kind, _), r in shown.items() if kind == "SparkApplication"
+    ]
+    labels = [driver["metadata"]["labels"] for driver in drivers]
+    assert {each["app.kubernetes.io/component"] for each in labels} == {component}
+    assert sorted(names.split(",")) == sorted(each["app.kubernetes.io/name"] for each in labels)
+
+
 @pytest.mark.usefixtures("template")
 def test_helm_lints_it() -> None:
     for options in ([], PRODUCTION):
