@@ -405,6 +405,7 @@ def test_the_guide_starts_all_anew_that_read_the_settings(template: Template) ->
     labels = [driver["metadata"]["labels"] for driver in drivers]
     assert {each["app.kubernetes.io/component"] for each in labels} == {component}
     assert sorted(names.split(",")) == sorted(each["app.kubernetes.io/name"] for each in labels)
+    assert deleted in (CHART / "templates" / "NOTES.txt").read_text(encoding="utf-8")  # after an upgrade
 
 
 @pytest.mark.usefixtures("template")
