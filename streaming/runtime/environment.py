@@ -47,24 +47,27 @@ def python_of_executors() -> str:
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def environment_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Spark settings by which executors get this environment; none where `settings` has archives of its own."""
+def environment_settings(settings: Mapping[str, str], job: Path) -> dict[str, str]:
+    """Spark settings by which executors get this environment; none where `settings` has archives of its own.
+
+    `job`: a folder of this job, for the archive where the cache cannot be written.
+    """
     if "spark.archives" in settings:
         return {}
     variable = "spark.executorEnv.PYTHONPATH"
     return {
-        "spark.archives": f"{packed_environment()}#{FOLDER}",
+        "spark.archives": f"{packed_environment(job)}#{FOLDER}",
         variable: os.pathsep.join(filter(None, (FOLDER, settings.get(variable)))),
     }
 
 
-def packed_environment() -> Path:
-    """The archive of this environment; it is made when there is none of just these files.
+def packed_environment(job: Path) -> Path:
+    """The archive of this environment; it is made when there is none of just these files. `job`: see above.
 
     Raises SparkStartError where a distribution does not list its files, or the archive cannot be written.
     """
     files = dict(sorted(_files()))
-    folder = cache_folder().with_name("environments")
+    folder = _folder(job)
     archive = folder / f"{_fingerprint(files)}.tar.gz"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +79,17 @@ def packed_environment() -> Path:
     except OSError as error:
         raise SparkStartError(
             f"the Python environment of the executors cannot be packed in {folder}: {error.strerror or error}. Free "
-            "space there, or set XDG_CACHE_HOME to another folder"
+            "space there, or set XDG_CACHE_HOME or TMPDIR to another folder"
         ) from error
     return archive
+
+
+def _folder(job: Path) -> Path:
+    """A container's root is read-only, and the image's cache has the jars: another one would lack them."""
+    cache = cache_folder().with_name("environments")
+    with contextlib.suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    return cache if os.access(cache, os.W_OK) else job / "environments"
 
 
 def _fingerprint(files: dict[str, Path]) -> str:

@@ -200,7 +200,7 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     in_force = {**here, **_submitted_settings()} if submitted else here
     everything |= {key: value for key, value in OF_EXECUTORS.items() if key not in in_force}
     if in_force["spark.master"].startswith(STANDALONE):
-        everything |= environment_settings(in_force)
+        everything |= environment_settings(in_force, job_folder())
     with _environment(_variables(in_force)), _gateway_if_needed(everything):
         builder = SparkSession.builder
         for key, value in everything.items():
