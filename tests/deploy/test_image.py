@@ -121,6 +121,11 @@ def test_the_checkpoint_is_on_the_volume_and_workers_run_the_images_python() -> 
     assert _variables()["PATH"].startswith(f"{environment}/bin:")
 
 
+def test_what_libraries_keep_is_where_a_container_can_write() -> None:
+    """`lockkeeper report` began with two warnings of matplotlib, whose folder a read-only root has no place for."""
+    assert Path(_variables()["MPLCONFIGDIR"]).parent == Path("/tmp")
+
+
 def test_its_entry_point_is_a_module_that_runs_the_job_by_default() -> None:
     *_, python, option, module = in_exec_form("ENTRYPOINT")
     assert (python, option) == ("python", "-m")
