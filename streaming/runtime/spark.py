@@ -208,14 +208,14 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
         with _signal_handler_kept():
             session = builder.getOrCreate()
     if submitted:
-        _pass_sigterm_on(session)
+        _pass_signals_on(session)
     # It would print a stack when Java ends. Any later call to Java fails too.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
 
 
 class _PassOn:
-    """Gives this process the signal that Java got."""
+    """Lets this process know that Java was asked to end."""
 
     def handle(self, _signal: Any) -> None:
         """Java's name."""
@@ -227,15 +227,16 @@ class _PassOn:
         implements: ClassVar = ["sun.misc.SignalHandler"]
 
 
-def _pass_sigterm_on(session: SparkSession) -> None:
-    """Let SIGTERM stop this process, and Java end after it.
+def _pass_signals_on(session: SparkSession) -> None:
+    """Let SIGTERM and Ctrl-C stop this process, and Java end after it.
 
-    `spark-submit` is the process that Kubernetes and supervisors know. Its Java would end at once, amid a batch.
+    Kubernetes, supervisors and terminals know the process `spark-submit`. Its Java would end at once, amid a batch.
     """
     gateway: Any = session.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    misc = gateway.jvm.sun.misc
-    misc.Signal.handle(misc.Signal("TERM"), _PassOn())
+    misc, handler = gateway.jvm.sun.misc, _PassOn()
+    for name in ("TERM", "INT"):
+        misc.Signal.handle(misc.Signal(name), handler)
 
 
 @contextlib.contextmanager

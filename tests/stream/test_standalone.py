@@ -302,10 +302,11 @@ def test_slots_are_counted_when_executors_are_there(bare: Standalone) -> None:
     assert "slots 4" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
 def test_spark_submit_starts_the_job_by_hand(
-    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, bare: Standalone, number: signal.Signals
 ) -> None:
-    """As the guide has it: in client mode, with the main file of the manifests."""
+    """As the guide has it: in client mode, with the main file of the manifests. A signal to all ends it in order."""
     world = _world(broker, fresh_name("submit"), tmp_path, bare)
     jars = subprocess.run([*JARS, "--print"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
     options = [part for name, value in DRIVER.items() for part in ("--conf", f"{name}={value}")]
@@ -320,7 +321,7 @@ def test_spark_submit_starts_the_job_by_hand(
     try:
         decisions.until(lambda found: len(found) >= 1, "a decision", START_SECONDS)
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # as systemd does
+        os.killpg(process.pid, number)  # as systemd does, and a terminal with Ctrl-C
         assert process.wait(60) == 0, (tmp_path / "submit.log").read_text(errors="replace")[-3000:]
     findings = verify(world.settings)
     assert not findings.violations
