@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import structlog
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,7 +45,7 @@ from streaming.records.encodings import Encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import tasks_beside, use_pool
-from streaming.runtime.spark_errors import why_ended
+from streaming.runtime.spark_errors import causes, explanation, why_ended
 from streaming.settings import Settings, monitor_settings
 from streaming.snapshots.documents import SINCE
 from streaming.topics import dead_letters_of
@@ -313,6 +314,9 @@ class MonitorQuery:
         if self.failure is None and not by_kafka:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_topics()  # offsets that are gone end a query, with a message of Spark's that names no cause
+        if isinstance(self.failure, Py4JJavaError):
+            explained = explanation(causes(self.failure.java_exception), self._settings)
+            return JobStopped(explained) if explained else self.failure
         return self.failure or JobStopped(why_ended(query, self._settings))
 
     def stop(self, query: StreamingQuery) -> None:

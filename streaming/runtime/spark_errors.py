@@ -15,6 +15,7 @@ from streaming.runtime.spark import java_has_ended, job_folder
 from streaming.settings import Settings
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+NOT_LOADED = "java.lang.UnsatisfiedLinkError: "
 FULL_BELOW = 1 << 20  # bytes that are free
 TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed (\d+) times")
 STACK = re.compile(r"\s*(at |\.\.\. \d+ more|Driver stacktrace:|=== Streaming Query ===)")
@@ -46,7 +47,25 @@ def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
     exception = query._jsq.exception()
     messages = list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
-    return disk_full(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
+    return explanation(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
+
+
+def explanation(messages: Iterable[str], settings: Settings) -> str | None:
+    """What to say when one of these messages is of the machine, and how to fix it; None: none of them is."""
+    listed = list(messages)
+    return disk_full(listed, settings) or library_not_loaded(listed)
+
+
+def library_not_loaded(messages: Iterable[str]) -> str | None:
+    """What to say when one of these messages is that Java may not load a library; None: none of them is."""
+    for text in messages:
+        _, found, file = text.partition(NOT_LOADED)
+        if found:
+            return (
+                f"Java cannot load a library: {found}{file}. If its folder is mounted noexec, as /tmp often is, set "
+                "the variable TMPDIR to another folder, and start the job again"
+            )
+    return None
 
 
 def disk_full(messages: Iterable[str], settings: Settings) -> str | None:
@@ -111,11 +130,11 @@ def _records(starts: Sequence[Starts], task: int) -> str:
 
 @contextlib.contextmanager
 def explained(settings: Settings) -> Iterator[None]:
-    """Raise JobStopped in place of what Java raises when it ends, or when a disk is full."""
+    """Raise JobStopped in place of what Java raises when it ends, or when the machine is the cause."""
     try:
         yield
     except Py4JJavaError as error:
-        message = disk_full(causes(error.java_exception), settings)
+        message = explanation(causes(error.java_exception), settings)
         if message is None:
             raise
         raise JobStopped(message) from error

@@ -1,6 +1,6 @@
 """What is said of Spark's errors: the cause and the fix, without stacks and plans."""
 
-from streaming.runtime.spark_errors import disk_full, without_stack
+from streaming.runtime.spark_errors import disk_full, library_not_loaded, without_stack
 from streaming.settings import Settings
 
 FAILED = """org.apache.spark.SparkException: Python worker exited
@@ -31,3 +31,18 @@ def test_a_full_disk_is_reported_with_the_folder_and_the_fix() -> None:
         assert message.startswith(f"the disk of /no/such/folder is full: java.io.IOException: {text}. Free space there")
         assert "nothing is lost" in message
     assert disk_full(["java.io.IOException: Connection refused"], settings) is None
+
+
+def test_a_library_that_java_may_not_load_is_reported_with_the_file_and_the_fix() -> None:
+    """A hardened machine mounts /tmp noexec, and so does Docker's `--tmpfs`: RocksDB's library was not loaded."""
+    file = "/tmp/lockkeeper-job-1/librocksdbjni.so"
+    failed = f"java.lang.UnsatisfiedLinkError: {file}: {file}: failed to map segment from shared object"
+    messages = [
+        "SparkException: awaitResult",
+        f"SparkException: Task 0 failed 8 times: Lost task 0.7 (driver): {failed}",
+    ]
+    message = library_not_loaded(messages)
+    assert message is not None
+    assert message.startswith(f"Java cannot load a library: {failed}. If its folder is mounted noexec")
+    assert "TMPDIR" in message
+    assert library_not_loaded(["java.io.IOException: Connection refused"]) is None
