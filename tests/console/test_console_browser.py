@@ -68,6 +68,11 @@ def test_the_journey_from_a_draft_to_the_decisions_that_would_differ(browser: Br
         assert violations(page) == []
         row.get_by_role("link").click()
         expect(page.get_by_role("heading", name="And today?")).to_be_visible()
+        page.go_back()  # Chromium: ERR_CACHE_MISS, where the page was the answer to a POST
+        expect(page.get_by_label("Documents, as YAML")).to_have_value(re.compile("effect: deny"))
+        expect(turned).to_be_visible()
+        page.get_by_role("link", name="Draft").click()
+        expect(page.get_by_label("Documents, as YAML")).to_have_value("")
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])

@@ -29,15 +29,67 @@ function follow(live, pause, silent) {
   });
 }
 
+// A draft is sent without leaving its page: browsers do not go back to the answer to a form that was posted. What was
+// typed is kept with the page in the history of the tab, and is sent again when somebody comes back to it.
+async function send(form) {
+  const sent = new URLSearchParams(new FormData(form));
+  const kept = new URLSearchParams(sent);
+  kept.delete("token");
+  history.replaceState({ draft: String(kept) }, "");
+  let text;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body: sent, headers: { accept: "text/html" } });
+    text = await answer.text();
+  } catch {
+    showProblem(form, "The console does not answer. Press the button again.");
+    return;
+  }
+  if (String(new URLSearchParams(new FormData(form))) !== String(sent)) return; // somebody writes on
+  const page = new DOMParser().parseFromString(text, "text/html");
+  if (page.querySelector("form.draft-form")) {
+    document.querySelector("main").replaceWith(page.querySelector("main"));
+    followDraft();
+  } else {
+    showProblem(form, (page.querySelector(".empty") ?? page.body).textContent);
+  }
+  document.querySelector("main").focus();
+}
+
+function showProblem(form, message) {
+  const problem = document.createElement("p");
+  problem.className = "hint";
+  problem.setAttribute("role", "alert");
+  problem.textContent = message;
+  while (form.nextElementSibling) form.nextElementSibling.remove(); // the answer to another draft
+  form.after(problem);
+}
+
+function followDraft() {
+  const form = document.querySelector("form.draft-form");
+  showTimes(document);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(form);
+  });
+  if (!document.querySelector("[data-submit]")) return form;
+  // A draft that is not compared yet is sent again, unless somebody writes on.
+  const again = setTimeout(() => form.requestSubmit(), 1500);
+  form.addEventListener("input", () => clearTimeout(again));
+  return form;
+}
+
 showTimes(document);
 const live = document.getElementById("live");
 if (live) follow(live, document.getElementById("pause"), document.getElementById("silent"));
 if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(), 1500);
 
-// A draft that is not compared yet is sent again, unless somebody writes on.
-const waiting = document.querySelector("[data-submit]");
-if (waiting) {
-  const form = document.querySelector("form.draft-form");
-  const again = setTimeout(() => form.requestSubmit(), 1500);
-  form.addEventListener("input", () => clearTimeout(again));
+if (document.querySelector("form.draft-form")) {
+  const form = followDraft();
+  if (history.state?.draft) {
+    const typed = new URLSearchParams(history.state.draft);
+    form.elements.system.value = typed.get("system");
+    form.elements.documents.value = typed.get("documents");
+    form.elements.prune.checked = typed.has("prune");
+    form.requestSubmit();
+  }
 }
