@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import FactOverlay, Snapshot
 from policy.analysis import Concerned, effects, replay, widening_text
+from streaming.console.comparison_program import turned_evaluations
 from streaming.console.documents import DocumentDiff, diffs_of
 from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
@@ -159,5 +160,7 @@ def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side], fact
         count += 1
         before, after = (policies.with_facts(facts, past.at) for policies in (side.before, side.after))
         for turned in replay(before, after, [past.asked], past.trust):
-            rows.append({**past.row(), "before": turned.before.outcome, "after": turned.after.outcome})
+            which = turned_evaluations(turned.before, turned.after)
+            was, now = (side.evaluations[which[0]] if which else side for side in (turned.before, turned.after))
+            rows.append({**past.row(which), "before": was.outcome, "after": now.outcome})
     return Turned(count, rows)
