@@ -126,6 +126,11 @@ def is_worked_out(change: LoggedChange) -> bool:
     return not change.systems_not_analyzed and all(widens.complete for widens in change.widens)
 
 
+def opened_with(change: LoggedChange) -> list[str]:
+    """The ids of other changes with which it was compared as one: each of them may have opened what is said of it."""
+    return list(dict.fromkeys(id_ for widens in change.widens for id_ in widens.changes if id_ != change.id))
+
+
 def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:
     """The policies before and after a change, of each of its systems. `topics`: by system."""
     return tuple(_side(log, part) for part in change.parts if part.system in topics)

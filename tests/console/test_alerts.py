@@ -177,14 +177,33 @@ def test_a_change_is_said_to_open_nothing_where_that_is_known_of_all_of_it() -> 
         assert change_row(LoggedChange(both.id, both.parts, widens, both.name))["opens"] == opens, widens
 
 
+def test_what_changes_open_together_is_not_said_of_one_alone() -> None:
+    """What the job reads in one go it compares as one: each author was shown with what the others opened."""
+    [part] = _change("cdap", 1).parts
+    widens = _widens("cdap", 3, True)
+    for ids, others in ((("x",), []), (("x", "other-1", "other-2"), ["other-1", "other-2"])):
+        change = LoggedChange("x", [part], [msgspec.structs.replace(widens, changes=ids)], "changes-1")
+        listed = _list_of(change)
+        assert [text in listed for text in ("with 2 other changes", "with 1 other change")] == [bool(others), False]
+        page = _page_of(change, opens=("user:a may read",))
+        assert all(id_ in page.split('id="opens"')[1] for id_ in others)
+        assert ("together with" in page) == bool(others)
+
+
 def test_a_change_that_lists_some_of_its_documents_may_be_of_any() -> None:
     [part] = _change("cdap", 1).parts
     assert not has_document([part], "Role/other")
     assert has_document([msgspec.structs.replace(part, documents_count=1001)], "Role/other")
 
 
-def _page_of(change: LoggedChange, *unknown: str) -> str:
-    values = {"row": change_row(change), "changed": Changed(change), "unknown": unknown}
+def _list_of(change: LoggedChange) -> str:
+    listing = Listing([change]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
+    values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
+    return Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
+
+
+def _page_of(change: LoggedChange, *unknown: str, opens: tuple[str, ...] | None = None) -> str:
+    values = {"row": change_row(change), "changed": Changed(change, opens=opens), "unknown": unknown}
     rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
     return Pages(StaticFiles(), LINKS).render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
 
@@ -193,10 +212,7 @@ def test_documents_that_a_change_does_not_list_are_not_left_out_of_its_counts() 
     """The record of an apply of 102,000 documents lists 1,000: "1000 added" would be another change."""
     whole = _change("cdap", 1)
     cut = LoggedChange("x", [msgspec.structs.replace(whole.parts[0], documents_count=102_000)], [], "changes-1")
-    listing = Listing([cut]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
-    values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
-    listed = Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
-    for page in (listed, _page_of(cut)):
+    for page in (_list_of(cut), _page_of(cut)):
         assert "among the first 1 of 102000 documents" in page
     assert "101999 more" in _page_of(cut)
     assert "among the first" not in _page_of(whole)
