@@ -10,11 +10,11 @@ from confluent_kafka.admin import AdminClient
 from policy import FactOverlay, Snapshot
 from policy.analysis import Concerned, effects, replay, widening_text
 from streaming.console.comparison_program import turned_evaluations
-from streaming.console.documents import DocumentDiff, diffs_of
+from streaming.console.documents import MOST_DOCUMENTS, DocumentDiff, diffs_of
 from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
-from streaming.records.change import PolicyChange
+from streaming.records.change import DocumentChange, PolicyChange
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -90,10 +90,14 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What a change did. `unknown`: why that is not known in part. `opens`: in words; None: not worked out (yet)."""
+    """What a change did. `unknown`: why that is not known in part. `opens`: in words; None: not worked out (yet).
+
+    `others`: documents that are not compared.
+    """
 
     change: LoggedChange
     diffs: tuple[DocumentDiff, ...] = ()
+    others: tuple[DocumentChange, ...] = ()
     differences: tuple[Concerned, ...] = ()
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
@@ -114,6 +118,7 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
     return Changed(
         change,
         tuple(diff for side in sides for diff in diffs_of(log, topics[side.part.system], side.part)),
+        tuple(document for side in sides for document in side.part.documents[MOST_DOCUMENTS:]),
         tuple(differences[:MOST_SHOWN]),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,

@@ -13,10 +13,12 @@ from streaming.console.addresses import MOST_TEXT
 from streaming.console.alert_pages import _fits as alert_fits
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
 from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
+from streaming.console.change_pages import MARKS
 from streaming.console.change_pages import _row as change_row
-from streaming.console.changes import Changed, change_at, rollback_command
+from streaming.console.changes import Changed, change_at, describe, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
+from streaming.console.documents import MOST_DOCUMENTS
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages, StaticFiles, link_name
 from streaming.console.viewer import EVERYTHING, Viewer
@@ -25,7 +27,9 @@ from streaming.history.span import Span
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document, read_change
 from streaming.records.formats import shorten_id
 from streaming.report import Alert
+from streaming.snapshots.at_offsets import DocumentLog
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
+from streaming.topics import TopicNames
 
 TOPICS = {"policies.lenses6": "lenses6", "policies.cdap": "cdap"}
 DECISION = "7V5yL0WvQ2aS0yQmHhV1Pw-0-17"
@@ -185,7 +189,7 @@ def test_what_changes_open_together_is_not_said_of_one_alone() -> None:
         change = LoggedChange("x", [part], [msgspec.structs.replace(widens, changes=ids)], "changes-1")
         listed = _list_of(change)
         assert [text in listed for text in ("with 2 other changes", "with 1 other change")] == [bool(others), False]
-        page = _page_of(change, opens=("user:a may read",))
+        page = _page_of(change, changed=Changed(change, opens=("user:a may read",)))
         assert all(id_ in page.split('id="opens"')[1] for id_ in others)
         assert ("together with" in page) == bool(others)
 
@@ -196,15 +200,29 @@ def test_a_change_that_lists_some_of_its_documents_may_be_of_any() -> None:
     assert has_document([msgspec.structs.replace(part, documents_count=1001)], "Role/other")
 
 
+def test_documents_of_a_change_that_are_not_compared_are_a_list() -> None:
+    """Each of a thousand had a heading, a link and the same sentence below the one before."""
+    [part] = _change("cdap", 1).parts
+    documents = tuple(DocumentChange(f"cdap/Grant/g{number}", "added", number) for number in range(100))
+    whole = msgspec.structs.replace(part, documents=documents, documents_count=100)
+    log = DocumentLog(TopicNames(), 1 << 20, 0)
+    changed = describe(LoggedChange("x", [whole], [], "changes-1"), log, TopicNames().policy_topics())
+    page = _page_of(changed.change, changed=changed).split('id="documents"')[1].split("</section>")[0]
+    assert all(f"cdap/Grant/g{number}<" in page for number in range(100))
+    assert page.count("<h3>") == MOST_DOCUMENTS
+    assert page.count("<li>") == 100 - MOST_DOCUMENTS
+    assert page.count(f"first {MOST_DOCUMENTS}") == 1
+
+
 def _list_of(change: LoggedChange) -> str:
     listing = Listing([change]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
     values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
     return Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
 
 
-def _page_of(change: LoggedChange, *unknown: str, opens: tuple[str, ...] | None = None) -> str:
-    values = {"row": change_row(change), "changed": Changed(change, opens=opens), "unknown": unknown}
-    rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
+def _page_of(change: LoggedChange, *unknown: str, changed: Changed | None = None) -> str:
+    values = {"row": change_row(change), "changed": changed or Changed(change), "unknown": unknown}
+    rest = {"marks": MARKS, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
     return Pages(StaticFiles(), LINKS).render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
 
 
@@ -214,7 +232,7 @@ def test_documents_that_a_change_does_not_list_are_not_left_out_of_its_counts() 
     cut = LoggedChange("x", [msgspec.structs.replace(whole.parts[0], documents_count=102_000)], [], "changes-1")
     for page in (_list_of(cut), _page_of(cut)):
         assert "among the first 1 of 102000 documents" in page
-    assert "101999 more" in _page_of(cut)
+    assert "101999 others" in _page_of(cut)
     assert "among the first" not in _page_of(whole)
 
 
