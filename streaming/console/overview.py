@@ -1,4 +1,4 @@
-"""The overview: decisions a second, latency, lag, policies in force, open alerts. Live, by server-sent events.
+"""The overview: decisions a second, latency, lag, policies in force, alerts. Live, by server-sent events.
 
 A stream ends after a minute, and browsers ask for the next: whether its viewer may see it is asked again then.
 """

@@ -15,7 +15,7 @@ from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by,
 from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
 from streaming.console.change_pages import MARKS
 from streaming.console.change_pages import _row as change_row
-from streaming.console.changes import Changed, change_at, describe, rollback_command
+from streaming.console.changes import Changed, Turned, change_at, describe, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
 from streaming.console.documents import MOST_DOCUMENTS
@@ -220,9 +220,9 @@ def _list_of(change: LoggedChange) -> str:
     return Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
 
 
-def _page_of(change: LoggedChange, *unknown: str, changed: Changed | None = None) -> str:
+def _page_of(change: LoggedChange, *unknown: str, changed: Changed | None = None, turned: Turned | None = None) -> str:
     values = {"row": change_row(change), "changed": changed or Changed(change), "unknown": unknown}
-    rest = {"marks": MARKS, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
+    rest = {"marks": MARKS, "rollback": "", "after": "/", "turned": turned, "compare_address": "/"}
     return Pages(StaticFiles(), LINKS).render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
 
 
@@ -266,6 +266,14 @@ def test_every_template_has_the_filters_that_it_names() -> None:
     assert "decision.html.j2" in names
     for name in names:
         environment.get_template(name)
+
+
+def test_no_requests_are_not_called_the_newest_ones() -> None:
+    """Where others had the newest ones, "0 of the newest 0 requests" read as if nothing had been asked."""
+    shown = [_page_of(_change("cdap", 1), turned=Turned(count, [])) for count in (0, 3)]
+    assert ["None of the newest requests was decided" in page for page in shown] == [True, False]
+    assert ["of the newest 3 requests" in page for page in shown] == [False, True]
+    assert not any("newest 0" in page for page in shown)
 
 
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:
