@@ -92,13 +92,14 @@ class Side(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """What a change did. `unknown`: why that is not known in part. `opens`: in words; None: not worked out (yet).
 
-    `others`: documents that are not compared.
+    `others`: documents that are not compared. `differences_count`: how many there are; the first are shown.
     """
 
     change: LoggedChange
     diffs: tuple[DocumentDiff, ...] = ()
     others: tuple[DocumentChange, ...] = ()
     differences: tuple[Concerned, ...] = ()
+    differences_count: int = 0
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
     is_complete: bool = True
@@ -120,9 +121,10 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
         tuple(diff for side in sides for diff in diffs_of(log, topics[side.part.system], side.part)),
         tuple(document for side in sides for document in side.part.documents[MOST_DOCUMENTS:]),
         tuple(differences[:MOST_SHOWN]),
+        len(differences),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,
-        is_worked_out(change) and len(differences) <= MOST_SHOWN and len(opens) <= MOST_SHOWN,
+        is_worked_out(change) and len(opens) <= MOST_SHOWN,
     )
 
 

@@ -15,7 +15,7 @@ from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by,
 from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
 from streaming.console.change_pages import MARKS
 from streaming.console.change_pages import _row as change_row
-from streaming.console.changes import Changed, Turned, change_at, describe, rollback_command
+from streaming.console.changes import MOST_SHOWN, Changed, Turned, change_at, describe, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
 from streaming.console.documents import MOST_DOCUMENTS
@@ -28,7 +28,9 @@ from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange,
 from streaming.records.formats import shorten_id
 from streaming.report import Alert
 from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.documents import DocumentRecord
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
+from streaming.snapshots.record_log import Retention
 from streaming.topics import TopicNames
 
 TOPICS = {"policies.lenses6": "lenses6", "policies.cdap": "cdap"}
@@ -212,6 +214,32 @@ def test_documents_of_a_change_that_are_not_compared_are_a_list() -> None:
     assert page.count("<h3>") == MOST_DOCUMENTS
     assert page.count("<li>") == 100 - MOST_DOCUMENTS
     assert page.count(f"first {MOST_DOCUMENTS}") == 1
+
+
+def test_differences_that_are_not_shown_are_counted() -> None:
+    """Of a long change the first 200 stood there as if they were all."""
+    topics, shown = TopicNames().policy_topics(), {}
+    for count in (10, MOST_SHOWN + 50):
+        kept = dict.fromkeys(topics.values(), Retention(1 << 40))
+        log = DocumentLog(TopicNames(), 1 << 20, 0, kept)
+        for number in range(count):
+            spec = {"user": f"u{number}", "entity": f"dataset:ns.d{number}", "privileges": ["ADMIN"]}
+            value = msgspec.json.encode({"system": "cdap", "kind": "Grant", "name": f"g{number}", "spec": spec})
+            log.add(DocumentRecord(topics["cdap"], f"Grant/g{number}".encode(), value, number, number))
+        log.read_to({(topic, 0): count if topic == topics["cdap"] else 0 for topic in log.topics})
+        [part] = _change("cdap", 1).parts
+        sides = (PolicyState({topics["cdap"]: {"0": offset}}, "sha256:1") for offset in (-1, count - 1))
+        whole = msgspec.structs.replace(part, **dict(zip(("before", "after"), sides, strict=True)))
+        changed = describe(LoggedChange("x", [whole], [_widens("cdap", 0, True)], "changes-1"), log, topics)
+        shown[count] = _page_of(changed.change, changed=changed)
+        assert changed.unknown == ()
+    gained = {count: page.split('id="gave"')[1].split("</section>")[0] for count, page in shown.items()}
+    assert "The first" not in gained[10]
+    rows = gained[MOST_SHOWN + 50].count("<tr") - 1
+    assert (rows, rows < MOST_SHOWN + 50) == (MOST_SHOWN, True)
+    [total] = re.findall(rf"The first {MOST_SHOWN} of (\d+) differences", gained[MOST_SHOWN + 50])
+    assert int(total) >= MOST_SHOWN + 50
+    assert all("This is not all" not in page for page in shown.values()), "what it opens is known whole"
 
 
 def _list_of(change: LoggedChange) -> str:
