@@ -327,9 +327,9 @@ def test_a_browser_signs_in_and_out(browser: Browser, issuer: TestIssuer, access
 
 
 def test_a_draft_that_is_sent_without_a_session_is_not_lost(
-    browser: Browser, issuer: TestIssuer, access: Path, pages_alone: Guard
+    browser: Browser, issuer: TestIssuer, access: Path, pages_alone: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is where it was typed, with why, and is sent as it is said there. Kafka is away here."""
+    """It is where it was typed, with why, and is sent as it is said there, unless by another. Kafka is away here."""
     late, signed_in = _Late(), pages_alone._app
     assert isinstance(signed_in, SignedIn)
     assert isinstance(signed_in._app, Starlette)
@@ -347,10 +347,17 @@ def test_a_draft_that_is_sent_without_a_session_is_not_lost(
         page.get_by_role("button", name="Which decisions would differ?").click()
         expect(page.get_by_role("alert")).to_contain_text("sign in in another tab, then load this page again")
         expect(documents).to_have_value("kind: Role")
-        context.new_page().goto(f"{address}/ask")
+        other = context.new_page()
+        other.goto(f"{address}/ask")
         page.reload()
         expect(page.get_by_role("alert")).to_contain_text("Kafka does not answer")
         expect(documents).to_have_value("kind: Role")
+        monkeypatch.setattr(issuer, "claims", {"sub": "olga", "groups": ["owners"]})
+        context.clear_cookies()
+        other.goto(f"{address}/ask")
+        page.reload()
+        expect(page.locator(".viewer")).to_contain_text("olga")
+        expect(documents).to_have_value("")
 
 
 class _Late:

@@ -30,12 +30,15 @@ function follow(live, pause, silent) {
 }
 
 // A draft is sent without leaving its page: browsers do not go back to the answer to a form that was posted. What was
-// typed is kept with the page in the history of the tab, and is sent again when somebody comes back to it.
+// typed is kept with the page in the history of the tab, and is sent again when its viewer comes back to it; another
+// one, who has signed in since then, may not see the documents in it.
+const viewer = () => document.querySelector(".viewer .name")?.textContent ?? "";
+
 async function send(form) {
   const sent = new URLSearchParams(new FormData(form));
   const kept = new URLSearchParams(sent);
   kept.delete("token");
-  history.replaceState({ draft: String(kept) }, "");
+  history.replaceState({ draft: String(kept), viewer: viewer() }, "");
   let text;
   try {
     const answer = await fetch(form.action, { method: "POST", body: sent, headers: { accept: "text/html" } });
@@ -85,7 +88,7 @@ if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(),
 
 if (document.querySelector("form.draft-form")) {
   const form = followDraft();
-  if (history.state?.draft) {
+  if (history.state?.draft && history.state.viewer === viewer()) {
     const typed = new URLSearchParams(history.state.draft);
     form.elements.system.value = typed.get("system");
     form.elements.documents.value = typed.get("documents");
