@@ -94,3 +94,8 @@ def test_a_draft_that_is_not_answered_stays_where_it_was_typed(browser: Browser,
         expect(page.get_by_label("Delete all other documents of the language")).to_be_checked()
         page.get_by_role("link", name="Draft").click()
         expect(documents).to_have_value("")
+        documents.fill("kind: Group")
+        page.get_by_role("link", name="Ask").click()
+        page.go_back()
+        expect(documents).to_have_value("kind: Group")  # as it was typed, and not sent
+        expect(page.get_by_role("alert")).to_have_count(0)

@@ -34,11 +34,15 @@ function follow(live, pause, silent) {
 // one, who has signed in since then, may not see the documents in it.
 const viewer = () => document.querySelector(".viewer .name")?.textContent ?? "";
 
+function keep(form, isSent) {
+  const draft = new URLSearchParams(new FormData(form));
+  draft.delete("token");
+  history.replaceState({ draft: String(draft), viewer: viewer(), isSent }, "");
+}
+
 async function send(form) {
   const sent = new URLSearchParams(new FormData(form));
-  const kept = new URLSearchParams(sent);
-  kept.delete("token");
-  history.replaceState({ draft: String(kept), viewer: viewer() }, "");
+  keep(form, true);
   let text;
   try {
     const answer = await fetch(form.action, { method: "POST", body: sent, headers: { accept: "text/html" } });
@@ -74,6 +78,7 @@ function followDraft() {
     event.preventDefault();
     send(form);
   });
+  form.addEventListener("change", () => keep(form, false));
   if (!document.querySelector("[data-submit]")) return form;
   // A draft that is not compared yet is sent again, unless somebody writes on.
   const again = setTimeout(() => form.requestSubmit(), 1500);
@@ -88,11 +93,13 @@ if (document.querySelector("[data-reload]")) setTimeout(() => location.reload(),
 
 if (document.querySelector("form.draft-form")) {
   const form = followDraft();
-  if (history.state?.draft && history.state.viewer === viewer()) {
+  // A link to the very address that is open keeps the state of its page in the history.
+  const isNew = performance.getEntriesByType("navigation")[0]?.type === "navigate";
+  if (!isNew && history.state?.draft && history.state.viewer === viewer()) {
     const typed = new URLSearchParams(history.state.draft);
     form.elements.system.value = typed.get("system");
     form.elements.documents.value = typed.get("documents");
     form.elements.prune.checked = typed.has("prune");
-    form.requestSubmit();
+    if (history.state.isSent) form.requestSubmit();
   }
 }
