@@ -26,8 +26,10 @@ def own_address(request: Request) -> str:
 
 
 def address(path: str, fields: Mapping[str, str]) -> str:
-    """A page in a state; what is "" is left out."""
+    """A page in a state; what is "" is left out. "": a text is too long, so that `fields_of` would refuse it."""
     texts = {name: text for name, text in fields.items() if text}
+    if any(len(text) > MOST_TEXT for text in texts.values()):
+        return ""
     return f"{path}?{urlencode(texts)}" if texts else path
 
 

@@ -9,11 +9,12 @@ from confluent_kafka.admin import AdminClient
 
 from policy import FactOverlay, Snapshot
 from policy.analysis import Concerned, effects, replay, widening_text
-from streaming.console.documents import DocumentDiff, diffs_of
+from streaming.console.comparison_program import turned_evaluations
+from streaming.console.documents import MOST_DOCUMENTS, DocumentDiff, diffs_of
 from streaming.console.past_requests import PastRequest
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
-from streaming.records.change import PolicyChange
+from streaming.records.change import DocumentChange, PolicyChange
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -89,11 +90,16 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What a change did. `unknown`: why that is not known in part. `opens`: in words; None: not worked out (yet)."""
+    """What a change did. `unknown`: why that is not known in part. `opens`: in words; None: not worked out (yet).
+
+    `others`: documents that are not compared. `differences_count`: how many there are; the first are shown.
+    """
 
     change: LoggedChange
     diffs: tuple[DocumentDiff, ...] = ()
+    others: tuple[DocumentChange, ...] = ()
     differences: tuple[Concerned, ...] = ()
+    differences_count: int = 0
     unknown: tuple[str, ...] = ()
     opens: tuple[str, ...] | None = None
     is_complete: bool = True
@@ -113,16 +119,23 @@ def describe(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) 
     return Changed(
         change,
         tuple(diff for side in sides for diff in diffs_of(log, topics[side.part.system], side.part)),
+        tuple(document for side in sides for document in side.part.documents[MOST_DOCUMENTS:]),
         tuple(differences[:MOST_SHOWN]),
+        len(differences),
         tuple(f"{side.part.system}: {side.why}" for side in sides if side.why),
         tuple(opens[:MOST_SHOWN]) if change.widens else None,
-        is_worked_out(change) and len(differences) <= MOST_SHOWN and len(opens) <= MOST_SHOWN,
+        is_worked_out(change) and len(opens) <= MOST_SHOWN,
     )
 
 
 def is_worked_out(change: LoggedChange) -> bool:
     """Whether what a change opens is known whole, in all of its systems."""
     return not change.systems_not_analyzed and all(widens.complete for widens in change.widens)
+
+
+def opened_with(change: LoggedChange) -> list[str]:
+    """The ids of other changes with which it was compared as one: each of them may have opened what is said of it."""
+    return list(dict.fromkeys(id_ for widens in change.widens for id_ in widens.changes if id_ != change.id))
 
 
 def sides_of(change: LoggedChange, log: DocumentLog, topics: Mapping[str, str]) -> tuple[Side, ...]:
@@ -159,5 +172,7 @@ def turned_requests(requests: Iterable[PastRequest], sides: Sequence[Side], fact
         count += 1
         before, after = (policies.with_facts(facts, past.at) for policies in (side.before, side.after))
         for turned in replay(before, after, [past.asked], past.trust):
-            rows.append({**past.row(), "before": turned.before.outcome, "after": turned.after.outcome})
+            which = turned_evaluations(turned.before, turned.after)
+            was, now = (side.evaluations[which[0]] if which else side for side in (turned.before, turned.after))
+            rows.append({**past.row(which), "before": was.outcome, "after": now.outcome})
     return Turned(count, rows)

@@ -112,12 +112,16 @@ class ComparisonJob(msgspec.Struct, frozen=True):
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A request, by its number in the job, whose outcome is another one by the draft; why is said of one of both."""
+    """A request, by its number in the job, whose outcome is another one by the draft; why is said of one of both.
+
+    `evaluations`: of a batch those that turn; outcomes and reason are of the first of them.
+    """
 
     number: int
     before: str
     after: str
     reason: Reason | None
+    evaluations: tuple[int, ...] = ()
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -316,12 +320,17 @@ def _problems(job: ComparisonJob, documents: str) -> Iterator[Problem]:
 def _turned(number: int, past: PastRequest, before: Snapshot, after: Snapshot) -> Iterator[Turned]:
     trust = frozenset(past.trust) | {"time"}
     was, now = (decide(side, past.asked, trust=trust) for side in (before, after))
-    if _outcomes(was) != _outcomes(now):
-        yield Turned(number, was.outcome, now.outcome, _reason(was, now))
+    turned = turned_evaluations(was, now)
+    if turned:
+        was, now = (decision.evaluations[turned[0]] for decision in (was, now))
+    if was.outcome != now.outcome:
+        yield Turned(number, was.outcome, now.outcome, _reason(was, now), turned)
 
 
-def _outcomes(decision: Decision) -> list[str]:
-    return [decision.outcome, *(item.outcome for item in decision.evaluations)]
+def turned_evaluations(before: Decision, after: Decision) -> tuple[int, ...]:
+    """The evaluations of a batch with another outcome: one that ends earlier than the other ends with such a one."""
+    pairs = enumerate(zip(before.evaluations, after.evaluations, strict=False))
+    return tuple(number for number, (was, now) in pairs if was.outcome != now.outcome)
 
 
 def _reason(before: Decision, after: Decision) -> Reason | None:

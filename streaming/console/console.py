@@ -155,10 +155,8 @@ class Console:
             explained = self._cluster.work_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
-        except NoSuchDecision:
-            raise HTTPException(
-                404, "there is no such decision: it was deleted by retention, or is not made yet, or the id is wrong"
-            ) from None
+        except NoSuchDecision as error:
+            raise HTTPException(404, str(error)) from None
         if explained is None:
             return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
         decision, text_for = explained.found.decision, self._unseen.text_for

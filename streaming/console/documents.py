@@ -81,16 +81,13 @@ def _line_of(reason: Reason, text: str) -> int | None:
 
 
 def diffs_of(log: DocumentLog, topic: str, part: PolicyChange) -> Iterator[DocumentDiff]:
-    """The documents of a part of a change, the first of them compared with what was there before it."""
+    """The first `MOST_DOCUMENTS` of a part of a change, compared with what was there before it."""
     before = newest_offset(part.before.policy_offsets, topic)
     versions: dict[str, list[DocumentRecord]] = {}
     for record in log.records(topic):
         versions.setdefault(document_text(part.system, record.key), []).append(record)
-    for number, document in enumerate(part.documents):
-        if number >= MOST_DOCUMENTS:
-            yield DocumentDiff(document, why=f"only the first {MOST_DOCUMENTS} documents are compared")
-        else:
-            yield _diff(document, versions.get(document.key, []), before)
+    for document in part.documents[:MOST_DOCUMENTS]:
+        yield _diff(document, versions.get(document.key, []), before)
 
 
 def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int) -> DocumentDiff:

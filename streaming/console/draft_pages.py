@@ -118,4 +118,5 @@ class DraftPages:
 
 def _row(turned: Turned, requests: list[PastRequest]) -> dict[str, str]:
     reason = turned.reason.message if turned.reason else ""
-    return {**requests[turned.number].row(), "before": turned.before, "after": turned.after, "reason": reason}
+    row = requests[turned.number].row(turned.evaluations)
+    return {**row, "before": turned.before, "after": turned.after, "reason": reason}

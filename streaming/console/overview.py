@@ -1,4 +1,4 @@
-"""The overview: decisions a second, latency, lag, policies in force, open alerts. Live, by server-sent events.
+"""The overview: decisions a second, latency, lag, policies in force, alerts. Live, by server-sent events.
 
 A stream ends after a minute, and browsers ask for the next: whether its viewer may see it is asked again then.
 """
@@ -33,7 +33,8 @@ from streaming.settings import Settings
 EVENT_SECONDS, STREAM_SECONDS = 1.0, 60.0
 MOST_STREAMS = 50
 NOW_SECONDS, CHART_BINS = 10, 60
-DAY_MS = 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
 NEWEST = 5  # alerts that are listed
 HEIGHT = 24.0
 
@@ -106,7 +107,6 @@ class Overview:
             episodes, look = [], msgspec.structs.replace(look, unread=look.unread or unread.detail)
         look = self._seen_by(viewer, look)
         recent = [episode for episode in episodes if episode.at > now - DAY_MS]
-        until = now - int(self._settings.monitor.rules.episode_seconds * 1000)
         by_severity = collections.Counter(episode.alert.severity for episode in recent)
         return {
             "look": look,
@@ -116,7 +116,8 @@ class Overview:
             "policies": self._policies(viewer, look),
             "version": self._version(),
             "instances": [_instance(instance) for instance in look.instances],
-            "open": sum(1 for episode in recent if episode.at > until),
+            # Whether one goes on is not known: of most occurrences there is no alert, and of its end there is one.
+            "last_hour": sum(1 for episode in recent if episode.at > now - HOUR_MS),
             "severities": [(severity, by_severity[severity]) for severity in SEVERITIES if by_severity[severity]],
             "newest": [row_of(episode) for episode in recent[:NEWEST]],
             "now": to_text(now),

@@ -1,7 +1,7 @@
 """The newest requests that are decided, each with the id of its decision, to be decided again by other policies."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -28,22 +28,29 @@ class PastRequest(msgspec.Struct, frozen=True):
     trust: frozenset[str]
     asked: dict[str, Any]
 
-    def row(self) -> dict[str, str]:
-        """As it is listed."""
+    def row(self, turned: Sequence[int] = ()) -> dict[str, str]:
+        """As it is listed. `turned`: of a batch, the evaluations that are answered otherwise; the first is shown."""
+        items = self.asked.get("evaluations")
+        evaluations = items if isinstance(items, list) else []
+        number = turned[0] if turned else 0
+        parts = [part for part in (*evaluations[number : number + 1], self.asked) if isinstance(part, dict)]
+        which = f"evaluation {number + 1} of {len(evaluations)}" if turned else ""
+        more = len(turned) - 1
+        others = f", and {more} other{'' if more == 1 else 's'}" if more > 0 else ""
         return {
             "address": decision_address(self.decision),
             "time": to_text(self.at),
-            "subject": self._named("subject", "id"),
-            "action": self._named("action", "name"),
-            "resource": self._named("resource", "id"),
+            "subject": _named(parts, "subject", "id"),
+            "action": _named(parts, "action", "name"),
+            "resource": _named(parts, "resource", "id"),
+            "evaluation": f"{which}{others}",
         }
 
-    def _named(self, part: str, field: str) -> str:
-        """Of a batch by its first evaluation, where the request has no such part itself."""
-        items = self.asked.get("evaluations")
-        parts = (self.asked, *(items[:1] if isinstance(items, list) else ()))
-        values = (evaluation.get(part) for evaluation in parts if isinstance(evaluation, dict))
-        return next((str(value.get(field, "")) for value in values if isinstance(value, dict)), "")
+
+def _named(parts: Iterable[dict[str, Any]], part: str, field: str) -> str:
+    """Of the first that has such a part."""
+    values = (evaluation.get(part) for evaluation in parts)
+    return next((str(value.get(field, "")) for value in values if isinstance(value, dict)), "")
 
 
 def newest_requests(settings: Settings, admin: AdminClient, is_wanted: Callable[[str], bool]) -> list[PastRequest]:

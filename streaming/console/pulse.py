@@ -25,7 +25,7 @@ from streaming.settings import Settings
 SECONDS, STATUS_SECONDS = 1.0, 5.0  # between two looks
 KEPT_SECONDS = 300  # of counts
 SAMPLE = 1000  # decisions of each partition that are read of one look
-LATENCIES = 5000
+LATENCIES = 2000  # of a system, the newest
 CLOSE_SECONDS = 2.0
 INSTANCES, INSTANCE_SECONDS = 100, 900.0  # that are known, and for how long after their newest answer
 
@@ -50,7 +50,10 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """All that is known now. `latencies`: by system, s. `unread`: why Kafka cannot be read; "": it can."""
+    """All that is known now. `latencies`: by system, s, of the last `KEPT_SECONDS`.
+
+    `unread`: why Kafka cannot be read; "": it can.
+    """
 
     beats: tuple[Beat, ...] = ()
     latencies: tuple[tuple[str, float], ...] = ()
@@ -69,7 +72,9 @@ class Pulse:
         self._read: dict[Partition, int] = {}
         self._looked_at = 0.0
         self._beats = collections.deque[Beat](maxlen=int(KEPT_SECONDS / SECONDS))
-        self._latencies = collections.deque[tuple[str, float]](maxlen=LATENCIES)
+        self._latencies = {
+            system: collections.deque[tuple[int, float]](maxlen=LATENCIES) for system in settings.systems
+        }
         self._instances: dict[str, Instance] = {}
         self._status: Status | None = None
         self._unread: dict[Callable[[], None], str] = {}
@@ -120,7 +125,12 @@ class Pulse:
         number = self.look.number + 1
         instances = sorted(self._instances.values(), key=lambda instance: instance.name)
         recent = tuple(instance for instance in instances if instance.at > now - INSTANCE_SECONDS)
-        self.look = Look(tuple(self._beats), tuple(self._latencies), recent, self._status, self._why(), number)
+        self.look = Look(tuple(self._beats), self.recent_latencies(now), recent, self._status, self._why(), number)
+
+    def recent_latencies(self, now: float) -> tuple[tuple[str, float], ...]:
+        """Of the decisions that came in the time of the counts, by system, s. `now`: Unix time, s."""
+        since = (now - KEPT_SECONDS) * 1000
+        return tuple((system, late) for system, kept in self._latencies.items() for at, late in kept if at >= since)
 
     def _partitions(self) -> list[Partition]:
         return partitions_of(self._admin, [self._settings.topics.decisions], RETRIED_SECONDS)
@@ -143,7 +153,8 @@ class Pulse:
         """How late it came, and by which policies who decided it. What it says is plain data of the job."""
         with contextlib.suppress(ValueError, TypeError):
             late = max(record.at - to_ms(decision.get("time") or ""), 0) / 1000
-            self._latencies.append((str(decision.get("system", "")), late))
+            if (kept := self._latencies.get(str(decision.get("system", "")))) is not None:
+                kept.append((record.at, late))
         context, answered = decision.get("context") or {}, decision.get("answered") or {}
         self._note_instance(self._settings.job_name, context.get("policy_version"), record.at)
         if isinstance(answered, Mapping) and answered.get("by"):

@@ -17,7 +17,7 @@ from streaming.console.documents import Statement, key_of_shown_document, statem
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, newest
-from streaming.decision_log.replay import DECISION_ID, Replay, Replays, find_by_id
+from streaming.decision_log.replay import DECISION_ID, Lookup, Replay, Replays, find_by_id
 from streaming.decision_log.search import Found, Query
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
@@ -62,8 +62,11 @@ class DocumentsInForce(msgspec.Struct, frozen=True):
     no_facts_before: int
 
 
+MOST_BY_ID = 1_000_000  # decisions that are read to find one: other pages wait meanwhile
+
+
 class NoSuchDecision(Exception):
-    """There is no decision of this id that the viewer may see."""
+    """No decision of this id that the viewer may see was found; the message says why, and what was not searched."""
 
 
 class Records:
@@ -128,10 +131,13 @@ class Records:
     def explained(self, id_: str, today: Snapshot, viewer: Viewer) -> Explained:
         """A decision with why. Raises NoSuchDecision; MalformedRequest where it repeats no request."""
         if DECISION_ID.fullmatch(id_) is None:  # one of a request, perhaps: the whole topic would be read in vain
-            raise NoSuchDecision(id_)
-        decided = find_by_id(self._settings, self._admin, id_)
-        if decided is None or not viewer.may_see(str(decided.decision.get("system", ""))):
-            raise NoSuchDecision
+            raise NoSuchDecision(NO_DECISION)
+        # One that the viewer may not see is looked for as long as one that is not there.
+        lookup = find_by_id(
+            self._settings, self._admin, id_, MOST_BY_ID, lambda one: viewer.may_see(str(one.get("system", "")))
+        )
+        if (decided := lookup.found) is None:
+            raise NoSuchDecision(_not_found(lookup, id_))
         stored = read_decision(msgspec.json.encode(decided.decision))
         log = self.documents()
         try:
@@ -172,6 +178,19 @@ class Records:
             offset = newest_offset(stored.policy_offsets, topics.get(system, ""))
             text = text_at(log, topics[system], key.encode(), offset) if system in topics and key else None
             yield Statement(reason) if text is None else statement_in(reason, text)
+
+
+NO_DECISION = "there is no such decision: it was deleted by retention, or is not made yet, or the id is wrong"
+
+
+def _not_found(lookup: Lookup, id_: str) -> str:
+    if lookup.is_whole:
+        return NO_DECISION
+    if lookup.is_dated:
+        why = f"there is no such decision among the {MOST_BY_ID:,} next to its request; others"
+    else:
+        why = f"its request is no longer there, and it is not among the newest {MOST_BY_ID:,} decisions; older ones"
+    return f"{why} were not searched: `lockkeeper explain --decision {id_}` reads them"
 
 
 def _today(today: Snapshot, replay: Replay, now: int) -> tuple[Node, ...]:

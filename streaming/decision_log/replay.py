@@ -6,7 +6,7 @@ claims and context, or the request topic is trusted otherwise now.
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,12 +29,20 @@ from policy import (
 from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants
 from streaming.client.decision import Decision as Stored
 from streaming.client.decision import read_decision
-from streaming.decision_log.search import Found, find_decision
+from streaming.decision_log.search import Decoder, Found, json_text
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
-from streaming.history.ranges import DISORDER_MS, Topics
-from streaming.history.records import ConsumerRecord
-from streaming.kafka.clients import existing_topic_ids
+from streaming.history.ranges import CLOCKS_MS, DISORDER_MS, Topics
+from streaming.history.records import ConsumerRecord, record_of
+from streaming.kafka.clients import (
+    PartitionOffsets,
+    existing_topic_ids,
+    first_offsets,
+    last_stable_offsets,
+    offsets_since,
+    partitions_of,
+)
+from streaming.kafka.committed import records_between
 from streaming.pdp.reading import lacking
 from streaming.records.answered import read_answer
 from streaming.records.avro import Undecodable
@@ -177,18 +185,68 @@ class Replays:
 DECISION_ID = re.compile(r"(?P<topic_id>[\w-]{22})-(?P<partition>\d+)-(?P<offset>\d+)")
 
 
-def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None:
+class Lookup(msgspec.Struct, frozen=True):
+    """What came of the search for an id. `found`: the decision; None: it is not among those that were read.
+
+    `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known.
+    """
+
+    found: Found | None
+    is_whole: bool
+    is_dated: bool
+
+
+def find_by_id(
+    settings: Settings,
+    admin: AdminClient,
+    id_: str,
+    most: int | None = None,
+    is_seen: Callable[[Mapping[str, Any]], bool] = lambda _decision: True,
+) -> Lookup:
     """The decision with an id: as that names the request's record, decisions before it need not be read.
 
-    Raises KafkaException and TimeoutError when the cluster does not answer.
+    `most`: about so many records are read on either side of the request's time, or so many of the newest where it is
+    not known. `is_seen`: any other decision is none. Raises KafkaException and TimeoutError when the cluster does not
+    answer.
     """
-    since = _time_of(settings, admin, id_)
-    # The job dates a decision and the broker its request: where the job's clock is late, it stands further back.
-    for moment in (since, since - DISORDER_MS) if since else (0,):
-        decided = find_decision(settings, admin, lambda decision: decision.get("id") == id_, id_, moment)
-        if decided is not None:
-            return decided
-    return None
+    since, decode, wanted = _time_of(settings, admin, id_), Decoder(settings), json_text(id_)
+    is_whole = True
+    for newest, (starts, ends) in _stretches(settings, admin, since):
+        read = _bounded(starts, ends, most, newest)
+        is_whole = is_whole and read == (starts, ends)
+        for record in map(record_of, records_between(settings, *read)):
+            decided = decode.fitting(record, lambda value: wanted in value, lambda one: one.get("id") == id_)
+            if decided is not None and is_seen(decided.decision):
+                return Lookup(decided, is_whole, since > 0)
+    return Lookup(None, is_whole, since > 0)
+
+
+Stretch = tuple[PartitionOffsets, PartitionOffsets]
+"""From which offsets up to which, of each partition of the decisions."""
+
+
+def _stretches(settings: Settings, admin: AdminClient, since: int) -> Iterator[tuple[bool, Stretch]]:
+    """Where a decision may stand whose request has a time (ms; 0: not known), and whether the newest there come first.
+
+    The job dates a decision and the broker its request: where the job's clock is late, it stands before that time.
+    """
+    ends = last_stable_offsets(admin, partitions_of(admin, [settings.topics.decisions]))
+    if not since:
+        yield True, (first_offsets(admin, ends), ends)
+        return
+    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if ends else {}
+    yield False, (starts, ends)
+    yield True, (offsets_since(admin, starts, max(since - CLOCKS_MS - DISORDER_MS, 0)) if starts else {}, starts)
+
+
+def _bounded(starts: PartitionOffsets, ends: PartitionOffsets, most: int | None, newest: bool) -> Stretch:
+    """A stretch with about `most` records at most: the newest, or the oldest."""
+    if most is None:
+        return starts, ends
+    each = max(most // max(len(ends), 1), 1)
+    if newest:
+        return {partition: max(start, ends[partition] - each) for partition, start in starts.items()}, ends
+    return starts, {partition: min(end, starts[partition] + each) for partition, end in ends.items()}
 
 
 def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:

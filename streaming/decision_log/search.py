@@ -125,17 +125,6 @@ def search(settings: Settings, admin: AdminClient, query: Query) -> Answer:
     return Answer(entries, kept_from, count - len(entries), decode.unreadable)
 
 
-def find_decision(
-    settings: Settings, admin: AdminClient, fits: Callable[[dict[str, Any]], bool], text: str, since: int = 0
-) -> Found | None:
-    """The first decision from a moment (ms) on that fits, among those whose record holds a text. Raises as `search`."""
-    decode, wanted = Decoder(settings), json_text(text)
-    for record in Topics(settings, admin).since([settings.topics.decisions], since):
-        if (entry := decode.fitting(record, lambda value: wanted in value, fits)) is not None:
-            return entry
-    return None
-
-
 class Decoder:
     """Records of decisions as plain data, whatever their encoding. ``unreadable``: how many were none."""
 

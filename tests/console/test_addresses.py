@@ -1,5 +1,6 @@
 """Fields of an address: what a page answers is about the very names that were asked for."""
 
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 import pytest
@@ -7,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from policy.testing import DraftRequest, short_form_of
-from streaming.console.addresses import MOST_TEXT, decisions_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, decisions_address, fields_of
 
 NAMES = ("subject", "action", "resource", "since")
 
@@ -40,3 +41,9 @@ def test_a_text_that_is_too_long_is_refused_rather_than_cut() -> None:
     with pytest.raises(HTTPException, match=f"resource: more than {MOST_TEXT} characters") as refused:
         _fields(resource="x" * MOST_TEXT + "y")
     assert refused.value.status_code == 400
+
+
+@pytest.mark.parametrize("link", [address, lambda _path, fields: decisions_address(fields)])
+def test_no_link_leads_to_what_would_be_refused(link: Callable[[str, dict[str, str]], str]) -> None:
+    assert link("/decisions", {"subject": "ü" * MOST_TEXT}).startswith("/decisions?subject=%C3%BC")
+    assert link("/decisions", {"subject": "ü" * MOST_TEXT + "y"}) == ""

@@ -13,10 +13,12 @@ from streaming.console.addresses import MOST_TEXT
 from streaming.console.alert_pages import _fits as alert_fits
 from streaming.console.alerts import Episode, decisions_behind, pieces, seen_by, system_of
 from streaming.console.change_pages import FILTERS as CHANGE_FILTERS
+from streaming.console.change_pages import MARKS
 from streaming.console.change_pages import _row as change_row
-from streaming.console.changes import Changed, change_at, rollback_command
+from streaming.console.changes import MOST_SHOWN, Changed, Turned, change_at, describe, rollback_command
 from streaming.console.changes import seen_by as change_seen_by
 from streaming.console.console import LINKS
+from streaming.console.documents import MOST_DOCUMENTS
 from streaming.console.listing import Listing
 from streaming.console.pages import Pages, StaticFiles, link_name
 from streaming.console.viewer import EVERYTHING, Viewer
@@ -25,7 +27,11 @@ from streaming.history.span import Span
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, PolicyState, has_document, read_change
 from streaming.records.formats import shorten_id
 from streaming.report import Alert
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.documents import DocumentRecord
 from streaming.snapshots.logged import ChangeHistory, LoggedChange
+from streaming.snapshots.record_log import Retention
+from streaming.topics import TopicNames
 
 TOPICS = {"policies.lenses6": "lenses6", "policies.cdap": "cdap"}
 DECISION = "7V5yL0WvQ2aS0yQmHhV1Pw-0-17"
@@ -177,15 +183,74 @@ def test_a_change_is_said_to_open_nothing_where_that_is_known_of_all_of_it() -> 
         assert change_row(LoggedChange(both.id, both.parts, widens, both.name))["opens"] == opens, widens
 
 
+def test_what_changes_open_together_is_not_said_of_one_alone() -> None:
+    """What the job reads in one go it compares as one: each author was shown with what the others opened."""
+    [part] = _change("cdap", 1).parts
+    widens = _widens("cdap", 3, True)
+    for ids, others in ((("x",), []), (("x", "other-1", "other-2"), ["other-1", "other-2"])):
+        change = LoggedChange("x", [part], [msgspec.structs.replace(widens, changes=ids)], "changes-1")
+        listed = _list_of(change)
+        assert [text in listed for text in ("with 2 other changes", "with 1 other change")] == [bool(others), False]
+        page = _page_of(change, changed=Changed(change, opens=("user:a may read",)))
+        assert all(id_ in page.split('id="opens"')[1] for id_ in others)
+        assert ("together with" in page) == bool(others)
+
+
 def test_a_change_that_lists_some_of_its_documents_may_be_of_any() -> None:
     [part] = _change("cdap", 1).parts
     assert not has_document([part], "Role/other")
     assert has_document([msgspec.structs.replace(part, documents_count=1001)], "Role/other")
 
 
-def _page_of(change: LoggedChange, *unknown: str) -> str:
-    values = {"row": change_row(change), "changed": Changed(change), "unknown": unknown}
-    rest = {"marks": {}, "rollback": "", "after": "/", "turned": None, "compare_address": "/"}
+def test_documents_of_a_change_that_are_not_compared_are_a_list() -> None:
+    """Each of a thousand had a heading, a link and the same sentence below the one before."""
+    [part] = _change("cdap", 1).parts
+    documents = tuple(DocumentChange(f"cdap/Grant/g{number}", "added", number) for number in range(100))
+    whole = msgspec.structs.replace(part, documents=documents, documents_count=100)
+    log = DocumentLog(TopicNames(), 1 << 20, 0)
+    changed = describe(LoggedChange("x", [whole], [], "changes-1"), log, TopicNames().policy_topics())
+    page = _page_of(changed.change, changed=changed).split('id="documents"')[1].split("</section>")[0]
+    assert all(f"cdap/Grant/g{number}<" in page for number in range(100))
+    assert page.count("<h3>") == MOST_DOCUMENTS
+    assert page.count("<li>") == 100 - MOST_DOCUMENTS
+    assert page.count(f"first {MOST_DOCUMENTS}") == 1
+
+
+def test_differences_that_are_not_shown_are_counted() -> None:
+    """Of a long change the first 200 stood there as if they were all."""
+    topics, shown = TopicNames().policy_topics(), {}
+    for count in (10, MOST_SHOWN + 50):
+        kept = dict.fromkeys(topics.values(), Retention(1 << 40))
+        log = DocumentLog(TopicNames(), 1 << 20, 0, kept)
+        for number in range(count):
+            spec = {"user": f"u{number}", "entity": f"dataset:ns.d{number}", "privileges": ["ADMIN"]}
+            value = msgspec.json.encode({"system": "cdap", "kind": "Grant", "name": f"g{number}", "spec": spec})
+            log.add(DocumentRecord(topics["cdap"], f"Grant/g{number}".encode(), value, number, number))
+        log.read_to({(topic, 0): count if topic == topics["cdap"] else 0 for topic in log.topics})
+        [part] = _change("cdap", 1).parts
+        sides = (PolicyState({topics["cdap"]: {"0": offset}}, "sha256:1") for offset in (-1, count - 1))
+        whole = msgspec.structs.replace(part, **dict(zip(("before", "after"), sides, strict=True)))
+        changed = describe(LoggedChange("x", [whole], [_widens("cdap", 0, True)], "changes-1"), log, topics)
+        shown[count] = _page_of(changed.change, changed=changed)
+        assert changed.unknown == ()
+    gained = {count: page.split('id="gave"')[1].split("</section>")[0] for count, page in shown.items()}
+    assert "The first" not in gained[10]
+    rows = gained[MOST_SHOWN + 50].count("<tr") - 1
+    assert (rows, rows < MOST_SHOWN + 50) == (MOST_SHOWN, True)
+    [total] = re.findall(rf"The first {MOST_SHOWN} of (\d+) differences", gained[MOST_SHOWN + 50])
+    assert int(total) >= MOST_SHOWN + 50
+    assert all("This is not all" not in page for page in shown.values()), "what it opens is known whole"
+
+
+def _list_of(change: LoggedChange) -> str:
+    listing = Listing([change]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
+    values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
+    return Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
+
+
+def _page_of(change: LoggedChange, *unknown: str, changed: Changed | None = None, turned: Turned | None = None) -> str:
+    values = {"row": change_row(change), "changed": changed or Changed(change), "unknown": unknown}
+    rest = {"marks": MARKS, "rollback": "", "after": "/", "turned": turned, "compare_address": "/"}
     return Pages(StaticFiles(), LINKS).render("change.html.j2", here="/changes", viewer=EVERYTHING, **values, **rest)
 
 
@@ -193,12 +258,9 @@ def test_documents_that_a_change_does_not_list_are_not_left_out_of_its_counts() 
     """The record of an apply of 102,000 documents lists 1,000: "1000 added" would be another change."""
     whole = _change("cdap", 1)
     cut = LoggedChange("x", [msgspec.structs.replace(whole.parts[0], documents_count=102_000)], [], "changes-1")
-    listing = Listing([cut]).values(dict.fromkeys(CHANGE_FILTERS, ""), change_row)
-    values = {"here": "/changes", "viewer": EVERYTHING, "systems": [], **listing}
-    listed = Pages(StaticFiles(), LINKS).render("changes.html.j2", **values)
-    for page in (listed, _page_of(cut)):
+    for page in (_list_of(cut), _page_of(cut)):
         assert "among the first 1 of 102000 documents" in page
-    assert "101999 more" in _page_of(cut)
+    assert "101999 others" in _page_of(cut)
     assert "among the first" not in _page_of(whole)
 
 
@@ -232,6 +294,14 @@ def test_every_template_has_the_filters_that_it_names() -> None:
     assert "decision.html.j2" in names
     for name in names:
         environment.get_template(name)
+
+
+def test_no_requests_are_not_called_the_newest_ones() -> None:
+    """Where others had the newest ones, "0 of the newest 0 requests" read as if nothing had been asked."""
+    shown = [_page_of(_change("cdap", 1), turned=Turned(count, [])) for count in (0, 3)]
+    assert ["None of the newest requests was decided" in page for page in shown] == [True, False]
+    assert ["of the newest 3 requests" in page for page in shown] == [False, True]
+    assert not any("newest 0" in page for page in shown)
 
 
 def test_what_is_no_longer_known_is_not_called_unchanged() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy import Key, compile_documents, decide
+from policy import FactOverlay, Key, Snapshot, compile_documents, decide
 from policy.analysis import review, widening_text
 from policy.testing import CaseFileError
+from streaming.console import past_requests
+from streaming.console.changes import Side, turned_requests
 from streaming.console.comparison_program import (
     Compared,
     Comparer,
@@ -25,6 +27,7 @@ from streaming.console.comparison_program import (
 )
 from streaming.console.comparisons import COMPARISON_PROGRAM
 from streaming.console.sandbox import DraftRefused, Sandbox
+from streaming.records.change import PolicyChange, PolicyState
 
 SYSTEM = "lenses6"
 READERS = {
@@ -33,6 +36,7 @@ READERS = {
     "spec": {"statements": [{"effect": "allow", "action": "kafka:Get*", "resource": "kafka:topic:prod/*"}]},
 }
 MEMBERS = {"kind": "Group", "name": "readers", "spec": {"roles": ["readers"], "members": ["user:dana"]}}
+OPEN = {"effect": "allow", "resource": "*"}
 FROZEN = """\
 kind: Role
 name: readers
@@ -58,6 +62,10 @@ def _asked(topic: str, user: str = "user:dana", **more: Any) -> PastRequest:
 
 NOW = 1_795_258_800_000
 ASKED = (_asked("orders"), _asked("audit"), _asked("audit", "user:nobody"))
+
+
+def _snapshot(*documents: dict[str, Any]) -> Snapshot:
+    return compile_documents([{"system": SYSTEM, **document} for document in documents])
 
 
 def _live(*documents: dict[str, Any]) -> tuple[LiveDocument, ...]:
@@ -107,8 +115,32 @@ def test_other_documents_stay_unless_the_draft_is_all_that_there_is() -> None:
 
 
 def test_each_evaluation_of_a_batch_counts() -> None:
-    batch = _asked("orders", evaluations=[{}, {"resource": {"type": "lrn", "id": "kafka:topic:prod/main/audit"}}])
-    assert [one.number for one in _compared(FROZEN, requests=(batch,)).turned] == [0]
+    """What turns is listed: by the outcome of the batch and its first evaluation nothing was another."""
+    topics = ("orders", "audit", "audit/b", "audit")
+    evaluations = [{"resource": {"type": "lrn", "id": f"kafka:topic:prod/main/{topic}"}} for topic in topics]
+    batch = _asked("orders", evaluations=[*evaluations, {"subject": {"type": "user", "id": "user:nobody"}}])
+    [turned] = _compared(FROZEN, requests=(batch,)).turned
+    assert (turned.number, turned.before, turned.after, turned.evaluations) == (0, "allow", "deny", (1, 3))
+    assert turned.reason is not None
+    assert turned.reason.statement == 1
+    row = past_requests.PastRequest("d", 0, frozenset(), batch.asked).row(turned.evaluations)
+    assert (row["subject"], row["resource"]) == ("user:dana", "kafka:topic:prod/main/audit")
+    assert row["evaluation"] == "evaluation 2 of 5, and 1 other"
+
+
+def test_a_change_that_turns_an_evaluation_of_a_batch_shows_that_one() -> None:
+    evaluations = [{}, {"subject": {"type": "user", "id": "user:nobody"}}, {"action": {"name": "kafka:DeleteTopic"}}]
+    more = {"kind": "Role", "name": "all", "spec": {"statements": [{**OPEN, "action": "kafka:Delete*"}]}}
+    member = {"kind": "Group", "name": "all", "spec": {"roles": ["all"], "members": ["user:dana"]}}
+    before, after = (_snapshot(*documents) for documents in ((READERS, MEMBERS), (READERS, MEMBERS, more, member)))
+    state = PolicyState({}, "")
+    said = {"id": "c", "system": SYSTEM, "time": "2026-11-28T10:00:00Z", "before": state, "after": state}
+    side = Side(PolicyChange(**said, documents=(), documents_count=0), before, after)
+    asked = _asked("orders", evaluations=evaluations).asked
+    past = past_requests.PastRequest("d", asked["time"], frozenset(), asked)
+    [row] = turned_requests([past], [side], FactOverlay()).rows
+    assert (row["action"], row["before"], row["after"]) == ("kafka:DeleteTopic", "deny", "allow")
+    assert row["evaluation"] == "evaluation 3 of 3"
 
 
 @pytest.mark.parametrize(

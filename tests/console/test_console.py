@@ -2,6 +2,7 @@
 
 import html
 import itertools
+import json
 import re
 import time
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from tests.console.decided import (
     asked_requests,
     question_address,
 )
-from tests.stream.world import SYSTEM
+from tests.stream.world import SYSTEM, World
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 
@@ -150,8 +151,17 @@ def test_an_alert_leads_to_the_change_that_opened_it(client: TestClient) -> None
         assert len(addresses_in(client.get("/alerts", params=filter_).text, "alerts")) == number, filter_
 
 
-def test_the_overview_leads_to_the_alerts_of_the_last_day(client: TestClient) -> None:
-    assert re.search(r"of the last day:\s*<a", client.get("/overview").text), "the escalation is among the alerts"
+def test_the_overview_leads_to_the_alerts_of_the_last_day(client: TestClient, world: World) -> None:
+    old = {"id": "old", "kind": "denial-burst", "severity": "critical", "subject": "user:a", "message": "", "time": ""}
+    two_days_ago = time.time_ns() // 1_000_000 - 2 * 24 * 3600 * 1000
+    world.producer.produce(world.names.alerts, json.dumps(old).encode(), timestamp=two_days_ago)
+    assert world.producer.flush(30) == 0
+    counted = re.findall(
+        r'<a href="(/alerts\?severity=[^"]+)"><span[^>]*>\w+</span> (\d+)', client.get("/overview").text
+    )
+    assert counted, "the escalation is among the alerts"
+    for address, count in counted:
+        assert len(addresses_in(client.get(html.unescape(address)).text, "alerts")) == int(count), address
 
 
 def test_nothing_that_is_not_there_is_an_error_of_the_server(client: TestClient) -> None:

@@ -68,6 +68,11 @@ def test_the_journey_from_a_draft_to_the_decisions_that_would_differ(browser: Br
         assert violations(page) == []
         row.get_by_role("link").click()
         expect(page.get_by_role("heading", name="And today?")).to_be_visible()
+        page.go_back()  # Chromium: ERR_CACHE_MISS, where the page was the answer to a POST
+        expect(page.get_by_label("Documents, as YAML")).to_have_value(re.compile("effect: deny"))
+        expect(turned).to_be_visible()
+        page.get_by_role("link", name="Draft").click()
+        expect(page.get_by_label("Documents, as YAML")).to_have_value("")
 
 
 @pytest.mark.parametrize(("size", "scheme"), [(DESK, "light"), (PHONE, "dark")], ids=["desk-light", "phone-dark"])
@@ -102,3 +107,13 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
             assert violations(page) == [], address
             assert not is_too_wide(page), address
             assert page.title().endswith("lockkeeper")
+
+
+def test_a_printed_list_is_no_wider_than_its_paper(browser: Browser, site_address: str) -> None:
+    with visit(browser, f"{site_address}/decisions?request_id=r-1", {"width": 718, "height": 1000}) as page:
+        page.emulate_media(media="print")
+        expect(page.get_by_role("row").filter(has_text="orders")).to_be_visible()
+        assert not is_too_wide(page)
+        page.goto(f"{site_address}/overview")
+        expect(page.get_by_role("columnheader", name="Median latency")).to_be_visible()
+        assert not is_too_wide(page)

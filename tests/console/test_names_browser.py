@@ -1,5 +1,6 @@
 """Names that are made to be misread, in a browser: what is typed is what is asked, shown, and asked again."""
 
+import contextlib
 import time
 
 import pytest
@@ -73,3 +74,28 @@ def test_a_form_that_one_comes_back_to_is_that_of_its_address(
         page.wait_for_url("**system=streamsets**")
         page.go_back()
         expect(page.get_by_label("Language")).to_have_value(first)
+
+
+def test_a_draft_that_is_not_answered_stays_where_it_was_typed(browser: Browser, pages_alone: ASGIApp) -> None:
+    """Here Kafka is away. One that is loaded again has it still, and one that is begun anew has not."""
+    with served(pages_alone) as site, contextlib.closing(browser.new_page()) as page:
+        page.goto(f"{site}/draft")
+        documents = page.get_by_label("Documents, as YAML")
+        for _ in range(2):
+            documents.fill("kind: Role")
+            page.get_by_label("Delete all other documents of the language").check()
+            page.get_by_role("button", name="Which decisions would differ?").click()
+            expect(page.get_by_role("alert")).to_contain_text("Kafka does not answer")
+            expect(page.locator("main")).to_be_focused()
+            assert violations(page) == []
+        page.reload()
+        expect(page.get_by_role("alert")).to_contain_text("Kafka does not answer")
+        expect(documents).to_have_value("kind: Role")
+        expect(page.get_by_label("Delete all other documents of the language")).to_be_checked()
+        page.get_by_role("link", name="Draft").click()
+        expect(documents).to_have_value("")
+        documents.fill("kind: Group")
+        page.get_by_role("link", name="Ask").click()
+        page.go_back()
+        expect(documents).to_have_value("kind: Group")  # as it was typed, and not sent
+        expect(page.get_by_role("alert")).to_have_count(0)

@@ -9,10 +9,13 @@ import pytest
 import structlog
 from confluent_kafka.admin import AdminClient
 
+from policy import to_text
 from streaming.console import pulse
 from streaming.console.live import console
 from streaming.console.pulse import Pulse
 from streaming.errors import CannotStart
+from streaming.history.records import ConsumerRecord
+from streaming.kafka.clients import admin_client
 from streaming.records.registry import RegistryDown
 from streaming.settings import Settings
 from tests.brokers import TestBroker
@@ -41,6 +44,27 @@ def test_the_overview_counts_what_is_decided_by_a_bounded_sample(broker: TestBro
         page = client.get("/overview").text
     assert world.settings.job_name in page.split('id="instances"')[1]
     assert 'class="chart"' in page
+
+
+def test_latencies_are_those_of_the_last_minutes_and_of_each_system() -> None:
+    """They stood for hours after the last decision, and those of a busy system left none of another."""
+    settings, now = Settings(systems=("lenses6", "cdap")), 1_795_258_800.0
+    looking = Pulse(settings, admin_client(settings), threading.Event())
+
+    def decide(system: str, ago: float, late: float) -> None:
+        at = int((now - ago) * 1000)
+        record = ConsumerRecord("decisions", 0, 0, at, b"", b"")
+        looking._note(record, {"system": system, "time": to_text(at - int(late * 1000)), "context": {}})
+
+    for ago, late in ((pulse.KEPT_SECONDS + 1, 9.0), (1, 0.25)):
+        decide("cdap", ago, late)
+    for _ in range(2 * pulse.LATENCIES):
+        decide("lenses6", 1, 0.5)
+    decide("a system that a client names", 1, 0.5)
+    found = looking.recent_latencies(now)
+    assert [late for system, late in found if system == "cdap"] == [0.25]
+    assert {system for system, _ in found} == {"cdap", "lenses6"}
+    assert len(found) == 1 + pulse.LATENCIES
 
 
 def test_a_schema_registry_that_does_not_answer_ends_no_look_for_good() -> None:

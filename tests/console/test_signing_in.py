@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 from joserfc.jwk import ECKey
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -32,7 +33,10 @@ from streaming.settings import SettingsError, check_settings
 from streaming.settings.console import ConsoleSettings, OidcSettings, ProxySettings
 from tests.console.conftest import served
 from tests.console.issuer import CLIENT, SECRET, TestIssuer
+from tests.console.test_in_force import follower, in_force, pages_alone
 from tests.console.visit import violations, visit
+
+__all__ = ["follower", "in_force", "pages_alone"]  # fixtures
 
 URL = "https://console.example.com"
 VIEWERS = """
@@ -320,6 +324,40 @@ def test_a_browser_signs_in_and_out(browser: Browser, issuer: TestIssuer, access
             page.get_by_role("button", name="Sign out").click()
             page.get_by_role("heading", name="Signed out").wait_for()
             assert violations(page) == []
+
+
+def test_a_draft_that_is_sent_without_a_session_is_not_lost(
+    browser: Browser, issuer: TestIssuer, access: Path, pages_alone: Guard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is where it was typed, with why, and is sent as it is said there, unless by another. Kafka is away here."""
+    late, signed_in = _Late(), pages_alone._app
+    assert isinstance(signed_in, SignedIn)
+    assert isinstance(signed_in._app, Starlette)
+    with served(late) as address, contextlib.closing(browser.new_context()) as context:
+        settings = check_settings({"console": msgspec.to_builtins(_by_issuer(issuer, access, address))})
+        static = StaticFiles()
+        pages = Pages(static, (), Tokens().of)
+        way = sign_in_method(settings, Tokens(), pages)
+        late.app = SignedIn(application([*signed_in._app.routes, *way.routes], pages, static), way, pages)
+        page = context.new_page()
+        page.goto(f"{address}/draft")
+        documents = page.get_by_label("Documents, as YAML")
+        documents.fill("kind: Role")
+        context.clear_cookies()
+        page.get_by_role("button", name="Which decisions would differ?").click()
+        expect(page.get_by_role("alert")).to_contain_text("sign in in another tab, then load this page again")
+        expect(documents).to_have_value("kind: Role")
+        other = context.new_page()
+        other.goto(f"{address}/ask")
+        page.reload()
+        expect(page.get_by_role("alert")).to_contain_text("Kafka does not answer")
+        expect(documents).to_have_value("kind: Role")
+        monkeypatch.setattr(issuer, "claims", {"sub": "olga", "groups": ["owners"]})
+        context.clear_cookies()
+        other.goto(f"{address}/ask")
+        page.reload()
+        expect(page.locator(".viewer")).to_contain_text("olga")
+        expect(documents).to_have_value("")
 
 
 class _Late:
