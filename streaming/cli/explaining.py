@@ -105,7 +105,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     settings = kafka.settings()
     names = settings.topics
     admin = connect(settings, names.decisions, *names.asking, documents=names.documents)
-    if (entry := find_by_id(settings, admin, id_).found) is None:
+    if (entry := find_by_id(settings, admin, id_).entry) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
         replay = Replays(settings, admin).replay(entry)

@@ -130,7 +130,9 @@ class Pulse:
     def recent_latencies(self, now: float) -> tuple[tuple[str, float], ...]:
         """Of the decisions that came in the time of the counts, by system, s. `now`: Unix time, s."""
         since = (now - KEPT_SECONDS) * 1000
-        return tuple((system, late) for system, kept in self._latencies.items() for at, late in kept if at >= since)
+        return tuple(
+            (system, latency) for system, newest in self._latencies.items() for at, latency in newest if at >= since
+        )
 
     def _partitions(self) -> list[Partition]:
         return partitions_of(self._admin, [self._settings.topics.decisions], RETRIED_SECONDS)
@@ -152,9 +154,9 @@ class Pulse:
     def _note(self, record: ConsumerRecord, decision: Mapping[str, Any]) -> None:
         """How late it came, and by which policies who decided it. What it says is plain data of the job."""
         with contextlib.suppress(ValueError, TypeError):
-            late = max(record.at - to_ms(decision.get("time") or ""), 0) / 1000
-            if (kept := self._latencies.get(str(decision.get("system", "")))) is not None:
-                kept.append((record.at, late))
+            latency = max(record.at - to_ms(decision.get("time") or ""), 0) / 1000
+            if (newest := self._latencies.get(str(decision.get("system", "")))) is not None:
+                newest.append((record.at, latency))
         context, answered = decision.get("context") or {}, decision.get("answered") or {}
         self._note_instance(self._settings.job_name, context.get("policy_version"), record.at)
         if isinstance(answered, Mapping) and answered.get("by"):

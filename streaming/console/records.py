@@ -134,9 +134,10 @@ class Records:
             raise NoSuchDecision(NO_DECISION)
         # One that the viewer may not see is looked for as long as one that is not there.
         lookup = find_by_id(
-            self._settings, self._admin, id_, MOST_BY_ID, lambda one: viewer.may_see(str(one.get("system", "")))
+            *(self._settings, self._admin, id_, MOST_BY_ID),
+            is_seen=lambda decision: viewer.may_see(str(decision.get("system", ""))),
         )
-        if (decided := lookup.found) is None:
+        if (decided := lookup.entry) is None:
             raise NoSuchDecision(_not_found(lookup, id_))
         stored = read_decision(msgspec.json.encode(decided.decision))
         log = self.documents()

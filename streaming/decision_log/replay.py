@@ -186,12 +186,12 @@ DECISION_ID = re.compile(r"(?P<topic_id>[\w-]{22})-(?P<partition>\d+)-(?P<offset
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """What came of the search for an id. `found`: the decision; None: it is not among those that were read.
+    """What came of the search for an id. `entry`: the decision; None: it is not among those that were read.
 
     `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known.
     """
 
-    found: Found | None
+    entry: Found | None
     is_whole: bool
     is_dated: bool
 
@@ -209,15 +209,15 @@ def find_by_id(
     not known. `is_seen`: any other decision is none. Raises KafkaException and TimeoutError when the cluster does not
     answer.
     """
-    since, decode, wanted = _time_of(settings, admin, id_), Decoder(settings), json_text(id_)
+    since, decoder, text = _time_of(settings, admin, id_), Decoder(settings), json_text(id_)
     is_whole = True
     for newest, (starts, ends) in _stretches(settings, admin, since):
         read = _bounded(starts, ends, most, newest)
         is_whole = is_whole and read == (starts, ends)
         for record in map(record_of, records_between(settings, *read)):
-            decided = decode.fitting(record, lambda value: wanted in value, lambda one: one.get("id") == id_)
-            if decided is not None and is_seen(decided.decision):
-                return Lookup(decided, is_whole, since > 0)
+            entry = decoder.fitting(record, lambda value: text in value, lambda decision: decision.get("id") == id_)
+            if entry is not None and is_seen(entry.decision):
+                return Lookup(entry, is_whole, since > 0)
     return Lookup(None, is_whole, since > 0)
 
 

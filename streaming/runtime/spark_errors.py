@@ -52,17 +52,17 @@ def why_ended(query: StreamingQuery, settings: Settings) -> str:
 
 def explanation(messages: Iterable[str], settings: Settings) -> str | None:
     """What to say when one of these messages is of the machine, and how to fix it; None: none of them is."""
-    listed = list(messages)
-    return disk_full(listed, settings) or library_not_loaded(listed)
+    texts = list(messages)
+    return disk_full(texts, settings) or library_not_loaded(texts)
 
 
 def library_not_loaded(messages: Iterable[str]) -> str | None:
     """What to say when one of these messages is that Java may not load a library; None: none of them is."""
     for text in messages:
-        _, found, file = text.partition(NOT_LOADED)
-        if found:
+        _, error, file = text.partition(NOT_LOADED)
+        if error:
             return (
-                f"Java cannot load a library: {found}{file}. If its folder is mounted noexec, as /tmp often is, set "
+                f"Java cannot load a library: {error}{file}. If its folder is mounted noexec, as /tmp often is, set "
                 "the variable TMPDIR to another folder, and start the job again"
             )
     return None

@@ -252,7 +252,7 @@ def _grounds(decision: EvaluatedDecision) -> str:
     parts = [" ".join(str(part) for part in reason if part is not None) for reason in reasons]
     missing = [f"{lack.permission} on {lack.object}" for lack in decision.missing]
     grounds = (("reasons", parts), ("missing", missing), ("claims", decision.claims))
-    return "; ".join(f"{name} {', '.join(sorted(listed)) or 'none'}" for name, listed in grounds)
+    return "; ".join(f"{name} {', '.join(sorted(texts)) or 'none'}" for name, texts in grounds)
 
 
 def _differences(
@@ -264,12 +264,12 @@ def _differences(
         return
     if expected.explained is None:
         return
-    found = _explanation(decision)
-    for number, (wanted, said) in enumerate(zip(expected.explained, found, strict=True)):
+    parts = zip(expected.explained, _explanation(decision), strict=True)
+    for number, ((expected_grounds, expected_words), (grounds, words)) in enumerate(parts):
         where = f"evaluation {number - 1}: " if number else ""
-        if said[0] != wanted[0]:
-            yield Contradiction("unlike_reference", f"{where}{wanted[0]}", f"{where}{said[0]}")
-        elif said[1] != wanted[1]:
+        if grounds != expected_grounds:
+            yield Contradiction("unlike_reference", f"{where}{expected_grounds}", f"{where}{grounds}")
+        elif words != expected_words:
             yield "this version words the reasons otherwise"
 
 
@@ -278,16 +278,16 @@ def _check_repeated(request: Request | Batch, decision: Decision) -> Iterator[Co
     record = read_record(decision.raw)
     items = request.items if isinstance(request, Batch) else ()
     answers = ((f"evaluation {number}: ", item.context) for number, item in enumerate(record.evaluations))
-    answered = zip(answers, items, strict=False) if items else [(("", record.context), request)]
-    for (where, given), asked in answered:
+    pairs = zip(answers, items, strict=False) if items else [(("", record.context), request)]
+    for (where, context), item in pairs:
         try:
-            found = requested(given)
+            repeated = requested(context)
         except ValueError as error:
             yield Contradiction("unlike_reference", f"{where}the request", f"{where}{error}")
             continue
-        expected = _requested(asked) if isinstance(asked, Request) else None
-        if found is not None and found != expected:
-            yield Contradiction("unlike_reference", f"{where}{expected}", f"{where}{found}")
+        expected = _requested(item) if isinstance(item, Request) else None
+        if repeated is not None and repeated != expected:
+            yield Contradiction("unlike_reference", f"{where}{expected}", f"{where}{repeated}")
 
 
 def _requested(request: Request) -> Requested:

@@ -190,27 +190,27 @@ def test_a_decision_is_found_by_its_id_where_the_clock_of_the_job_is_late(
     late.producer.produce(late.names.decisions, value, timestamp=ten_minutes_ago)
     late.producer.produce(late.names.decisions, json.dumps(_decision(2)).encode())
     assert late.producer.flush(30) == 0
-    decided = find_by_id(late.settings, late.admin, id_).found
+    decided = find_by_id(late.settings, late.admin, id_).entry
     assert decided is not None
     assert decided.decision["id"] == id_
-    assert find_by_id(late.settings, late.admin, f"{id_}9").found is None
+    assert find_by_id(late.settings, late.admin, f"{id_}9").entry is None
     with pytest.raises(NoSuchDecision):
         Records(late.settings, late.admin).explained("d-2", compile_documents([]), EVERYTHING)
 
 
 @pytest.fixture
-def kept(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+def by_id(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A request, its decision among others, and decisions of a topic that is no longer there."""
-    found = World(broker, fresh_name("by-id"), str(tmp_path / "checkpoint"))
-    found.send([request("r", "dana", "orders")], partition=0)
+    world = World(broker, fresh_name("by-id"), str(tmp_path / "checkpoint"))
+    world.send([request("r", "dana", "orders")], partition=0)
     now = time.time_ns() // 1_000_000
     for number in range(100):
         value = json.dumps({**_decision(number), "id": _of_other_topic(number)}).encode()
-        found.producer.produce(found.names.decisions, value, partition=number % 2, timestamp=now - 600_000 + number)
-    value = json.dumps({**_decision(1), "id": _id_of(found)}).encode()
-    found.producer.produce(found.names.decisions, value, partition=0, timestamp=now + 1000)
-    assert found.producer.flush(30) == 0
-    return found
+        world.producer.produce(world.names.decisions, value, partition=number % 2, timestamp=now - 600_000 + number)
+    value = json.dumps({**_decision(1), "id": _id_of(world)}).encode()
+    world.producer.produce(world.names.decisions, value, partition=0, timestamp=now + 1000)
+    assert world.producer.flush(30) == 0
+    return world
 
 
 def _id_of(world: World) -> str:
@@ -224,39 +224,39 @@ def _of_other_topic(number: int) -> str:
 
 @pytest.mark.parametrize(("number", "most", "is_found", "is_whole"), [(0, 20, 0, 0), (99, 20, 1, 0), (0, 500, 1, 1)])
 def test_of_a_topic_that_is_not_there_the_newest_decisions_are_looked_through(
-    kept: World, number: int, most: int, is_found: int, is_whole: int
+    by_id: World, number: int, most: int, is_found: int, is_whole: int
 ) -> None:
     """When its request came is not known: else the whole topic was read, while other pages waited."""
-    lookup = find_by_id(kept.settings, kept.admin, _of_other_topic(number), most)
-    assert (lookup.found is not None, lookup.is_whole, lookup.is_dated) == (bool(is_found), bool(is_whole), False)
-    assert find_by_id(kept.settings, kept.admin, _of_other_topic(number)).found is not None
+    lookup = find_by_id(by_id.settings, by_id.admin, _of_other_topic(number), most)
+    assert (lookup.entry is not None, lookup.is_whole, lookup.is_dated) == (bool(is_found), bool(is_whole), False)
+    assert find_by_id(by_id.settings, by_id.admin, _of_other_topic(number)).entry is not None
 
 
-def test_each_decision_is_looked_at_once(kept: World) -> None:
+def test_each_decision_is_looked_at_once(by_id: World) -> None:
     read = list[str]()
 
     def is_seen(decision: Mapping[str, Any]) -> bool:
         read.append(str(decision["id"]))
         return False
 
-    lookup = find_by_id(kept.settings, kept.admin, _id_of(kept), None, is_seen)
-    assert (lookup.found, lookup.is_whole, lookup.is_dated) == (None, True, True)
-    assert read == [_id_of(kept)]
+    lookup = find_by_id(by_id.settings, by_id.admin, _id_of(by_id), None, is_seen)
+    assert (lookup.entry, lookup.is_whole, lookup.is_dated) == (None, True, True)
+    assert read == [_id_of(by_id)]
 
 
 def test_what_was_not_searched_is_said_and_the_same_of_a_decision_that_is_not_seen(
-    kept: World, monkeypatch: pytest.MonkeyPatch
+    by_id: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "MOST_BY_ID", 20)
 
-    def said(id_: str, viewer: Viewer) -> str:
+    def refusal(id_: str, viewer: Viewer) -> str:
         with pytest.raises(NoSuchDecision) as error:
-            Records(kept.settings, kept.admin).explained(id_, compile_documents([]), viewer)
+            Records(by_id.settings, by_id.admin).explained(id_, compile_documents([]), viewer)
         return str(error.value).replace(id_, "ID")
 
     of_others = Viewer("carl", frozenset({"cdap"}))
-    not_there = said(_of_other_topic(1000), EVERYTHING)
+    not_there = refusal(_of_other_topic(1000), EVERYTHING)
     assert "not among the newest 20 decisions" in not_there
     assert "`lockkeeper explain --decision ID`" in not_there
-    assert {said(_of_other_topic(number), of_others) for number in (99, 1000)} == {not_there}
-    assert "next to its request" in said(_id_of(kept), of_others)
+    assert {refusal(_of_other_topic(number), of_others) for number in (99, 1000)} == {not_there}
+    assert "next to its request" in refusal(_id_of(by_id), of_others)

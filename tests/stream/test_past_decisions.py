@@ -174,7 +174,7 @@ def test_past_decisions_come_out_as_they_were_or_are_said_to_be_unknown(
     before = _counts(past.replayed())
     assert before == {"equal": len(past.found) - late, "not compared": late}
     first = past.found[0].decision["id"]
-    again = find_by_id(world.settings, world.admin, first).found
+    again = find_by_id(world.settings, world.admin, first).entry
     assert again is not None
     assert again.decision["id"] == first
 

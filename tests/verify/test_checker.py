@@ -55,9 +55,9 @@ def history() -> History:
     return made
 
 
-def _broken(found: Findings) -> dict[str, int]:
+def _broken(findings: Findings) -> dict[str, int]:
     """The checks that do not hold, with how often; and no other."""
-    return {check: count for check, count in found.counts.items() if count}
+    return {check: count for check, count in findings.counts.items() if count}
 
 
 ALLOW = {"outcome": "allow"}
@@ -69,12 +69,12 @@ def _error(code: str) -> dict[str, Any]:
 
 
 def test_a_history_that_keeps_every_promise_passes(history: History) -> None:
-    found = history.verify()
-    assert _broken(found) == {}
-    assert (found.requests, found.decisions, found.verified, found.waiting) == (6, 6, 6, 0)
-    assert found.outcomes == {"allow": 1, "deny": 5}
-    assert found.summary()["ok"] is True
-    assert not found.unknown
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert (findings.requests, findings.decisions, findings.verified, findings.waiting) == (6, 6, 6, 0)
+    assert findings.outcomes == {"allow": 1, "deny": 5}
+    assert findings.summary()["ok"] is True
+    assert not findings.unknown
 
 
 def test_documents_that_are_valid_for_a_time_are_evaluated_at_the_brokers_time() -> None:
@@ -86,9 +86,9 @@ def test_documents_that_are_valid_for_a_time_are_evaluated_at_the_brokers_time()
     history.ask(request("r0"))
     history.ask(request("r1", "carts", time=1))
     history.decide()
-    found = history.verify()
-    assert _broken(found) == {}
-    assert found.outcomes == {"allow": 1, "deny": 1}
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert findings.outcomes == {"allow": 1, "deny": 1}
 
 
 def test_batches_deadlines_demands_and_dead_letters_are_judged_as_the_job_does(history: History) -> None:
@@ -106,20 +106,20 @@ def test_batches_deadlines_demands_and_dead_letters_are_judged_as_the_job_does(h
     for malformed in (b"{", b"", b"\xff", b'{"id": "x"}', b'{"id": 5, "system": "lenses6"}'):
         history.ask(malformed)
     history.decide()
-    found = history.verify()
-    assert _broken(found) == {}
-    assert found.dead_letters == 5
-    assert found.verified == 6 + 8
-    assert found.outcomes["error"] == 4
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert findings.dead_letters == 5
+    assert findings.verified == 6 + 8
+    assert findings.outcomes["error"] == 4
 
 
 def test_rule_2_switched_off_shows_as_doubled_decisions(history: History) -> None:
     """A batch that Spark replays after its transaction was committed: every record below the committed offset again."""
     history.decide(wanted=lambda record: record.offset >= 4)
-    found = history.verify()
-    assert _broken(found) == {"doubled": 2}
-    assert {violation.topic for violation in found.violations} == {DECISIONS}
-    assert "another for offset 5 of authz.requests.v1" in str(found.violations[0])
+    findings = history.verify()
+    assert _broken(findings) == {"doubled": 2}
+    assert {violation.topic for violation in findings.violations} == {DECISIONS}
+    assert "another for offset 5 of authz.requests.v1" in str(findings.violations[0])
 
 
 def test_dirty_reads_of_requests_show_as_decisions_without_a_request(history: History) -> None:
@@ -151,17 +151,17 @@ def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytes
     history.publish(group("readers", "user:dana"), role("readers", "orders", effect="deny"))
     history.ask(request("batch", evaluations=[{}]))
     history.decide()
-    found = history.verify()
-    assert _broken(found) == {"unlike_reference": 1}
-    [violation] = found.violations
+    findings = history.verify()
+    assert _broken(findings) == {"unlike_reference": 1}
+    [violation] = findings.violations
     assert (violation.expected, violation.found) == ("deny of deny", "allow of allow")
 
 
 def test_a_request_below_the_committed_offset_without_an_answer_is_lost(history: History) -> None:
     history.decisions[0 if history.decisions[0] else 1].pop()
-    found = history.verify()
-    assert _broken(found) == {"lost": 1}
-    assert found.violations[0].topic == REQUESTS
+    findings = history.verify()
+    assert _broken(findings) == {"lost": 1}
+    assert findings.violations[0].topic == REQUESTS
 
 
 def test_without_committed_offsets_a_request_that_later_ones_have_overtaken_is_lost(history: History) -> None:
@@ -169,8 +169,8 @@ def test_without_committed_offsets_a_request_that_later_ones_have_overtaken_is_l
     history.ask(request("left out"))
     history.ask(request("next"))
     history.decide(wanted=lambda record: record.offset == 7)
-    found = history.verify(decided=None)
-    assert (_broken(found), found.waiting) == ({}, 1)
+    findings = history.verify(decided=None)
+    assert (_broken(findings), findings.waiting) == ({}, 1)
     history.now += 120_000
     history.ask(request("much later"))
     history.decide(wanted=lambda record: record.offset == 8)
@@ -179,16 +179,16 @@ def test_without_committed_offsets_a_request_that_later_ones_have_overtaken_is_l
 
 def test_requests_that_are_not_decided_yet_are_waiting(history: History) -> None:
     history.ask(request("new"))
-    found = history.verify()
-    assert (_broken(found), found.waiting) == ({}, 1)
+    findings = history.verify()
+    assert (_broken(findings), findings.waiting) == ({}, 1)
 
 
 def test_answers_that_retention_may_have_deleted_are_unknown(history: History) -> None:
     for decisions in history.decisions:
         del decisions[:1]
-    found = history.verify(answers_from=history.now)
-    assert _broken(found) == {}
-    assert sum(found.unknown.values()) == 2
+    findings = history.verify(answers_from=history.now)
+    assert _broken(findings) == {}
+    assert sum(findings.unknown.values()) == 2
 
 
 def test_a_decision_of_no_record_is_unasked(history: History) -> None:
@@ -336,7 +336,7 @@ def _in_request(part: str, **changes: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "violation"),
     [
         (_in_reason(code="no-grant"), f"reasons no-grant L6-DECIDE-ALLOW {ROLE} 0"),
         (_in_reason(document="lenses6/Role/others"), "lenses6/Role/others"),
@@ -357,14 +357,14 @@ def _in_request(part: str, **changes: Any) -> Any:
         (_in_request("resource", properties={"a": 1}), "{'a': 1}"),
     ],
 )
-def test_a_decision_that_says_otherwise_why_or_to_whom_is_found(history: History, change: Any, found: str) -> None:
+def test_a_decision_that_says_otherwise_why_or_to_whom_is_found(history: History, change: Any, violation: str) -> None:
     """The outcome is right, and who reads the decision later learns that another document or subject was allowed."""
     history.publish(role("readers", "orders"))
     history.ask(request("allowed"))
     history.decide(change=change)
     verified = history.verify()
     assert _broken(verified) == {"unlike_reference": 1}
-    assert found in verified.violations[0].found
+    assert violation in verified.violations[0].found
 
 
 def test_what_an_evaluation_of_a_batch_says_is_checked_too(history: History) -> None:
@@ -377,9 +377,9 @@ def test_what_an_evaluation_of_a_batch_says_is_checked_too(history: History) -> 
     history.publish(role("readers", "orders"))
     history.ask(request("batch", evaluations=items))
     history.decide(change=change)
-    found = history.verify()
-    assert _broken(found) == {"unlike_reference": 2}
-    assert all("evaluation" in violation.found for violation in found.violations)
+    findings = history.verify()
+    assert _broken(findings) == {"unlike_reference": 2}
+    assert all("evaluation" in violation.found for violation in findings.violations)
 
 
 def test_a_reason_with_other_words_is_unknown(history: History) -> None:
@@ -387,9 +387,9 @@ def test_a_reason_with_other_words_is_unknown(history: History) -> None:
     history.publish(role("readers", "orders"))
     history.ask(request("allowed"))
     history.decide(change=_in_reason(message="because"))
-    found = history.verify()
-    assert _broken(found) == {}
-    assert found.unknown == {"this version words the reasons otherwise": 1}
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert findings.unknown == {"this version words the reasons otherwise": 1}
 
 
 def test_a_decision_without_its_request_is_one_of_version_0_1(history: History) -> None:
@@ -410,9 +410,9 @@ def test_a_decision_in_another_partition_than_its_key_leads_to_is_found(history:
     history.decisions[other].append(
         msgspec.structs.replace(moved, partition=other, offset=history.ends[f"{DECISIONS}-{other}"])
     )
-    found = history.verify()
-    assert _broken(found) == {"misplaced": 1}
-    assert found.violations[0].found == f"partition {other}"
+    findings = history.verify()
+    assert _broken(findings) == {"misplaced": 1}
+    assert findings.violations[0].found == f"partition {other}"
 
 
 def test_decisions_from_before_the_topic_got_more_partitions_are_where_their_keys_led() -> None:
@@ -441,8 +441,8 @@ def test_a_deadline_that_was_passed_by_far_allows_nothing(history: History) -> N
 
 def test_decisions_of_requests_before_the_range_are_left_alone(history: History) -> None:
     history.records[REQUESTS] = history.records[REQUESTS][4:]
-    found = history.verify(start=4)
-    assert (_broken(found), found.requests, found.verified) == ({}, 2, 2)
+    findings = history.verify(start=4)
+    assert (_broken(findings), findings.requests, findings.verified) == ({}, 2, 2)
 
 
 def test_answers_at_offsets_that_compaction_may_have_touched_are_unknown(history: History) -> None:
@@ -452,10 +452,10 @@ def test_answers_at_offsets_that_compaction_may_have_touched_are_unknown(history
     history.publish(role("readers", "orders"))
     history.ask(request("right"))
     history.decide()
-    found = history.verify(lag_ms=0)
-    assert _broken(found) == {}
-    assert found.verified == 1
-    assert found.unknown == {"authz.policies.lenses6.v1 at offset #: " + REMOVED: 7}
+    findings = history.verify(lag_ms=0)
+    assert _broken(findings) == {}
+    assert findings.verified == 1
+    assert findings.unknown == {"authz.policies.lenses6.v1 at offset #: " + REMOVED: 7}
     assert _broken(history.verify()) == {"unlike_reference": 1}
 
 
@@ -463,8 +463,8 @@ def test_of_a_sample_alone_the_answers_are_worked_out(history: History) -> None:
     for number in range(100):
         history.ask(request(f"n{number}"))
     history.decide(change=lambda decision: decision["context"].update(_error("internal-error")))
-    found = history.verify(sample=0.2)
-    assert 5 < found.counts["unlike_reference"] < 40
+    findings = history.verify(sample=0.2)
+    assert 5 < findings.counts["unlike_reference"] < 40
     assert history.verify(sample=0).counts["unlike_reference"] == 0
     assert history.verify(sample=0).counts["doubled"] == 0
 
@@ -475,9 +475,9 @@ def test_decisions_of_a_topic_that_was_created_again_are_unknown(history: Histor
         decision["context"]["source"]["offset"] = 0
 
     history.decide(wanted=lambda record: record.offset == 0, change=older_topic)
-    found = history.verify()
-    assert _broken(found) == {}
-    assert sum(found.unknown.values()) == 1
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert sum(findings.unknown.values()) == 1
 
 
 def test_decisions_after_their_topic_was_created_again_are_in_order(history: History) -> None:
@@ -492,9 +492,9 @@ def test_decisions_after_their_topic_was_created_again_are_in_order(history: His
     for number in range(3):
         history.ask(request(f"n{number}"), b"d")
     history.decide()
-    found = history.verify()
-    assert _broken(found) == {}
-    assert (found.verified, sum(found.unknown.values())) == (3, 6)
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert (findings.verified, sum(findings.unknown.values())) == (3, 6)
 
 
 @pytest.mark.parametrize("later", [0, 20])
@@ -513,19 +513,19 @@ def test_decisions_from_before_the_policies_topic_was_created_again_are_unknown(
     history.publish(*(role(f"r{number}", "carts") for number in range(later)))
     history.ask(request("newest"))
     history.decide()
-    found = history.verify()
-    assert _broken(found) == {}
-    assert (found.verified, sum(found.unknown.values())) == (2, 1)
-    assert "was the topic deleted and created again?" in next(iter(found.unknown))
+    findings = history.verify()
+    assert _broken(findings) == {}
+    assert (findings.verified, sum(findings.unknown.values())) == (2, 1)
+    assert "was the topic deleted and created again?" in next(iter(findings.unknown))
 
 
 def test_the_first_violations_are_kept_and_all_are_counted(history: History) -> None:
     for number in range(30):
         history.ask(request(f"n{number}"))
     history.commit()
-    found = history.verify()
-    assert found.counts["lost"] == 30
-    assert len(found.summary()["violations"]) == 20
+    findings = history.verify()
+    assert findings.counts["lost"] == 30
+    assert len(findings.summary()["violations"]) == 20
 
 
 @pytest.mark.parametrize("change", [{"id": f"{TOPIC_ID}-0-77"}, {"key": b"another"}], ids=repr)
