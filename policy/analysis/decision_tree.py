@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.model import All, AnyOf, Condition, EngineResult, Expression, Unanswerable
 from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request
-from policy.evaluation.authorize import answer
+from policy.evaluation.authorize import answer, evaluated_items
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
@@ -27,8 +27,8 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def draw_trees(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS) -> list[Node]:
-    """The tree of a request, of a batch one for each evaluation. Raises MalformedRequest."""
-    return [_tree(snapshot, item, trust) for item in parse_request(request).items]
+    """The tree of a request, of a batch one for each item that is evaluated. Raises MalformedRequest."""
+    return [_tree(snapshot, item, trust) for item in evaluated_items(snapshot, parse_request(request), trust)]
 
 
 def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozenset[str]) -> Node:

@@ -26,7 +26,7 @@ from policy.core.model import (
 )
 from policy.core.pattern import EVERYTHING, Name, match_part, matches
 from policy.core.request import CLAIMS, IncompleteItem, Request, parse_request, usable_time
-from policy.evaluation.authorize import answer
+from policy.evaluation.authorize import answer, evaluated_items
 from policy.evaluation.evaluate import combine, evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
@@ -82,8 +82,9 @@ class Nearest(msgspec.Struct, frozen=True):
 def nearest_grants(
     snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS
 ) -> list[Nearest | None]:
-    """For a request, or each evaluation of a batch; None: it is no deny. Raises MalformedRequest."""
-    return [_nearest(snapshot, item, request, trust) for item in parse_request(request).items]
+    """For a request, or each item of a batch that is evaluated; None: it is no deny. Raises MalformedRequest."""
+    items = evaluated_items(snapshot, parse_request(request), trust)
+    return [_nearest(snapshot, item, request, trust) for item in items]
 
 
 def _nearest(

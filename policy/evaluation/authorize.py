@@ -205,6 +205,15 @@ def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = 
         return failed(failure)
 
 
+def evaluated_items(
+    snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = CLAIMS
+) -> tuple[Request | IncompleteItem, ...]:
+    """What is evaluated of a request: itself; of a batch its items up to the one with which its semantic ends it."""
+    if not isinstance(parsed, Batch):
+        return parsed.items
+    return parsed.items[: len(answer(snapshot, parsed, trust).evaluations)]
+
+
 def _check_deadline(deadline: int | None, at: int | None) -> None:
     if deadline is None:
         return

@@ -58,6 +58,7 @@ def explain(
             raise Failure("--decision names request, policies and time: leave out the other options", MISUSED)
         _explain_decision(decision, kafka, as_json)
         return
+    from policy import decide
     from policy.analysis import error_tree, nearest_grants
     from streaming.pdp.reading import lacking
 
@@ -70,7 +71,7 @@ def explain(
     else:
         nodes, nearest = [error_tree(node, behind) for node in nodes], [None] * len(nodes)
     _show(nodes, nearest, as_json)
-    if not all(node.held for node in nodes):
+    if behind is not None or not decide(snapshot, request, trust=claims).allowed:
         raise typer.Exit(FAILED)
 
 

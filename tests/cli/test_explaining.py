@@ -61,6 +61,17 @@ def test_a_batch_gives_a_tree_for_each_evaluation(lockkeeper: Command, policies:
     assert [record["held"] for record in shown.records] == [True, False, None]
 
 
+def test_a_batch_that_ends_with_its_first_permit_is_an_allow(
+    lockkeeper: Command, policies: Path, tmp_path: Path
+) -> None:
+    """Whatever its evaluations before that are; none after it is evaluated."""
+    file, denied = tmp_path / "r.json", {"action": {"name": "kafka:DeleteTopic"}}
+    semantic = {"evaluations_semantic": "permit_on_first_permit"}
+    file.write_text(json.dumps(request(evaluations=[denied, {}, denied], options=semantic)))
+    shown = lockkeeper("explain", "-p", str(policies), "--file", str(file), "--json")
+    assert (shown.code, [record["held"] for record in shown.records]) == (0, [False, True])
+
+
 def test_the_moment_can_be_given(lockkeeper: Command, policies: Path) -> None:
     """Time-bound access, before and after its end."""
     bound = "valid_until: 2026-01-01T00:00:00Z\n" + GROUP.format(name="readers", role="order-readers")

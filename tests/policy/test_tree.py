@@ -6,6 +6,7 @@ import pytest
 
 import policy
 from policy.analysis.decision_tree import Node, draw_trees
+from policy.analysis.nearest_grants import nearest_grants
 from policy.core.request import MalformedRequest
 from tests.policy.test_lint import READ, group, role
 
@@ -77,6 +78,22 @@ def test_a_batch_gives_a_tree_for_each_item() -> None:
     """An item that is no evaluation is an error by itself."""
     trees = draw_trees(SNAPSHOT, {**ASK, "evaluations": [{}, {"resource": 7}]})
     assert [tree.held for tree in trees] == [True, None]
+
+
+@pytest.mark.parametrize(
+    ("semantic", "held"),
+    [
+        ("execute_all", [False, True, False]),
+        ("deny_on_first_deny", [False]),
+        ("permit_on_first_permit", [False, True]),
+    ],
+)
+def test_what_a_batch_leaves_out_has_no_tree(semantic: str, held: list[bool]) -> None:
+    """It is not evaluated (AuthZEN, evaluations_semantic): the decision has no answer to it."""
+    denied = {"resource": {"type": "lrn", "id": "kafka:topic:a/x/c"}}
+    batch = {**ASK, "evaluations": [denied, {}, denied], "options": {"evaluations_semantic": semantic}}
+    assert [tree.held for tree in draw_trees(SNAPSHOT, batch)] == held
+    assert [near is None for near in nearest_grants(SNAPSHOT, batch)] == held
 
 
 def test_what_is_no_request_is_refused() -> None:
