@@ -165,13 +165,23 @@ def _missing(command: Command) -> list[str]:
         services = yaml.safe_load(_read("docker-compose.yml"))["services"]
         named += [word for word in words[3:] if not word.startswith("-") and word not in services]
     if words[0] == "kubectl" and "-k" not in words:
-        base = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "deploy/kubernetes/base").glob("*.yaml"))
-        labels = [pair.replace("=", ": ") for word in words for pair in word.split(",") if "=" in pair]
-        named += [name for name in (*(w for w in words if "lockkeeper-" in w), *labels) if name not in base]
+        # The chart alone has a monitor of its own.
+        folders = ROOT / "deploy/kubernetes/base", ROOT / "deploy/helm/lockkeeper/templates"
+        manifests = "".join(file.read_text(encoding="utf-8") for folder in folders for file in folder.glob("*.yaml"))
+        labels = [f"{key}: {value}" for word in words for key, value in _labels(word)]
+        names = [word for word in words if "lockkeeper-" in word and not _labels(word)]
+        named += [name for name in (*names, *labels) if name not in manifests]
     elif words[0] == "kubectl":
         folder = words[words.index("-k") + 1]
         named += [] if (ROOT / folder / "kustomization.yaml").exists() else [folder]
     return named
+
+
+def _labels(selector: str) -> list[tuple[str, str]]:
+    """The labels of a selector of kubectl, `KEY=VALUE` and `KEY in (VALUE,VALUE)`."""
+    equal: list[tuple[str, str]] = re.findall(r"([\w./-]+)=([\w-]+)", selector)
+    sets = re.findall(r"([\w./-]+) in \(([^)]*)\)", selector)
+    return [*equal, *((key, value) for key, values in sets for value in values.split(","))]
 
 
 def _read(name: str) -> str:
