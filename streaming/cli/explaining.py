@@ -110,7 +110,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:
         replay = Replays(settings, admin).replay(entry)
-        nodes, nearest = replay.explained()
+        nodes, nearest = replay.explanation()
     except NoLongerKnown as unknown:
         _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown

@@ -17,10 +17,10 @@ from streaming.console.changes import (
     Changed,
     ChangeLog,
     Turned,
+    compared_with,
     describe,
     history_seen_by,
     is_worked_out,
-    opened_with,
     rollback_command,
     sides_of,
     turned_requests,
@@ -141,5 +141,5 @@ def _row(change: LoggedChange) -> dict[str, Any]:
         "listed": len(change.documents),
         "documents_count": change.documents_count,
         "opens": opens if opens or is_worked_out(change) else None,
-        "opened_with": opened_with(change) if opens else [],
+        "compared_with": compared_with(change) if opens else [],
     }

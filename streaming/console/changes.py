@@ -133,7 +133,7 @@ def is_worked_out(change: LoggedChange) -> bool:
     return not change.systems_not_analyzed and all(widens.complete for widens in change.widens)
 
 
-def opened_with(change: LoggedChange) -> list[str]:
+def compared_with(change: LoggedChange) -> list[str]:
     """The ids of other changes with which it was compared as one: each of them may have opened what is said of it."""
     return list(dict.fromkeys(id_ for widens in change.widens for id_ in widens.changes if id_ != change.id))
 

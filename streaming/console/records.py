@@ -17,7 +17,7 @@ from streaming.console.documents import Statement, key_of_shown_document, statem
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.newest import NewestDecisions, newest
-from streaming.decision_log.replay import DECISION_ID, Lookup, Replay, Replays, find_by_id
+from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, Replays, find_by_id
 from streaming.decision_log.search import Found, Query
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
@@ -145,7 +145,7 @@ class Records:
             replay = Replays(self._settings, self._admin, log).replay(decided)
         except NoLongerKnown as unknown:
             return Explained(decided, stored, str(unknown))
-        trees, nearest = replay.explained()
+        trees, nearest = replay.explanation()
         now = time.time_ns() // 1_000_000
         return Explained(
             decided,
@@ -184,7 +184,7 @@ class Records:
 NO_DECISION = "there is no such decision: it was deleted by retention, or is not made yet, or the id is wrong"
 
 
-def _not_found(lookup: Lookup, id_: str) -> str:
+def _not_found(lookup: DecisionLookup, id_: str) -> str:
     if lookup.is_whole:
         return NO_DECISION
     if lookup.is_dated:

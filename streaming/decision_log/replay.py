@@ -75,7 +75,7 @@ class Replay(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     behind: str = ""
 
-    def explained(self) -> tuple[list[Node], list[Nearest | None]]:
+    def explanation(self) -> tuple[list[Node], list[Nearest | None]]:
         """The tree of the request, of a batch one for each evaluation, and what each lacks. Raises MalformedRequest."""
         of_then = self.snapshot, self.request, self.trust | TIME
         trees = draw_trees(*of_then)
@@ -185,7 +185,7 @@ class Replays:
 DECISION_ID = re.compile(r"(?P<topic_id>[\w-]{22})-(?P<partition>\d+)-(?P<offset>\d+)")
 
 
-class Lookup(msgspec.Struct, frozen=True):
+class DecisionLookup(msgspec.Struct, frozen=True):
     """What came of the search for an id. `entry`: the decision; None: it is not among those that were read.
 
     `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known.
@@ -202,7 +202,7 @@ def find_by_id(
     id_: str,
     most: int | None = None,
     is_seen: Callable[[Mapping[str, Any]], bool] = lambda _decision: True,
-) -> Lookup:
+) -> DecisionLookup:
     """The decision with an id: as that names the request's record, decisions before it need not be read.
 
     `most`: about so many records are read on either side of the request's time, or so many of the newest where it is
@@ -217,8 +217,8 @@ def find_by_id(
         for record in map(record_of, records_between(settings, *read)):
             entry = decoder.fitting(record, lambda value: text in value, lambda decision: decision.get("id") == id_)
             if entry is not None and is_seen(entry.decision):
-                return Lookup(entry, is_whole, since > 0)
-    return Lookup(None, is_whole, since > 0)
+                return DecisionLookup(entry, is_whole, since > 0)
+    return DecisionLookup(None, is_whole, since > 0)
 
 
 Stretch = tuple[PartitionOffsets, PartitionOffsets]

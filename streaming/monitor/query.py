@@ -45,7 +45,7 @@ from streaming.records.encodings import Encodings
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import tasks_beside, use_pool
-from streaming.runtime.spark_errors import causes, explanation, why_ended
+from streaming.runtime.spark_errors import causes, machine_error, why_ended
 from streaming.settings import Settings, monitor_settings
 from streaming.snapshots.documents import SINCE
 from streaming.topics import dead_letters_of
@@ -315,7 +315,7 @@ class MonitorQuery:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_topics()  # offsets that are gone end a query, with a message of Spark's that names no cause
         if isinstance(self.failure, Py4JJavaError):
-            explained = explanation(causes(self.failure.java_exception), self._settings)
+            explained = machine_error(causes(self.failure.java_exception), self._settings)
             return JobStopped(explained) if explained else self.failure
         return self.failure or JobStopped(why_ended(query, self._settings))
 

@@ -34,7 +34,7 @@ class Read(msgspec.Struct, frozen=True):
             "facts_offset": self.facts_offset,
         }
 
-    def without(self, topics: frozenset[str]) -> Self:
+    def without_topics(self, topics: frozenset[str]) -> Self:
         """The same where some topics are as if they were not there; `facts_offset` is then -1."""
         if not topics:
             return self
@@ -61,9 +61,9 @@ class AnswerContext(msgspec.Struct, frozen=True):
         """How new the policies are, and how new they had to be."""
         return Freshness(self.kind, round(self.age * 1000), round(self.bound * 1000))
 
-    def without(self, topics: frozenset[str]) -> Self:
+    def without_topics(self, topics: frozenset[str]) -> Self:
         """The same for a caller who may not see some topics."""
-        return msgspec.structs.replace(self, read=self.read.without(topics)) if topics else self
+        return msgspec.structs.replace(self, read=self.read.without_topics(topics)) if topics else self
 
     @classmethod
     def of_now(cls, read: Read, kind: FreshnessKind, bound: float, trust: frozenset[str]) -> Self:

@@ -47,10 +47,10 @@ def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
     exception = query._jsq.exception()
     messages = list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
-    return explanation(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
+    return machine_error(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
 
 
-def explanation(messages: Iterable[str], settings: Settings) -> str | None:
+def machine_error(messages: Iterable[str], settings: Settings) -> str | None:
     """What to say when one of these messages is of the machine, and how to fix it; None: none of them is."""
     texts = list(messages)
     return disk_full(texts, settings) or library_not_loaded(texts)
@@ -134,7 +134,7 @@ def explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        message = explanation(causes(error.java_exception), settings)
+        message = machine_error(causes(error.java_exception), settings)
         if message is None:
             raise
         raise JobStopped(message) from error

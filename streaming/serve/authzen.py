@@ -171,7 +171,7 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
 
 def answer(asked: EvaluationRequest, answer_context: AnswerContext, rules: Rules) -> tuple[Decision, bytes]:
     """The decision, and the body of its response, JSON. Raises BadRequest."""
-    decision = evaluate(asked.body, answer_context.without(rules.unseen))
+    decision = evaluate(asked.body, answer_context.without_topics(rules.unseen))
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
     context = response_context(answer_context, rules)
@@ -194,7 +194,7 @@ def response_context(answer_context: AnswerContext, rules: Rules) -> dict[str, A
     """
     context: dict[str, Any] = {
         "time": to_text(answer_context.time),
-        **answer_context.without(rules.unseen).read.versions,
+        **answer_context.without_topics(rules.unseen).read.versions,
         "freshness": msgspec.structs.asdict(answer_context.freshness),
     }
     return context if rules.enforced else {**context, "enforced": False}

@@ -86,7 +86,7 @@ def answer(search: Search, answer_context: AnswerContext, rules: Rules) -> bytes
     """The body of the response. Raises BadRequest."""
     read = answer_context.read
     body = search.evaluation.body
-    if (behind := lacking(body, read.without(rules.unseen).all_offsets)) is not None:
+    if (behind := lacking(body, read.without_topics(rules.unseen).all_offsets)) is not None:
         raise BadRequest(behind)
     if is_late(body.get("deadline"), answer_context.time):  # else nobody would be found
         raise BadRequest("the deadline of the search is over")

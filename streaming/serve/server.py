@@ -327,7 +327,7 @@ class Application:
             return await self._newer()
         read = self._current()
         if request.freshness == "min_policy_offsets":
-            seen = read.without(caller.rules.unseen)
+            seen = read.without_topics(caller.rules.unseen)
             return read if lacking(request.body, seen.all_offsets) is None else await self._newer()
         return read
 

@@ -38,7 +38,7 @@ LIMITS = frozenset({"too-many-objects"})  # the reference evaluator knows none
 Outcomes = tuple[str, ...]
 """The outcome of a request; of a batch that of the record, then those of its evaluations."""
 
-Explained = tuple[tuple[str, tuple[str, ...]], ...]
+Explanation = tuple[tuple[str, tuple[str, ...]], ...]
 """Of each outcome what it rests on, by names, and the words of its reasons, sorted."""
 
 Unknown = str
@@ -53,11 +53,11 @@ class Contradiction(msgspec.Struct, frozen=True):
     found: str
 
 
-class Expectation(NamedTuple):
-    """What a decision must say. `explained` None: it is not known what its outcomes rest on."""
+class ExpectedDecision(NamedTuple):
+    """What a decision must say. `explanation` None: it is not known what its outcomes rest on."""
 
     outcomes: Outcomes
-    explained: Explained | None
+    explanation: Explanation | None
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class AnswerChecker:
     ) -> None:
         self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
         self._snapshots: dict[Any, Snapshot] = {}
-        self._expectations: dict[Any, Expectation] = {}
+        self._expectations: dict[Any, ExpectedDecision] = {}
 
     def check(
         self, request: ConsumerRecord, value: bytes, decision: Decision, at: int
@@ -191,7 +191,7 @@ class AnswerChecker:
 
     def _check_answer(
         self,
-        expected: Expectation,
+        expected: ExpectedDecision,
         request: RecordedRequest,
         snapshot: Snapshot,
         trust: frozenset[str],
@@ -214,10 +214,10 @@ class AnswerChecker:
 
     def _expected(
         self, versions: object, request: RecordedRequest, snapshot: Snapshot, trust: frozenset[str], decision: Decision
-    ) -> Expectation:
+    ) -> ExpectedDecision:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
         if not all(_covers(named, demand) for demand in _demands(request.dated)):
-            return Expectation(("error",), None)
+            return ExpectedDecision(("error",), None)
         policy_set = snapshot.policy_sets.get(request.envelope.system)
         dated = request.at if policy_set is not None and policy_set.edges else 0
         undated = msgspec.structs.replace(_with_time(request.dated, 0), id="")
@@ -227,11 +227,13 @@ class AnswerChecker:
             if len(self._expectations) >= ANSWERS_HELD:
                 self._expectations.clear()
             outcomes = _reference(snapshot, request.dated, trust)
-            expected = self._expectations[key] = Expectation(outcomes, _explained(snapshot, request.dated, trust))
+            expected = self._expectations[key] = ExpectedDecision(
+                outcomes, _expected_explanation(snapshot, request.dated, trust)
+            )
         return expected
 
 
-def _explained(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str]) -> Explained | None:
+def _expected_explanation(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str]) -> Explanation | None:
     """Beside the outcomes, by the job's evaluator: the reference evaluator gives no reasons. None: it fails."""
     try:
         return _explanation(answer(snapshot, request, trust))
@@ -239,7 +241,7 @@ def _explained(snapshot: Snapshot, request: Request | Batch, trust: frozenset[st
         return None
 
 
-def _explanation(decision: EvaluatedDecision) -> Explained:
+def _explanation(decision: EvaluatedDecision) -> Explanation:
     return tuple(
         (_grounds(part), tuple(sorted(reason.message for reason in part.reasons)))
         for part in (decision, *decision.evaluations)
@@ -256,15 +258,15 @@ def _grounds(decision: EvaluatedDecision) -> str:
 
 
 def _differences(
-    expected: Expectation, outcomes: Outcomes, decision: EvaluatedDecision
+    expected: ExpectedDecision, outcomes: Outcomes, decision: EvaluatedDecision
 ) -> Iterator[Contradiction | Unknown]:
     """In what a decision is not as expected: the outcomes, or else what they rest on."""
     if outcomes != expected.outcomes:
         yield Contradiction("unlike_reference", _text(expected.outcomes), _text(outcomes))
         return
-    if expected.explained is None:
+    if expected.explanation is None:
         return
-    parts = zip(expected.explained, _explanation(decision), strict=True)
+    parts = zip(expected.explanation, _explanation(decision), strict=True)
     for number, ((expected_grounds, expected_words), (grounds, words)) in enumerate(parts):
         where = f"evaluation {number - 1}: " if number else ""
         if grounds != expected_grounds:
@@ -397,7 +399,7 @@ class Acknowledged:
         for offset, at in _readable(records, end):
             self._by_append.add(at, offset)
 
-    def had(self, offset: int, moment: int) -> bool:
+    def had_offset(self, offset: int, moment: int) -> bool:
         """Whether the topic had an offset at a moment: not if it ends before it, or got the record there later."""
         count = bisect.bisect_right(self._offsets, offset)
         return offset < self._end and (count == 0 or self._times[count - 1] <= moment)

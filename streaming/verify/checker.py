@@ -99,7 +99,7 @@ class _Requests:
             self.open[record.offset] = record
         return answer
 
-    def least_partitions(self, offset: int) -> int:
+    def min_partition_count(self, offset: int) -> int:
         """How many partitions the decisions topic had when this offset was decided, at least: it never gets fewer."""
         return 1 + max((number for number, first in self.answered_in.items() if first <= offset), default=0)
 
@@ -309,7 +309,7 @@ class Checker:
         requests = self._requests[request.topic, request.partition]
         expected = partition_of(request.key, self._partitions)
         if record.partition != expected:
-            counts = range(requests.least_partitions(request.offset), self._partitions)
+            counts = range(requests.min_partition_count(request.offset), self._partitions)
             if all(partition_of(request.key, count) != record.partition for count in counts):
                 self._violated("misplaced", record, f"partition {expected}", f"partition {record.partition}")
                 return
@@ -341,7 +341,7 @@ class Checker:
         """The topic of documents that cannot have had the offset that a decision names: it got it later, if at all."""
         written = record.at + CLOCK_MS
         for topic, documents in self._acknowledged.items():
-            if topic in named and not documents.had(named[topic], written):
+            if topic in named and not documents.had_offset(named[topic], written):
                 return topic
         return None
 

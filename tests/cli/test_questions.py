@@ -130,12 +130,12 @@ def test_an_error_for_want_of_policies_is_explained_as_one(
     ask: Callable[..., Any], settings: Settings, topics: TopicNames, admin: AdminClient
 ) -> None:
     """The policies of its offsets would have allowed it."""
-    made = Decided(settings, admin, topics)
+    world = Decided(settings, admin, topics)
     publish(settings, [READERS, STAFF])
     demand = {"min_policy_offsets": {topics.policy_topics()["lenses6"]: {"0": 1000}}}
-    made.send(request(id="r-1", context=demand), request(id="r-2", context=demand, evaluations=[{}, {}]))
-    made.decide()
-    ids = {one["request_id"]: one["id"] for one in ask("decisions", "--json").records}
+    world.send(request(id="r-1", context=demand), request(id="r-2", context=demand, evaluations=[{}, {}]))
+    world.decide()
+    ids = {decision["request_id"]: decision["id"] for decision in ask("decisions", "--json").records}
     for name, trees in (("r-1", 1), ("r-2", 2)):
         shown = ask("explain", "--decision", ids[name])
         assert shown.code == 0

@@ -77,7 +77,7 @@ def test_a_form_that_one_comes_back_to_is_that_of_its_address(
 
 
 def test_a_draft_that_is_not_answered_stays_where_it_was_typed(browser: Browser, pages_alone: ASGIApp) -> None:
-    """Here Kafka is away. One that is loaded again has it still, and one that is begun anew has not."""
+    """Here Kafka is away. A page that is loaded again has it still, and one that is opened by a link has not."""
     with served(pages_alone) as site, contextlib.closing(browser.new_page()) as page:
         page.goto(f"{site}/draft")
         documents = page.get_by_label("Documents, as YAML")

@@ -199,7 +199,7 @@ def test_a_decision_is_found_by_its_id_where_the_clock_of_the_job_is_late(
 
 
 @pytest.fixture
-def by_id(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+def decisions_by_id(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A request, its decision among others, and decisions of a topic that is no longer there."""
     world = World(broker, fresh_name("by-id"), str(tmp_path / "checkpoint"))
     world.send([request("r", "dana", "orders")], partition=0)
@@ -224,39 +224,39 @@ def _of_other_topic(number: int) -> str:
 
 @pytest.mark.parametrize(("number", "most", "is_found", "is_whole"), [(0, 20, 0, 0), (99, 20, 1, 0), (0, 500, 1, 1)])
 def test_of_a_topic_that_is_not_there_the_newest_decisions_are_looked_through(
-    by_id: World, number: int, most: int, is_found: int, is_whole: int
+    decisions_by_id: World, number: int, most: int, is_found: int, is_whole: int
 ) -> None:
     """When its request came is not known: else the whole topic was read, while other pages waited."""
-    lookup = find_by_id(by_id.settings, by_id.admin, _of_other_topic(number), most)
+    lookup = find_by_id(decisions_by_id.settings, decisions_by_id.admin, _of_other_topic(number), most)
     assert (lookup.entry is not None, lookup.is_whole, lookup.is_dated) == (bool(is_found), bool(is_whole), False)
-    assert find_by_id(by_id.settings, by_id.admin, _of_other_topic(number)).entry is not None
+    assert find_by_id(decisions_by_id.settings, decisions_by_id.admin, _of_other_topic(number)).entry is not None
 
 
-def test_each_decision_is_looked_at_once(by_id: World) -> None:
+def test_each_decision_is_looked_at_once(decisions_by_id: World) -> None:
     read = list[str]()
 
     def is_seen(decision: Mapping[str, Any]) -> bool:
         read.append(str(decision["id"]))
         return False
 
-    lookup = find_by_id(by_id.settings, by_id.admin, _id_of(by_id), None, is_seen)
+    lookup = find_by_id(decisions_by_id.settings, decisions_by_id.admin, _id_of(decisions_by_id), None, is_seen)
     assert (lookup.entry, lookup.is_whole, lookup.is_dated) == (None, True, True)
-    assert read == [_id_of(by_id)]
+    assert read == [_id_of(decisions_by_id)]
 
 
 def test_what_was_not_searched_is_said_and_the_same_of_a_decision_that_is_not_seen(
-    by_id: World, monkeypatch: pytest.MonkeyPatch
+    decisions_by_id: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "MOST_BY_ID", 20)
 
-    def refusal(id_: str, viewer: Viewer) -> str:
+    def message_for(id_: str, viewer: Viewer) -> str:
         with pytest.raises(NoSuchDecision) as error:
-            Records(by_id.settings, by_id.admin).explained(id_, compile_documents([]), viewer)
+            Records(decisions_by_id.settings, decisions_by_id.admin).explained(id_, compile_documents([]), viewer)
         return str(error.value).replace(id_, "ID")
 
     of_others = Viewer("carl", frozenset({"cdap"}))
-    not_there = refusal(_of_other_topic(1000), EVERYTHING)
+    not_there = message_for(_of_other_topic(1000), EVERYTHING)
     assert "not among the newest 20 decisions" in not_there
     assert "`lockkeeper explain --decision ID`" in not_there
-    assert {refusal(_of_other_topic(number), of_others) for number in (99, 1000)} == {not_there}
-    assert "next to its request" in refusal(_id_of(by_id), of_others)
+    assert {message_for(_of_other_topic(number), of_others) for number in (99, 1000)} == {not_there}
+    assert "next to its request" in message_for(_id_of(decisions_by_id), of_others)

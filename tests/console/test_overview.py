@@ -51,20 +51,20 @@ def test_latencies_are_those_of_the_last_minutes_and_of_each_system() -> None:
     settings, now = Settings(systems=("lenses6", "cdap")), 1_795_258_800.0
     looking = Pulse(settings, admin_client(settings), threading.Event())
 
-    def decide(system: str, ago: float, late: float) -> None:
+    def add_decision(system: str, ago: float, late: float) -> None:
         at = int((now - ago) * 1000)
         record = ConsumerRecord("decisions", 0, 0, at, b"", b"")
         looking._note(record, {"system": system, "time": to_text(at - int(late * 1000)), "context": {}})
 
     for ago, late in ((pulse.KEPT_SECONDS + 1, 9.0), (1, 0.25)):
-        decide("cdap", ago, late)
+        add_decision("cdap", ago, late)
     for _ in range(2 * pulse.LATENCIES):
-        decide("lenses6", 1, 0.5)
-    decide("a system that a client names", 1, 0.5)
-    found = looking.recent_latencies(now)
-    assert [late for system, late in found if system == "cdap"] == [0.25]
-    assert {system for system, _ in found} == {"cdap", "lenses6"}
-    assert len(found) == 1 + pulse.LATENCIES
+        add_decision("lenses6", 1, 0.5)
+    add_decision("a system that a client names", 1, 0.5)
+    latencies = looking.recent_latencies(now)
+    assert [late for system, late in latencies if system == "cdap"] == [0.25]
+    assert {system for system, _ in latencies} == {"cdap", "lenses6"}
+    assert len(latencies) == 1 + pulse.LATENCIES
 
 
 def test_a_schema_registry_that_does_not_answer_ends_no_look_for_good() -> None:

@@ -242,11 +242,11 @@ def check(one: Turned) -> None:
     if engine_of(change.system) is None:
         who = one.principals() | {"*"}
         assert any(widening.who in who for widening in found), (one.request, found, change.documents)
-        check_words(one, query, who, found)
+        check_wording(one, query, who, found)
         check_escalation(one, query, who)
 
 
-def check_words(one: Turned, query: AuthorizationQuery, who: frozenset[str], found: tuple[Widening, ...]) -> None:
+def check_wording(one: Turned, query: AuthorizationQuery, who: frozenset[str], found: tuple[Widening, ...]) -> None:
     """What is newly allowed is worded so that a reader finds it: the action, the resource and the time."""
     if one.query(one.change.before) is None or one.outcome == "error":
         return
@@ -265,19 +265,22 @@ def check_words(one: Turned, query: AuthorizationQuery, who: frozenset[str], fou
     ]
     assert any(
         widening.who in who
-        and in_words(widening.when).holds(time)
-        and any(reads(widening.action, words.action) and reads(widening.resource, words.resource) for words in literal)
+        and window_of(widening.when).holds(time)
+        and any(
+            pattern_matches(widening.action, words.action) and pattern_matches(widening.resource, words.resource)
+            for words in literal
+        )
         for widening in found
     ), (one.request, literal, found, one.change.documents)
 
 
-def reads(pattern: str, text: str) -> bool:
-    """Whether the words of a pattern are those of a name, for whoever reads them."""
+def pattern_matches(pattern: str, text: str) -> bool:
+    """Whether the words of a pattern are those of a name, as its readers take them."""
     expression = re.escape(pattern).replace(r"/\*\*", ".*").replace(r"\*", ".*").replace(r"\?", ".")
     return re.fullmatch(expression, text, re.DOTALL) is not None
 
 
-def in_words(when: str) -> Window:
+def window_of(when: str) -> Window:
     """The window that words say."""
     words = when.split()
     ends = dict(zip(words[::2], map(to_ms, words[1::2]), strict=True))

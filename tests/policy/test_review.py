@@ -109,7 +109,7 @@ ALL = "permit(principal, action, resource)"
 def test_a_star_in_the_text_of_a_statement_stays_within_its_brackets_and_its_string(
     pattern: str, text: str, covers: bool
 ) -> None:
-    """Whoever writes the policy writes that text: by a condition that looks like a scope it was covered as one."""
+    """The author of the policy writes that text: by a condition that looks like a scope it was covered as one."""
     assert MayWiden(action=pattern).covers(Widening("*", text, "", "cedar/PolicySet/p", 0)) is covers
 
 
@@ -126,7 +126,7 @@ def test_an_entry_for_a_scope_does_not_cover_a_condition_that_reads_like_it() ->
 
 
 def test_what_a_fact_opens_is_not_known_so_its_name_covers_nothing() -> None:
-    """The name is that of a document or an entity: whoever chose it passed an entry for resources of this name."""
+    """The name is that of a document or an entity: its author passed an entry for resources of this name."""
     entities = [{"uid": {"type": "User", "id": "eve"}, "parents": [{"type": "Group", "id": "admins"}]}]
     new = compile_documents(
         [{"system": "cedar", "kind": "Entities", "name": "payments", "spec": {"entities": entities}}]

@@ -225,10 +225,10 @@ def _read_of_both() -> Read:
     return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, FACTS: {"0": 7}})
 
 
-def _restricted(unseen: set[str], **given: Any) -> tuple[Read, Decision, dict[str, Any]]:
+def _restricted(unseen: set[str], **fields: Any) -> tuple[Read, Decision, dict[str, Any]]:
     """What a caller is answered that may not see some topics."""
     rules = Rules((SYSTEM,), SYSTEM, unseen=frozenset(unseen))
-    asked = parse_evaluation(_bytes({**ALLOWED, **given}), "r", "", rules)
+    asked = parse_evaluation(_bytes({**ALLOWED, **fields}), "r", "", rules)
     read = _read_of_both()
     decision, body = answer(asked, AnswerContext(read, NOW, asked.freshness, 0.012, 15.0, rules.trust), rules)
     return read, decision, json.loads(body)

@@ -467,7 +467,7 @@ def test_one_callers_searches_do_not_shut_out_those_of_others(tmp_path: Path, mo
     may_end, under_way = threading.Event(), list[str]()
     answer, parse = search.answer, search.parse_search
 
-    def parse_noted(kind: search.Kind, *others: Any) -> search.Search:
+    def parse_and_count(kind: search.Kind, *others: Any) -> search.Search:
         under_way.append(kind)
         return parse(kind, *others)
 
@@ -476,7 +476,7 @@ def test_one_callers_searches_do_not_shut_out_those_of_others(tmp_path: Path, mo
         return answer(*arguments)
 
     monkeypatch.setattr(search, "answer", answer_slowly)
-    monkeypatch.setattr(search, "parse_search", parse_noted)
+    monkeypatch.setattr(search, "parse_search", parse_and_count)
     head = HEAD.replace(PATH, b"/access/v1/search/action")
     body = json.dumps({name: value for name, value in ASKED.items() if name != "action"}).encode()
     with local_server(callers=str(file)) as server, contextlib.ExitStack() as stack:

@@ -439,7 +439,7 @@ def test_an_analysis_that_ends_early_says_so() -> None:
     assert not analyse(system, policy_set, edits, 0, Work(1)).complete
 
 
-class NamesTwo(AllowlistEngine):
+class TwoPrincipalsEngine(AllowlistEngine):
     """Each rule is for two."""
 
     def statement(self, fact: Fact) -> Statement:
@@ -450,10 +450,13 @@ class NamesTwo(AllowlistEngine):
 
 def test_each_principal_of_a_statement_is_a_widening_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Joined, an allow-list's entry for one of them covered the others: its star stands for any text."""
-    monkeypatch.setattr("tests.systems.allowlist.Allowlist.engine", NamesTwo())
+    monkeypatch.setattr("tests.systems.allowlist.Allowlist.engine", TwoPrincipalsEngine())
     before, after = policy.compile_documents([]), policy.compile_documents([rules("a", "permit bob read x")])
-    found = review(before, after, [MayWiden(who="bob*")])
-    assert [(one.who, is_allowed) for one, is_allowed in found.widenings] == [("bob", True), ("zoe", False)]
+    reviewed = review(before, after, [MayWiden(who="bob*")])
+    assert [(widening.who, is_allowed) for widening, is_allowed in reviewed.widenings] == [
+        ("bob", True),
+        ("zoe", False),
+    ]
 
 
 def test_without_hooks_tools_know_nothing_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
