@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streaming.cli import main
+from streaming.cli.cluster import connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +45,8 @@ class Command:
             main(arguments)
         out, err = self._capsys.readouterr()
         return Outcome(end.value.code, out, err)
+
+
+def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands wait for a cluster that does not answer for 0.2 s instead of 5."""
+    monkeypatch.setitem(connect.__kwdefaults__, "wait", 0.2)

@@ -1,6 +1,5 @@
 """The command as a whole: help with examples, plain errors, exit codes, a quick start."""
 
-import importlib
 import subprocess
 import sys
 import time
@@ -9,7 +8,7 @@ import pytest
 
 from streaming.cli import register_commands
 from streaming.cli.app import app, policy_app, topics_app
-from tests.cli.lockkeeper import Command
+from tests.cli.lockkeeper import Command, give_up_soon
 
 UNREACHABLE = "127.0.0.1:1"
 COMMANDS = [
@@ -127,7 +126,7 @@ def test_a_broker_that_does_not_answer_is_reported_within_seconds(lockkeeper: Co
 def test_every_command_asks_for_the_broker_before_it_waits_for_more(
     lockkeeper: Command, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("streaming.cli.cluster"), "SECONDS", 0.2)
+    give_up_soon(monkeypatch)
     shown = lockkeeper(*command, "--bootstrap", UNREACHABLE)
     assert shown.code == 1
     assert f"no Kafka at {UNREACHABLE}" in shown.err

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streaming.client import AsyncClient, Client, Decision
+from streaming.client import AsyncClient, Client, Decision, connection
 from streaming.client.base import BaseClient
 from streaming.client.decision import read_decision
 from streaming.client.exchange import NEVER_SENT, Pending
@@ -43,6 +43,12 @@ class Answering:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is closed waits for its question to the cluster, which has 3 s."""
+    monkeypatch.setattr(connection, "SECONDS", 0.2)
 
 
 def _answered(kind: type[BaseClient], record: dict[str, Any], deadline: Any) -> Decision:

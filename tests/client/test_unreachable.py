@@ -31,11 +31,13 @@ from streaming.client import (
     PolicyPublisher,
     PublishFailed,
     acting_as,
+    connection,
 )
 from streaming.client.connection import IdempotentProducer
 from streaming.client.consumers import FORKED
 from streaming.client.local import LocalExchange
 from streaming.client.records import ProducerRecord
+from streaming.pdp import follower
 from streaming.pdp.recording import Recorder
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.topics import TopicNames
@@ -51,6 +53,15 @@ EVENT = {
     "resource": {"type": "t", "id": "x"},
     "outcome": "success",
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _impatient() -> Iterator[None]:
+    """A client that is closed waits for its question to the cluster, which has 3 s."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection, "SECONDS", 0.2)
+        patch.setattr(follower, "RETRIED_SECONDS", 0.2)
+        yield
 
 
 @pytest.fixture(scope="module")

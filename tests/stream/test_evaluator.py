@@ -288,7 +288,6 @@ def test_what_is_refused_leaves_no_cycle_that_holds_it() -> None:
 
 def _cycles_of(partition_evaluator: PartitionEvaluator, records: Records) -> int:
     """How many objects are in cycles after the records are decided."""
-    gc.collect()
     gc.freeze()  # a search through all that other tests have left takes seconds
     gc.disable()
     try:
