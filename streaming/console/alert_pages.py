@@ -59,7 +59,7 @@ class AlertPages:
             evidence=[(piece, _change_of(piece, history, self._topics)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
-            more=_others(episode),
+            more=address("/alerts", {"subject": episode.subject}),
         )
 
 
@@ -78,11 +78,6 @@ def row_of(episode: Episode) -> dict[str, Any]:
         "message": alert.message,
         "alerts": episode.alerts,
     }
-
-
-def _others(episode: Episode) -> str:
-    """The other episodes about its subject."""
-    return address("/alerts", {"subject": episode.subject})
 
 
 def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str]) -> str:
