@@ -11,7 +11,11 @@ import pytest
 
 from policy import DocumentStore, FactOverlay, Key, Snapshot, compile_documents, decide
 from policy.analysis import review, widening_text
+from policy.core.model import CompiledDocument
 from policy.store.affected import UNREADABLE
+from policy.store.history import DocumentHistory
+from policy.systems import all_systems
+from policy.systems.kit.system import Kind
 from policy.testing import CaseFileError
 from streaming.console import past_requests
 from streaming.console.changes import Side, turned_requests
@@ -325,3 +329,12 @@ def test_a_process_that_has_taken_in_nothing_of_a_change_asks_for_all_of_it() ->
     with pytest.raises(AssertionError):
         comparer(msgspec.json.encode(_job(FROZEN, key="c", live=LiveDocuments("c", (), "b"))))
     assert comparer(msgspec.json.encode(_job(FROZEN)))["result"]["since"] == ""
+
+
+def test_documents_are_sent_without_the_functions_of_their_kind() -> None:
+    """A kind of another distribution may read documents by a function that has no name, which no pickle takes."""
+    history = DocumentHistory(Key(SYSTEM, "Role", "readers"), Kind(read=lambda _document: CompiledDocument()))
+    kinds = (all_systems()[SYSTEM].kinds["Role"], Kind())
+    for key, kind in zip((history.key, Key(SYSTEM, "Odd", "x")), kinds, strict=True):
+        history.key = key
+        assert pickle.loads(pickle.dumps(history)).kind == kind
