@@ -13,11 +13,9 @@ from policy.core.model import CompiledDocument, DocumentRefused
 from policy.core.suggest import nearest
 from policy.core.times import to_ms
 from policy.store.affected import ALL, UNREADABLE, affected
-from policy.store.history import DocumentHistory, Rejected, Version
+from policy.store.history import UNKNOWN, DocumentHistory, Rejected, Version
 from policy.systems import all_systems
 from policy.systems.kit.system import Kind
-
-UNKNOWN = Kind()  # of a refused document whose kind the system does not have
 
 
 class DocumentStore:

@@ -4,10 +4,9 @@ A log says what is in force by its order. A document from a file may say itself 
 (``effective_at``): its versions are in force one after the other, each until the next begins.
 """
 
-import copy
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,6 +18,8 @@ from policy.systems import all_systems
 from policy.systems.kit.system import Kind
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
+
+UNKNOWN = Kind()  # of a refused document whose kind the system does not have
 
 SAME_TIME = (
     "another document has this system, kind and name with different content: keep one, or date them with `effective_at`"
@@ -76,6 +77,10 @@ class DocumentHistory:
         self.versions: list[Version] = []
         self.known_from = SINCE_EVER
         self._compiled: CompiledDocument | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has no kind: who unpickles it has the system, and its functions may be some that have no name."""
+        return _unpickled, (self.key, self.versions, self.known_from)
 
     def add(self, version: Version) -> None:
         """Add a version where its time says; equal times with different content refuse both."""
@@ -190,8 +195,8 @@ class DocumentHistory:
 
     def copy(self) -> "DocumentHistory":
         """Another history with the same versions; in a log, versions themselves do not change."""
-        other = copy.copy(self)
-        other.versions = list(self.versions)
+        other = self._with(list(self.versions))
+        other._compiled = self._compiled
         return other
 
     def lost_before(self, moment: int) -> None:
@@ -222,6 +227,12 @@ class DocumentHistory:
             newest = (self.in_force, self.newest)
             moments = dict.fromkeys((v.digest for v in newest if v is not None and not v.deleted), "")
         return [f"{self.key} {digest} {at}" for digest, at in moments.items()]
+
+
+def _unpickled(key: Key, versions: list[Version], known_from: int) -> DocumentHistory:
+    history = DocumentHistory(key, all_systems()[key.system].kinds.get(key.kind, UNKNOWN))
+    history.versions, history.known_from = versions, known_from
+    return history
 
 
 class Refusal(msgspec.Struct, frozen=True):

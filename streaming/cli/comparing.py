@@ -15,7 +15,7 @@ import typer
 from streaming.cli.app import policy_app
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
-from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.failure import FAILED, MISUSED, Failure, read_file
 from streaming.cli.git import git
 from streaming.cli.output import echo_err, echo_lines
 from streaming.cli.published import topics_of
@@ -305,12 +305,8 @@ def _requests(path: Path | None) -> list[Asked]:
 
     if path is None:
         return []
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
     requests: list[Asked] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_file(path, "--requests").splitlines(), 1):
         if line.strip():
             try:
                 requests.append((msgspec.convert(decode_json(line), dict[str, Any]), CLAIMS))

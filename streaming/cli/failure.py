@@ -1,6 +1,7 @@
 """Exit codes, and the exception by which a command fails."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 FAILED = 1
 MISUSED = 2
@@ -18,3 +19,11 @@ class Failure(Exception):
         super().__init__("\n".join((message, *details)))
         self.lines = (message, *details)
         self.code = code
+
+
+def read_file(path: Path, option: str = "") -> bytes:
+    """What a file holds that an argument names, or an option. Raises Failure."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Failure(f"{option} {path}: {error.strerror}".lstrip(), MISUSED) from error

@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 from streaming.cli.app import app
 from streaming.cli.common_options import Json, KafkaOptions
-from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.failure import FAILED, MISUSED, Failure, read_file
 from streaming.cli.output import echo_err, echo_exactly, echo_json, echo_lines
 
 if TYPE_CHECKING:
@@ -153,10 +153,7 @@ def _acls_of(settings: "Settings") -> "ImportInput":
 def _given(file: Path) -> "ImportInput":
     from policy.importers import ImportInput
 
-    try:
-        return ImportInput(str(file), file.read_bytes())
-    except OSError as error:
-        raise Failure(f"{file}: {error.strerror}", MISUSED) from error
+    return ImportInput(str(file), read_file(file))
 
 
 def _report(source: str, translation: "Translation", planned: "Plan", refused: bool, as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """Options by which commands take a request, policies and trust."""
 
-import contextlib
 import sys
 import time
 import uuid
@@ -207,15 +206,11 @@ def snapshot_of(path: Path) -> "Snapshot":
     return snapshot
 
 
-LIVE_SECONDS = 300.0  # to read the policies and facts to their end
-
-
 def live_snapshot(kafka: KafkaOptions) -> "tuple[Snapshot, Offsets]":
     """Policies and facts as the job would see them if it started now, with the history topic. With their offsets."""
-    from streaming.snapshots.policies import Policies as Follower
+    from streaming.snapshots.policies import policies_in_force
 
     settings = kafka.settings()
     connect(settings, *settings.topics.documents)
-    with contextlib.closing(Follower(settings, {})) as followed:
-        followed.catch_up(LIVE_SECONDS)
-        return followed.snapshot.with_facts(followed.overlay), followed.all_offsets()
+    with policies_in_force(settings) as policies:
+        return policies.snapshot.with_facts(policies.overlay), policies.all_offsets()

@@ -9,7 +9,7 @@ import typer
 from streaming.cli.app import policy_app
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.comparing import LIVE, Sides, both_sides
-from streaming.cli.failure import FAILED, MISUSED, Failure
+from streaming.cli.failure import FAILED, MISUSED, Failure, read_file
 from streaming.cli.output import echo_err, echo_json, echo_lines
 
 if TYPE_CHECKING:
@@ -85,9 +85,7 @@ def _allow_list(path: Path | None) -> "tuple[MayWiden, ...]":
     if path is None:
         return ()
     try:
-        return read_may_widen(decode_text(path.read_bytes()))
-    except OSError as error:
-        raise Failure(f"--may-widen {path}: {error.strerror}", MISUSED) from error
+        return read_may_widen(decode_text(read_file(path, "--may-widen")))
     except (Unreadable, ValueError) as error:
         raise Failure(f"--may-widen {path}: not an allow-list of widenings: {error}", MISUSED) from error
 
@@ -101,9 +99,7 @@ def _replayed(path: Path | None) -> "Replayed | None":
     if path is None:
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Replayed)
-    except OSError as error:
-        raise Failure(f"--replayed {path}: {error.strerror}", MISUSED) from error
+        return msgspec.json.decode(read_file(path, "--replayed"), type=Replayed)
     except ValueError as error:
         raise Failure(f"--replayed {path}: not what `lockkeeper replay --json` prints: {error}", MISUSED) from error
 

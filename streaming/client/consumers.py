@@ -101,6 +101,8 @@ class RecordConsumer(Generic[T]):
                     raise StopIteration from error
             except (Unreadable, Undecodable) as error:
                 raise Unreadable(f"{_place(message)}: {error}") from error
+            except (ValueError, RecursionError) as error:
+                raise Unreadable(f"{_place(message)}: not an {kind.replace('-', ' ')}: {error}") from error
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -223,14 +225,7 @@ class AlertConsumer(RecordConsumer[Alert]):
         super().__init__(connection, group, [connection_to(connection).topics.alerts])
 
     def _read(self, message: Message) -> Alert:
-        return self._decoded("alert", message, _read_alert)
-
-
-def _read_alert(value: bytes) -> Alert:
-    try:
-        return read_alert(value)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not an alert: {error}") from error
+        return self._decoded("alert", message, read_alert)
 
 
 class _State(msgspec.Struct, frozen=True):
@@ -267,17 +262,10 @@ class AccessChangeConsumer(RecordConsumer[AccessChange]):
         super().__init__(connection, group, [connection_to(connection).topics.access_changes])
 
     def _read(self, message: Message) -> AccessChange:
-        return self._decoded("access-change", message, _read_access_change)
+        return self._decoded("access-change", message, _decode_access_change)
 
 
 _decode_access_change = msgspec.json.Decoder(AccessChange).decode
-
-
-def _read_access_change(value: bytes) -> AccessChange:
-    try:
-        return _decode_access_change(value)
-    except (ValueError, RecursionError) as error:
-        raise Unreadable(f"not an access change: {error}") from error
 
 
 def _place(message: Message) -> Place:

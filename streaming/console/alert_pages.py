@@ -1,6 +1,5 @@
 """The pages of alerts: the episodes, and one of them."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,56 +11,47 @@ from starlette.routing import Route
 from policy import to_text
 from streaming.alert_kinds import AlertKind
 from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
-from streaming.console.alerts import AlertLog, Episode, Piece, decisions_behind, pieces, seen_by
-from streaming.console.changes import ChangeLog, change_at, history_seen_by
+from streaming.console.alerts import Episode, Piece, decisions_behind, pieces, seen_by
+from streaming.console.changes import change_at, history_seen_by
 from streaming.console.listing import listed
-from streaming.console.reading import Cluster
+from streaming.console.site import Site
 from streaming.console.viewer import viewer_of
 from streaming.decision_log.search import fits_name
 from streaming.records.formats import shorten_id
 from streaming.report.incidents import SEVERITIES
-from streaming.settings import Settings
 from streaming.snapshots.logged import ChangeHistory
 
 FILTERS = ("kind", "severity", "subject", "system", "since", "until")
 
 
 class AlertPages:
-    """The routes. `respond`: renders a template for the page of an address."""
+    """The routes."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        cluster: Cluster,
-        alerts: AlertLog,
-        changes: ChangeLog,
-        respond: Callable[..., Response],
-    ) -> None:
-        self._cluster, self._topics = cluster, settings.topics.policy_topics()
-        self._alerts, self._changes, self._respond = alerts, changes, respond
+    def __init__(self, site: Site) -> None:
+        self._site, self._topics = site, site.settings.topics.policy_topics()
         self.routes = [Route("/alerts", self._list), Route("/alerts/{id:path}", self._episode)]
 
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
-        seen = seen_by(viewer_of(request), self._cluster.read(self._alerts.episodes))
+        seen = seen_by(viewer_of(request), self._site.cluster.read(self._site.alerts.episodes))
         shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._alerts.unreadable)
+        shown = msgspec.structs.replace(shown, unreadable=self._site.alerts.unreadable)
         choices = {
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
             "severities": [(severity, severity) for severity in SEVERITIES],
         }
-        listing = shown.values(fields, row_of, self._alerts.is_cut)
-        return self._respond(request, "alerts.html.j2", "/alerts", **listing, **choices)
+        listing = shown.values(fields, row_of, self._site.alerts.is_cut)
+        return self._site.respond(request, "alerts.html.j2", "/alerts", **listing, **choices)
 
     def _episode(self, request: Request) -> Response:
         id_, viewer = request.path_params["id"][:MOST_TEXT], viewer_of(request)
-        seen = seen_by(viewer, self._cluster.read(self._alerts.episodes))
+        seen = seen_by(viewer, self._site.cluster.read(self._site.alerts.episodes))
         episode = next((episode for episode in seen if episode.alert.id == id_), None)
         if episode is None:
             raise HTTPException(404, "there is no such alert: it was deleted by retention, or the id is wrong")
         evidence = pieces(episode)
-        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
-        return self._respond(
+        history = history_seen_by(viewer, self._site.cluster.read(self._site.changes.history))
+        return self._site.respond(
             request,
             "alert.html.j2",
             "/alerts",
@@ -69,7 +59,7 @@ class AlertPages:
             evidence=[(piece, _change_of(piece, history, self._topics)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
-            more=_others(episode),
+            more=address("/alerts", {"subject": episode.subject}),
         )
 
 
@@ -88,11 +78,6 @@ def row_of(episode: Episode) -> dict[str, Any]:
         "message": alert.message,
         "alerts": episode.alerts,
     }
-
-
-def _others(episode: Episode) -> str:
-    """The other episodes about its subject."""
-    return address("/alerts", {"subject": episode.subject})
 
 
 def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str]) -> str:

@@ -1,7 +1,6 @@
 """The pages of changes: the timeline, and one change."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,12 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from policy import FactOverlay
 from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
 from streaming.console.background import Background
 from streaming.console.changes import (
     Changed,
-    ChangeLog,
     Turned,
     compared_with,
     describe,
@@ -26,12 +23,9 @@ from streaming.console.changes import (
     turned_requests,
 )
 from streaming.console.listing import listed
-from streaming.console.reading import Cluster
-from streaming.console.records import Records
-from streaming.console.unseen import UnseenTopics
+from streaming.console.site import Site
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
-from streaming.settings import Settings
 from streaming.snapshots.logged import LoggedChange, NoSuchChange
 
 FILTERS = ("system", "document", "author", "since", "until")
@@ -39,34 +33,24 @@ MARKS = {"added": "+", "changed": "~", "removed": "−", "refused": "✘"}
 
 
 class ChangePages:
-    """The routes. `facts`: those of now, with their past. `respond`: renders a template for the page of an address."""
+    """The routes."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        cluster: Cluster,
-        records: Records,
-        changes: ChangeLog,
-        facts: Callable[[], FactOverlay],
-        respond: Callable[..., Response],
-    ) -> None:
-        self._records, self._changes, self._facts, self._respond = records, changes, facts, respond
-        self._cluster, self._topics = cluster, settings.topics.policy_topics()
-        self._unseen = UnseenTopics(settings)
+    def __init__(self, site: Site) -> None:
+        self._site, self._topics = site, site.settings.topics.policy_topics()
         self._described, self._compared = Background[Changed]("changes"), Background[Turned]("turned")
         self.routes = [Route("/changes", self._list), Route("/changes/{name:path}", self._change)]
 
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
-        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
+        history = history_seen_by(viewer, self._site.cluster.read(self._site.changes.history))
         shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._changes.unreadable)
+        shown = msgspec.structs.replace(shown, unreadable=self._site.changes.unreadable)
         listing = shown.values(fields, _row, history.is_cut)
-        return self._respond(request, "changes.html.j2", "/changes", **listing)
+        return self._site.respond(request, "changes.html.j2", "/changes", **listing)
 
     def _change(self, request: Request) -> Response:
         name, viewer = request.path_params["name"][:MOST_TEXT], viewer_of(request)
-        history = history_seen_by(viewer, self._cluster.read(self._changes.history))
+        history = history_seen_by(viewer, self._site.cluster.read(self._site.changes.history))
         try:
             change = history.find(name)
         except NoSuchChange:
@@ -75,18 +59,18 @@ class ChangePages:
             ) from None
         # A topic that was re-created has another change at the place that a name is made of.
         key = (change.name, change.id, change.at, viewer.systems, len(change.widens))
-        changed = self._cluster.work_out(lambda: self._described.get(key, lambda: self._describe(change)))
+        changed = self._site.cluster.work_out(self._described, key, lambda: self._describe(change), keep=True)
         compare, turned = bool(request.query_params.get("compare")), None
         if compare:
-            turned = self._cluster.work_out(lambda: self._compared.get(key, lambda: self._turned(change), keep=False))
+            turned = self._site.cluster.work_out(self._compared, key, lambda: self._turned(change))
         if changed is None or (compare and turned is None):
-            return self._respond(request, "waiting.html.j2", "/changes", status=202, again=own_address(request))
-        return self._respond(
+            return self._site.respond(request, "waiting.html.j2", "/changes", status=202, again=own_address(request))
+        return self._site.respond(
             request,
             "change.html.j2",
             "/changes",
             changed=changed,
-            unknown=[self._unseen.text_for(viewer, why) for why in changed.unknown],
+            unknown=[self._site.unseen.text_for(viewer, why) for why in changed.unknown],
             row=_row(change),
             marks=MARKS,
             rollback=rollback_command(change),
@@ -96,12 +80,12 @@ class ChangePages:
         )
 
     def _describe(self, change: LoggedChange) -> Changed:
-        return describe(change, self._records.documents(), self._topics)
+        return describe(change, self._site.records.documents(), self._topics)
 
     def _turned(self, change: LoggedChange) -> Turned:
-        sides = sides_of(change, self._records.documents(), self._topics)
+        sides = sides_of(change, self._site.records.documents(), self._topics)
         systems = {side.part.system for side in sides}
-        return turned_requests(self._records.newest_requests(systems.__contains__), sides, self._facts())
+        return turned_requests(self._site.records.newest_requests(systems.__contains__), sides, self._site.facts())
 
     def close(self) -> None:
         """Work nothing more out."""

@@ -3,6 +3,7 @@
 The live documents come with the first draft and stay for the next ones, until others are in force.
 """
 
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -11,9 +12,9 @@ from typing import Any
 import msgspec
 
 from policy import (
-    SINCE_EVER,
     Compiler,
     Decision,
+    DocumentHistory,
     DocumentStore,
     FactOverlay,
     Key,
@@ -36,31 +37,11 @@ MOST_DIFFERENCES = 100  # that are returned, and of what is opened
 MOST_STATEMENTS = 20_000  # of more of them, who gains and loses when most are deleted takes too long
 
 
-class LiveVersion(msgspec.Struct, frozen=True):
-    """What a record of a policy topic says. `at`, `offset`: of the record. `errors`: why it is refused.
-
-    `value`: "" for a deletion, and for a refused record that cannot be read.
-    """
-
-    value: str
-    at: int
-    offset: int
-    errors: tuple[str, ...] = ()
-
-
-class LiveDocument(msgspec.Struct, frozen=True):
-    """The versions of a document that count, in their order. `known_from`: of before that moment (ms) some may lack."""
-
-    key: Key
-    versions: tuple[LiveVersion, ...]
-    known_from: int = SINCE_EVER
-
-
 class LiveFact(msgspec.Struct, frozen=True):
     """A record of the facts topic; an empty value deletes. `since`: see `DocumentRecord`."""
 
     key: Key
-    value: str
+    value: bytes
     at: int
     offset: int
     since: int | None = None
@@ -81,13 +62,14 @@ class PastRequest(msgspec.Struct, frozen=True):
 class LiveDocuments(msgspec.Struct, frozen=True):
     """What is in force of a system, and its facts with their past. `key`: equal for the same documents.
 
+    `documents`: their histories, pickled: to read documents again takes five times as long.
     `since`: the key of what the process has already; then `documents` are those that are others since, `gone` those
     that are no more, and `facts` the records that came since. "": it is all of them. `facts_held_after`,
     `no_facts_before`: moments (ms), see `FactOverlay`.
     """
 
     key: str
-    documents: tuple[LiveDocument, ...]
+    documents: tuple[bytes, ...]
     since: str = ""
     gone: tuple[Key, ...] = ()
     facts: tuple[LiveFact, ...] = ()
@@ -170,7 +152,7 @@ class LiveFacts:
             return self._store.delete(fact.key, fact.at, fact.offset, fact.since)
         value: Any = None
         try:
-            value = read_value(fact.value.encode())
+            value = read_value(fact.value)
             wrong = "" if _is_of(fact.key, value) else f"it is not {fact.key}"
         except Unreadable as error:
             wrong = str(error)
@@ -206,8 +188,9 @@ class Live:
             self._start(live.facts_held_after)
         for key in live.gone:
             self.store.replace(key, None)
-        for document in live.documents:
-            self._put(document)
+        for packed in live.documents:
+            history: DocumentHistory = pickle.loads(packed)
+            self.store.replace(history.key, history)
         for fact in live.facts:
             self._facts.take(fact)
         if not live.since:
@@ -216,15 +199,6 @@ class Live:
         self.key, self.snapshot = live.key, self._compiler.snapshot
         self.statements = sum(map(len, self.snapshot.policy_sets[self._system].grants.values()))
 
-    def _put(self, document: LiveDocument) -> None:
-        alone = DocumentStore(systems=(self._system,))
-        for version in document.versions:
-            _add(alone, document.key, version)
-        if document.known_from > SINCE_EVER:
-            alone.lost_before(document.known_from, document.key)
-        for key, history in alone.histories.items():
-            self.store.replace(key, history)
-
     def drafted(self, drafts: dict[Key, Any], prune: bool) -> AbstractContextManager[Snapshot]:
         """The policies with a draft in their place, without facts."""
         return drafted(self.store, self._compiler, drafts, prune)
@@ -232,22 +206,6 @@ class Live:
     def with_facts(self, policies: Snapshot, moment: int | None = None) -> Snapshot:
         """Policies with the facts of now, or of a moment (ms)."""
         return policies.with_facts(self._facts.layer, moment)
-
-
-def _add(store: DocumentStore, key: Key, version: LiveVersion) -> None:
-    at, offset = version.at, version.offset
-    if not version.errors:
-        if version.value:
-            store.put(read_value(version.value.encode()), at, offset)
-        else:
-            store.delete(key, at, offset)
-        return
-    try:
-        value = read_value(version.value.encode())
-    except Unreadable:
-        store.refuse(key, version.errors, at, offset)
-    else:
-        store.refuse(key, version.errors, at, offset, value)
 
 
 class Comparer:

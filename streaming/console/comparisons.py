@@ -4,6 +4,7 @@ To send all documents and to compile them takes as long as there are many. So it
 from then on the process gets what has changed.
 """
 
+import pickle
 from collections.abc import Mapping
 
 import msgspec
@@ -12,16 +13,13 @@ from policy import Key
 from streaming.console.comparison_program import (
     Compared,
     ComparisonJob,
-    LiveDocument,
     LiveDocuments,
     LiveFact,
-    LiveVersion,
 )
 from streaming.console.comparison_program import PastRequest as AskedRequest
 from streaming.console.past_requests import PastRequest
 from streaming.console.records import DocumentsInForce, Records
 from streaming.console.sandbox import DraftFailed, Sandbox
-from streaming.snapshots.at_offsets import CountedVersions
 from streaming.snapshots.documents import DocumentRecord
 
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
@@ -77,22 +75,20 @@ class Comparisons:
 
     def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
-        values = [version.value for document in in_force.policies.values() for version in document.versions]
-        values += [record.value for _, record in in_force.facts]
-        if sum(map(len, values)) > MOST_LIVE:
+        if in_force.size > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
             sent = Sent()
-        policies = {key: document.versions[-1].offset for key, document in in_force.policies.items()}
+        policies = {key: history.newest.order for key, history in in_force.policies.items()}
         self._sent[system] = Sent(
             in_force.key, policies, max((record.offset for _, record in in_force.facts), default=-1)
         )
         return LiveDocuments(
             in_force.key,
             tuple(
-                live_document(key, document)
-                for key, document in in_force.policies.items()
+                pickle.dumps(history)
+                for key, history in in_force.policies.items()
                 if sent.policies.get(key) != policies[key]
             ),
             sent.key,
@@ -103,14 +99,5 @@ class Comparisons:
         )
 
 
-def live_document(key: Key, document: CountedVersions) -> LiveDocument:
-    """The versions of a document as the process takes them. What is no UTF-8 cannot be read there either."""
-    versions = (
-        LiveVersion(each.value.decode("utf-8", "backslashreplace"), each.at, each.offset, each.errors)
-        for each in document.versions
-    )
-    return LiveDocument(key, tuple(versions), document.known_from)
-
-
 def _fact(key: Key, record: DocumentRecord) -> LiveFact:
-    return LiveFact(key, record.value.decode("utf-8", "replace"), record.at, record.offset, record.since)
+    return LiveFact(key, record.value, record.at, record.offset, record.since)

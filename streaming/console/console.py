@@ -6,7 +6,7 @@ of a page by what it reads (`decision_log.newest`), of a question by the names t
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from policy import OUTCOMES, FactOverlay, MalformedRequest, Reason, Snapshot, all_systems, decide, to_text
+from policy import OUTCOMES, MalformedRequest, Reason, Snapshot, all_systems, decide, to_text
 from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants, unknown_names, who_can
 from policy.testing import (
     NAMED,
@@ -29,29 +29,21 @@ from policy.testing import (
 from streaming.console.access_pages import AccessPages
 from streaming.console.addresses import MOST_TEXT, address, decision_address, decisions_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
-from streaming.console.alerts import AlertLog
 from streaming.console.background import Background
 from streaming.console.change_pages import ChangePages
-from streaming.console.changes import ChangeLog
 from streaming.console.completion import completed_names
 from streaming.console.draft_pages import DraftPages
 from streaming.console.guard import Tokens
-from streaming.console.in_force import InForce
 from streaming.console.listing import Listing, older_address, span_in
-from streaming.console.pages import Pages
-from streaming.console.playground import TITLES
-from streaming.console.reading import Cluster
-from streaming.console.recent import RecentDecisions
-from streaming.console.records import Explained, NoSuchDecision, Records, names_in_parts, request_of, requested_parts
+from streaming.console.records import Explained, NoSuchDecision, names_in_parts, request_of, requested_parts
 from streaming.console.sandbox import Sandbox
-from streaming.console.unseen import UnseenTopics
+from streaming.console.site import Site
 from streaming.console.viewer import Viewer, viewer_of
 from streaming.decision_log.remarks import remarks
 from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
 from streaming.records.formats import shorten_id
-from streaming.settings import Settings
 from streaming.topics import Offsets
 
 LINKS = (
@@ -70,47 +62,27 @@ FILTERS = ("subject", "action", "resource", "outcome", "system", "document", "re
 ASKED = ("system", "subject", "groups", "action", "resource", "more")
 
 
-class Topics(msgspec.Struct, frozen=True):
-    """What the console reads from Kafka. `facts`: the newest ones, with their past."""
-
-    cluster: Cluster
-    records: Records
-    changes: ChangeLog
-    alerts: AlertLog
-    recent: RecentDecisions
-    in_force: InForce
-    facts: Callable[[], FactOverlay]
-
-
 class Console:
     """The routes. `sandbox`: compares drafts with the policies in force."""
 
-    def __init__(self, pages: Pages, settings: Settings, topics: Topics, tokens: Tokens, sandbox: Sandbox) -> None:
-        cluster = topics.cluster
-        self._pages, self._cluster, self._records, self._in_force = pages, cluster, topics.records, topics.in_force
-        self._systems = [(name, TITLES.get(name, name)) for name in settings.systems]
-        changes = ChangePages(settings, cluster, topics.records, topics.changes, topics.facts, self._respond)
-        self._unseen = UnseenTopics(settings)
-        self._explained, self._changes = Background[Explained]("decisions"), changes
-        drafts = self._drafts = DraftPages(settings, cluster, topics.records, tokens, sandbox, self._respond)
-        access = self._access = AccessPages(
-            settings, cluster, topics.records, topics.recent, self._in_force.snapshot, self._respond
-        )
-        alerts = AlertPages(settings, cluster, topics.alerts, topics.changes, self._respond)
+    def __init__(self, site: Site, tokens: Tokens, sandbox: Sandbox) -> None:
+        self._site, self._explained = site, Background[Explained]("decisions")
+        self._drafts, self._access = DraftPages(site, tokens, sandbox), AccessPages(site)
+        self._changes = ChangePages(site)
         self.routes = [
             Route("/", lambda _request: RedirectResponse("/overview")),
             Route("/decisions", self._decisions),
             Route("/decisions/{id:path}", self._decision),
             Route("/ask", self._ask),
-            *access.routes,
-            *drafts.routes,
-            *changes.routes,
-            *alerts.routes,
+            *self._access.routes,
+            *self._drafts.routes,
+            *self._changes.routes,
+            *AlertPages(site).routes,
         ]
 
     def prepare(self) -> None:
         """Do beforehand what the first page of a kind would wait for. Raises what such a page raises."""
-        if (snapshot := self._in_force.known()) is not None:
+        if (snapshot := self._site.in_force.known()) is not None:
             self._access.prepare(snapshot)
         self._drafts.prepare()
 
@@ -120,24 +92,18 @@ class Console:
         self._changes.close()
         self._drafts.close()
 
-    def _respond(self, request: Request, template: str, here: str, **values: Any) -> Response:
-        viewer = viewer_of(request)
-        systems = [(name, title) for name, title in self._systems if viewer.may_see(name)]
-        old = self._in_force.out_of_date()
-        return self._pages.respond(template, here=here, systems=systems, viewer=viewer, old=old, **values)
-
     def _decisions(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
         shown = self._newest(fields, viewer_of(request))
         listing = shown.values(fields, lambda decided: _row(decided.decision))
-        return self._respond(request, "decisions.html.j2", "/decisions", **listing)
+        return self._site.respond(request, "decisions.html.j2", "/decisions", **listing)
 
     def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:
             query = _query(fields, viewer)
         except SpanError as error:
             return Listing([], problem=str(error))
-        newest = self._cluster.read(lambda: self._records.newest(query))
+        newest = self._site.cluster.read(lambda: self._site.records.newest(query))
         found, until, unreadable = list(newest.found), newest.read_from, newest.unreadable
         if until is None:
             kept_from = "" if newest.kept_from is None else to_text(newest.kept_from)
@@ -146,22 +112,23 @@ class Console:
         return Listing(found, to_text(until), older, unreadable=unreadable, left_out=newest.left_out)
 
     def _decision(self, request: Request) -> Response:
-        id_, policies, viewer = request.path_params["id"][:MOST_TEXT], self._in_force.snapshot(), viewer_of(request)
+        id_, viewer = request.path_params["id"][:MOST_TEXT], viewer_of(request)
+        policies = self._site.in_force.snapshot()
 
         def explain() -> Explained:
-            return self._records.explained(id_, policies, viewer)
+            return self._site.records.explained(id_, policies, viewer)
 
         try:
-            explained = self._cluster.work_out(lambda: self._explained.get((id_, viewer.systems), explain, keep=False))
+            explained = self._site.cluster.work_out(self._explained, (id_, viewer.systems), explain)
         except MalformedRequest as error:
             raise HTTPException(404, f"the decision repeats no request that can be evaluated: {error}") from None
         except NoSuchDecision as error:
             raise HTTPException(404, str(error)) from None
         if explained is None:
-            return self._respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
-        decision, text_for = explained.found.decision, self._unseen.text_for
+            return self._site.respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
+        decision, text_for = explained.found.decision, self._site.unseen.text_for
         asked = _asked_again(decision)
-        return self._respond(
+        return self._site.respond(
             request,
             "decision.html.j2",
             "/decisions",
@@ -184,7 +151,7 @@ class Console:
         past = dict[str, str]()
         if any(fields[name] for name in ("subject", "action", "resource", "more")):
             try:
-                asked, read = _request(fields, viewer_of(request)), self._in_force.read()
+                asked, read = _request(fields, viewer_of(request)), self._site.in_force.read()
                 offsets = self._offsets_for(viewer_of(request), read)
                 answer, past = _answer(read.snapshot, asked, offsets), names_in_parts(asked)
                 is_single = "evaluations" not in asked
@@ -192,7 +159,7 @@ class Console:
                 who = _who(read.snapshot, asked) if is_asked else None
             except (CaseFileError, MalformedRequest) as error:
                 problem = str(error)
-        return self._respond(
+        return self._site.respond(
             request,
             "ask.html.j2",
             "/ask",
@@ -212,12 +179,12 @@ class Console:
 
     def _offsets_for(self, viewer: Viewer, read: Read) -> Offsets:
         """What a question may name in `min_policy_offsets`: others would say how policies change that are not seen."""
-        unseen = self._unseen.of(viewer)
+        unseen = self._site.unseen.of(viewer)
         return {topic: offsets for topic, offsets in read.all_offsets.items() if topic not in unseen}
 
     def _names(self, request: Request, system: str) -> tuple[list[str], list[str]]:
         """Some subjects and resources that documents of a system name, for completion."""
-        snapshot = self._in_force.known()
+        snapshot = self._site.in_force.known()
         if snapshot is None or not viewer_of(request).may_see(system):
             return [], []
         return completed_names(snapshot, system)

@@ -4,7 +4,7 @@ It is a form that is posted, for documents are long; nothing is stored and nothi
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -20,12 +20,9 @@ from streaming.console.comparisons import Comparisons, Draft
 from streaming.console.guard import Tokens, form_and_token
 from streaming.console.past_requests import PastRequest
 from streaming.console.playground import MOST_DOCUMENTS, TITLES
-from streaming.console.reading import Cluster
-from streaming.console.records import Records
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
-from streaming.console.unseen import UnseenTopics
+from streaming.console.site import Site
 from streaming.console.viewer import Viewer, viewer_of
-from streaming.settings import Settings
 from streaming.snapshots.at_offsets import NoLongerKnown
 
 PATH = "/draft"
@@ -35,20 +32,11 @@ CompletedComparison = tuple[Compared, list[PastRequest]]
 
 
 class DraftPages:
-    """The routes. `respond`: renders a template for the page of an address. `sandbox`: runs `comparison_program`."""
+    """The routes. `sandbox`: runs `comparison_program`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        cluster: Cluster,
-        records: Records,
-        tokens: Tokens,
-        sandbox: Sandbox,
-        respond: Callable[..., Response],
-    ) -> None:
-        self._records, self._tokens, self._respond = records, tokens, respond
-        self._cluster, self._systems, self._unseen = cluster, settings.systems, UnseenTopics(settings)
-        self._comparisons = Comparisons(records, sandbox)
+    def __init__(self, site: Site, tokens: Tokens, sandbox: Sandbox) -> None:
+        self._site, self._systems, self._tokens = site, site.settings.systems, tokens
+        self._comparisons = Comparisons(site.records, sandbox)
         self._compared = Background[CompletedComparison]("drafts")
         self.routes = [Route(PATH, self._form), Route(PATH, self._compare, methods=["POST"])]
 
@@ -57,7 +45,7 @@ class DraftPages:
         fields = fields_of(request, ("system", "document"))
         system, viewer = fields["document"].partition("/")[0] or fields["system"], viewer_of(request)
         is_seen = system in self._systems and viewer.may_see(system)
-        documents = self._cluster.read(lambda: self._records.text_of(fields["document"])) if is_seen else ""
+        documents = self._site.cluster.read(lambda: self._site.records.text_of(fields["document"])) if is_seen else ""
         return self._page(request, {"system": system if is_seen else "", "documents": documents})
 
     async def _compare(self, request: Request) -> Response:
@@ -79,13 +67,11 @@ class DraftPages:
             return self._page(request, fields, problem={"message": "choose a language", "line": None})
         draft = Draft(system, fields["documents"], bool(fields["prune"]))
         try:
-            completed = self._cluster.work_out(
-                lambda: self._compared.get(draft, lambda: self._comparisons.compare(draft), keep=False)
-            )
+            completed = self._site.cluster.work_out(self._compared, draft, lambda: self._comparisons.compare(draft))
         except DraftRefused as refused:
             return self._page(request, fields, problem=refused.problem)
         except (DraftFailed, NoLongerKnown) as failed:
-            message = self._unseen.text_for(viewer, str(failed))
+            message = self._site.unseen.text_for(viewer, str(failed))
             return self._page(request, fields, problem={"message": message, "line": None})
         if completed is None:
             return self._page(request, fields, 202, is_compared_later=True)
@@ -111,7 +97,7 @@ class DraftPages:
         shown = {"problem": None, "compared": None, "rows": [], "is_compared_later": False, **values}
         token = self._tokens.of(viewer_of(request).session)
         fields = {"prune": "", **fields}
-        return self._respond(
+        return self._site.respond(
             request, "draft.html.j2", PATH, status=status, fields=fields, title=title, token=token, **shown
         )
 

@@ -11,7 +11,7 @@ from policy import Compiler
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
 from streaming.console.comparisons import COMPARISON_PROGRAM, COMPARISON_SECONDS
-from streaming.console.console import LINKS, Console, Topics
+from streaming.console.console import LINKS, Console
 from streaming.console.guard import BURST, RATE, Guard, Rates, Tokens
 from streaming.console.health import health_routes
 from streaming.console.in_force import InForce
@@ -26,6 +26,7 @@ from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
 from streaming.console.signing_in import SignedIn, sign_in_method
+from streaming.console.site import Site
 from streaming.console.unseen import UnseenTopics
 from streaming.kafka.clients import admin_client
 from streaming.pdp.follower import Follower
@@ -51,9 +52,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     admin = admin_client(settings)
-    cluster, records = Cluster(settings, admin), Records(settings, admin)
-    changes, alerts = ChangeLog(settings, admin), AlertLog(settings, admin)
-    recent = RecentDecisions(settings, admin)
+    cluster, records, unseen = Cluster(settings, admin), Records(settings, admin), UnseenTopics(settings)
 
     def take(policies: Compiler) -> None:
         records.share(policies)
@@ -61,16 +60,16 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
 
     follower = Follower(settings, stop, lambda _read: None, stop.set, on_policies=take)
     in_force = InForce(cluster, follower, settings.serve.max_staleness_seconds)
-    topics = Topics(cluster, records, changes, alerts, recent, in_force, lambda: follower.facts)
-    shown = Console(pages, settings, topics, tokens, comparisons)
+    logs = (ChangeLog(settings, admin), AlertLog(settings, admin), RecentDecisions(settings, admin))
+    site = Site(settings, pages, cluster, records, *logs, in_force, lambda: follower.facts, unseen)
+    shown = Console(site, tokens, comparisons)
     preparation = Preparation((records.prepare, shown.prepare), stop)
     pulse = Pulse(settings, admin, stop)
-    unseen = UnseenTopics(settings)
     follower.start()
     try:
         pulse.start()
         preparation.start()
-        overview = Overview(settings, cluster, pulse, alerts, lambda: follower.read, pages, stop)
+        overview = Overview(settings, cluster, pulse, site.alerts, lambda: follower.read, pages, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *sign_in.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.

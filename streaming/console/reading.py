@@ -1,7 +1,7 @@
 """Topics that are read on, so that a look costs what has come since the look before; and Kafka that does not answer."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TypeVar
 
 import structlog
@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 from starlette.exceptions import HTTPException
 
-from streaming.console.background import BackgroundBusy
+from streaming.console.background import Background, BackgroundBusy
 from streaming.errors import JobStopped
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
@@ -125,10 +125,12 @@ class Cluster:
         """See `explain`."""
         return explain(self._settings, self._admin, error)
 
-    def work_out(self, get: Callable[[], Found | None]) -> Found | None:
-        """What `Background` has; None while it is worked out. Raises HTTPException as `read`, and if it is full."""
+    def work_out(
+        self, answers: Background[Found], key: Hashable, work_out: Callable[[], Found], keep: bool = False
+    ) -> Found | None:
+        """See `Background.get`. Raises HTTPException as `read`, and where too many others are worked out."""
         try:
-            return self.read(get)
+            return self.read(lambda: answers.get(key, work_out, keep))
         except BackgroundBusy:
             raise HTTPException(503, no_page_message("other pages are being worked out")) from None
 

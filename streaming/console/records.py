@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import Compiler, Key, MalformedRequest, Snapshot
+from policy import Compiler, DocumentHistory, Key, MalformedRequest, Snapshot
 from policy.analysis import Nearest, Node, draw_trees
 from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
@@ -21,7 +21,6 @@ from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, R
 from streaming.decision_log.search import Found, Query
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
-    CountedVersions,
     DocumentLog,
     NoLongerKnown,
     read_document_log,
@@ -50,14 +49,16 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class DocumentsInForce(msgspec.Struct, frozen=True):
-    """The policies of a system that count by their keys, and its facts with theirs. `key`: equal for equal ones.
+    """The policies of a system by their keys, and its facts with theirs. `key`: equal for equal ones.
 
-    `facts_held_after`, `no_facts_before`: see `DocumentLog.facts_known`.
+    `size`: of the documents in force and all of the facts, bytes. `facts_held_after`, `no_facts_before`: see
+    `DocumentLog.facts_known`.
     """
 
     key: str
-    policies: Mapping[Key, CountedVersions]
+    policies: Mapping[Key, DocumentHistory]
     facts: tuple[tuple[Key, DocumentRecord], ...]
+    size: int
     facts_held_after: int
     no_facts_before: int
 
@@ -109,10 +110,12 @@ class Records:
         """The documents in force of a system. Raises NoLongerKnown."""
         log, facts_topic = self.documents(), self._settings.topics.facts
         topic = self._settings.topics.policy_topics()[system]
-        key, policies = self._live_key(log, system), log.versions_at({topic: {"0": log.end(topic) - 1}})
+        offsets = {topic: {"0": log.end(topic) - 1}}
         named = ((key_of(record.key, None), record) for record in log.records(facts_topic))
         facts = tuple((name, record) for name, record in named if name is not None and name.system == system)
-        return DocumentsInForce(key, policies, facts, *log.facts_known())
+        written = (*log.documents_at(offsets).values(), *(record for _, record in facts))
+        size = sum(len(record.value) for record in written)
+        return DocumentsInForce(self._live_key(log, system), log.histories_at(offsets), facts, size, *log.facts_known())
 
     def _live_key(self, log: DocumentLog, system: str) -> str:
         topic = self._settings.topics.policy_topics()[system]

@@ -126,9 +126,10 @@ class _Process:
         assert running.stdout is not None
         to, of = running.stdin.fileno(), running.stdout.fileno()
         os.set_blocking(to, False)
-        while job:
+        left = memoryview(job)  # of the live documents it may have 100 MB, which each chunk would copy
+        while left:
             _await(select.POLLOUT, to, deadline)
-            job = job[os.write(to, job[:CHUNK]) :]
+            left = left[os.write(to, left[:CHUNK]) :]
         answer = bytearray()
         while not answer.endswith(b"\n"):
             _await(select.POLLIN, of, deadline)

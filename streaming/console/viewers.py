@@ -9,7 +9,7 @@ import structlog
 
 from streaming.console.viewer import Viewer
 from streaming.serve.files import Changes
-from streaming.settings import Settings, SettingsError, parse_text
+from streaming.settings import Settings, SettingsError, read_yaml
 
 log = structlog.get_logger()
 
@@ -65,11 +65,9 @@ class Viewers:
 def _load(settings: Settings) -> tuple[Entry, ...]:
     path = Path(settings.console.access)
     try:
-        file = msgspec.convert(parse_text(str(path), path.read_text(encoding="utf-8")), File)
+        file = msgspec.convert(read_yaml(path), File)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; console.access must name a file that can be read") from None
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     except msgspec.ValidationError as error:
         raise SettingsError(f"{path}: {error}. A viewer has systems, and subjects or groups") from None
     for name, entry in file.viewers.items():

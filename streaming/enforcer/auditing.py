@@ -31,7 +31,7 @@ from streaming.enforcer.answers import (
     may_share,
     pieces_of,
 )
-from streaming.enforcer.evaluator import EXPECTED
+from streaming.enforcer.evaluator import EXPECTED, Source
 from streaming.enforcer.pending_facts import FactReads, derived_reads
 from streaming.ops.tally import DEAD, LIFECYCLE, Label, label, no_counts
 from streaming.records.audit import (
@@ -147,34 +147,25 @@ class AuditAnswers(AnswerCache[RenderedVerdict]):
         return at >= self._known_from
 
 
-class AuditSource(msgspec.Struct, frozen=True):
-    """Where audit events come from, what their producers may claim, and the numbers of their two outputs."""
-
-    topic: str
-    partition: int
-    topic_id: str
-    trust: frozenset[str]
-    verdicts: int
-    dead_letters: int
-
-
 class AuditEvaluator:
-    """Evaluates the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
-    (ms), to producers with the trust of the source; None: that is not known any more.
+    """Evaluates the audit events of one partition in one batch.
 
-    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics. `facts`: notes which
-    facts are read and passed on; None: no facts are derived.
+    `verdicts`: the number of their output. `answers_at`: those of what was in force at a moment (ms), to producers with
+    the trust of the source; None: that is not known any more. `reader`: of events in Avro; None knows no registry.
+    `counts`: what it made, for the metrics. `facts`: notes which facts are read and passed on; None: none are derived.
     """
 
     def __init__(
         self,
-        source: AuditSource,
+        source: Source,
+        verdicts: int,
         answers_at: Callable[[int], AuditAnswers | None],
         limits: Limits,
         reader: Reader | None = None,
         facts: FactReads | None = None,
     ) -> None:
-        self._source, self._answers_at, self._limits, self._facts = source, answers_at, limits, facts
+        self._source, self._verdicts, self._answers_at = source, verdicts, answers_at
+        self._limits, self._facts = limits, facts
         self.counts = no_counts()
         self._reader = reader or Reader(JSON_ALONE)
         self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
@@ -189,7 +180,7 @@ class AuditEvaluator:
             verdict = self._kept(key, value, offset, at)
             if verdict is None:
                 verdict = self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at)
-            return source.verdicts, key, verdict, None
+            return self._verdicts, key, verdict, None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
             return rejected(source, offset, refusal, key, value, headers, self._limits)

@@ -18,7 +18,7 @@ from policy import FactChange, FactOverlay, Snapshot, all_systems, together
 from policy.evaluation import Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput, known_cell
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.pending_facts import FactReads, PendingFacts
@@ -188,13 +188,15 @@ class Worker:
         if not fitting:
             return Packed([], [], None, 0), no_counts()
         fitting_records, outputs = records.head(fitting), self._task.outputs[records.topic]
+        topic, task = records.topic, self._task
+        source = Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], outputs.dead_letters)
         if outputs.answered:
-            return self._decide_again(
-                self._source(fitting_records, outputs.dead_letters), reader, fitting_records, usage
-            )
+            return self._decide_again(source, reader, fitting_records, usage)
         if outputs.verdicts is None:
-            return self._decide(self._source(fitting_records, outputs.dead_letters), reader, fitting_records, usage)
-        return self._audit(outputs.verdicts, outputs.dead_letters, reader, fitting_records, usage, facts)
+            return self._decide(source, reader, fitting_records, usage)
+        answers_at = functools.partial(self._answers_at, source.trust)
+        evaluator = AuditEvaluator(source, outputs.verdicts, answers_at, task.limits, reader, facts)
+        return _one_by_one(evaluator.evaluate, fitting_records, evaluator.counts, usage), evaluator.counts
 
     def _pack(self, number: int, batch: ColumnarBatch, records: Records) -> bytes:
         usual = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
@@ -267,31 +269,12 @@ class Worker:
         numbers = [number for _, _, number in self._task.snapshots]
         return self._policies(numbers.index(named.number)).value
 
-    def _source(self, records: Records, dead_letters: int) -> Source:
-        topic, task = records.topic, self._task
-        return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
-
     def _for_partition(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
         return evaluator.for_partition(source, self._context(evaluator), reader)
 
     def _context(self, evaluator: Evaluator) -> EvaluationContext:
         task, version = self._task, evaluator.snapshot.version
         return EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
-
-    def _audit(
-        self,
-        verdicts: int,
-        dead_letters: int,
-        reader: Reader,
-        records: Records,
-        usage: Usage,
-        facts: FactReads | None,
-    ) -> tuple[Packed, Counts]:
-        topic, task = records.topic, self._task
-        source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        answers_at = functools.partial(self._answers_at, source.trust)
-        evaluator = AuditEvaluator(source, answers_at, task.limits, reader, facts)
-        return _one_by_one(evaluator.evaluate, records, evaluator.counts, usage), evaluator.counts
 
     def _held_facts(self) -> "HeldFacts":
         return _facts_of(self._task.facts, self._facts, keep=bool(self._task.facts_topic))

@@ -2,6 +2,7 @@
 
 import hashlib
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -87,18 +88,11 @@ Input = UnreadEvent | AnsweredLagEvent | DecisionEvent | AccessEvent | CountedEv
 InputsByKey = dict[str, list[Input]]
 """Inputs by the text of their key."""
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(InputsByKey)
+encode_inputs: Callable[[InputsByKey], bytes] = msgspec.msgpack.Encoder().encode
+"""The inputs of the keys of one bucket, as one cell."""
 
-
-def encode_inputs(inputs: InputsByKey) -> bytes:
-    """The inputs of the keys of one bucket, as one cell."""
-    return _encoder.encode(inputs)
-
-
-def decode_inputs(cell: bytes) -> InputsByKey:
-    """The reverse."""
-    return _decoder.decode(cell)
+decode_inputs: Callable[[bytes], InputsByKey] = msgspec.msgpack.Decoder(InputsByKey).decode
+"""The reverse."""
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -91,7 +91,9 @@ class Follower:
     def _follow(self) -> None:
         policies = self._open()
         try:
-            watch = StaleWatch(admin_client(self._settings), _watched(self._settings), policies.positions)
+            settings, bound = self._settings, self._settings.serve.max_staleness_seconds
+            watched = msgspec.structs.replace(settings, policy_stale_seconds=bound)
+            watch = StaleWatch(admin_client(settings), watched, policies.positions)
             stuck_at = 0.0
             while not self._stop.is_set():
                 self._wake.clear()  # before the moment is taken: who asks later is read for later
@@ -154,10 +156,6 @@ class Follower:
         self._stop.wait(PAUSE_SECONDS)
         if self._stop.is_set():
             raise Stopping("asked to stop while the policies were read")
-
-
-def _watched(settings: Settings) -> Settings:
-    return msgspec.structs.replace(settings, policy_stale_seconds=settings.serve.max_staleness_seconds)
 
 
 def _read(policies: Policies, snapshot: Snapshot, began: float) -> Read:

@@ -20,7 +20,7 @@ from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
 from streaming.kafka.failed_producers import FailedProducers
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import Answer, ItemAnswer
-from streaming.settings import RecordMode, Settings
+from streaming.settings import Settings
 from streaming.topics import ROOM
 
 log = structlog.get_logger()
@@ -99,19 +99,15 @@ class Recorder:
             }
         )
 
-    def mode_of(self, system: str) -> RecordMode:
-        """What is recorded of a system."""
-        return self._settings.serve.record_of(system)
-
     def awaits_delivery(self, system: str) -> bool:
         """Whether an answer is given once Kafka has its record: also while it refuses records, such as of a topic that
         was deleted. Else all answers would be given, and none recorded.
         """
-        return self._is_refused or self.mode_of(system) == "durable"
+        return self._is_refused or self._settings.serve.record_of(system) == "durable"
 
     def is_recorded(self, system: str, decision: Decision) -> bool:
         """Whether an answer is recorded: of a batch also where one evaluation is denied and another one permits it."""
-        mode = self.mode_of(system)
+        mode = self._settings.serve.record_of(system)
         if mode == "denials":
             return not all(answer.allowed for answer in (decision, *decision.evaluations))
         return mode in ("all", "durable")

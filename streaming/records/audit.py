@@ -1,5 +1,6 @@
 """Audit events, which services report, and verdicts, which the enforcer reports on them to the monitor (contracts)."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -169,15 +170,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 
 AnyVerdict = Verdict | Lifecycle | Heartbeat
 
-_encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[AnyVerdict] = msgspec.json.Decoder(AnyVerdict)
+encode_verdict: Callable[[AnyVerdict], bytes] = msgspec.json.Encoder().encode
+"""A verdict as the record's value."""
 
-
-def encode_verdict(verdict: AnyVerdict) -> bytes:
-    """A verdict as the record's value."""
-    return _encoder.encode(verdict)
-
-
-def decode_verdict(value: bytes) -> AnyVerdict:
-    """The reverse; raises msgspec.DecodeError."""
-    return _decoder.decode(value)
+decode_verdict: Callable[[bytes], AnyVerdict] = msgspec.json.Decoder(AnyVerdict).decode
+"""The reverse; raises msgspec.DecodeError."""

@@ -17,7 +17,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 from policy import check_letter_case, to_ms, to_text, unique_members
 from streaming.records.avro_moments import PER_MS, WRITTEN, NoMoment, with_written_units
 from streaming.records.formats import Formats
-from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
+from streaming.records.schemas import AvroSchema, Kind, avro_schema, names, releases
 from streaming.settings import Encoding
 
 SINGLE_OBJECT = b"\xc3\x01"
@@ -103,8 +103,8 @@ class Writer:
     """Makes records in an encoding of records in JSON. `id_`: of our schema in the registry, for `avro-confluent`."""
 
     def __init__(self, kind: Kind, encoding: Encoding, id_: int = 0) -> None:
-        self._schema = _own_schema(kind)
-        self._convert: Any = from_json(avro_schema(kind))
+        self._schema, contract = _own_schema(kind), avro_schema(kind)
+        self._convert: Any = _Writing(contract["namespace"]).of(contract)
         self._begin = (
             CONFLUENT + id_.to_bytes(4) if encoding == "avro-confluent" else SINGLE_OBJECT + print_of(self._schema)
         )
@@ -137,17 +137,10 @@ def _own_schema(kind: Kind, release: str = "", in_pairs: bool = False) -> AvroSc
 @functools.cache
 def _own_decoders(kind: Kind) -> dict[bytes, Decode]:
     """By the fingerprints of the schema in force and those of every release that had the kind."""
-    known_releases = [release for release in ("", *releases()) if _has(kind, release)]
-    prints = {print_of(_own_schema(kind, release)): release for release in reversed(known_releases)}
+    files = names()
+    with_kind = [release for release in releases() if f"released/{release}/avro/{kind}.avsc" in files]
+    prints = {print_of(_own_schema(kind, release)): release for release in (*reversed(with_kind), "")}
     return {print_: _decoder(kind, _own_schema(kind, release, in_pairs=True)) for print_, release in prints.items()}
-
-
-def _has(kind: Kind, release: str) -> bool:
-    try:
-        avro_schema(kind, release)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 @functools.lru_cache(maxsize=SCHEMAS_PARSED)
@@ -217,7 +210,7 @@ def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None)
 
     `writer`: with pairs. `contract`: the schema in force with the units of the writer's moments; None: its own.
     """
-    own, convert = _own_schema(kind, in_pairs=True), to_json(contract or avro_schema(kind))
+    own, convert = _own_schema(kind, in_pairs=True), _Reading().of(contract or avro_schema(kind))
     reader = None if to_parsing_canonical_form(writer) == to_parsing_canonical_form(own) else own
     assert convert is not None, "every kind is a record"
 
@@ -246,16 +239,6 @@ Convert = Callable[[Any], Any] | None
 BUILT_IN = frozenset({"array", "map", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 _raw = msgspec.json.Decoder(msgspec.Raw).decode
-
-
-def to_json(schema: AvroSchema) -> Convert:
-    """From what an Avro reader returns to what a JSON encoder takes. The conversion raises ValueError."""
-    return _Reading().of(schema)
-
-
-def from_json(schema: AvroSchema) -> Convert:
-    """From what a JSON decoder returns to what an Avro writer takes. The conversion raises ValueError."""
-    return _Writing(schema["namespace"]).of(schema)
 
 
 class _Conversions:
@@ -305,6 +288,8 @@ class _Conversions:
 
 
 class _Reading(_Conversions):
+    """From what an Avro reader returns to what a JSON encoder takes. The conversions raise ValueError."""
+
     def _text(self, value: str) -> msgspec.Raw:
         """As it is, once it is known to be one JSON value: else it could close the object it stands in."""
         return _raw(value.encode())
@@ -336,7 +321,10 @@ class _Reading(_Conversions):
 
 
 class _Writing(_Conversions):
-    """`namespace`: of the schema, in which all its types are."""
+    """From what a JSON decoder returns to what an Avro writer takes. The conversions raise ValueError.
+
+    `namespace`: of the schema, in which all its types are.
+    """
 
     def __init__(self, namespace: str) -> None:
         super().__init__()
@@ -360,7 +348,7 @@ class _Writing(_Conversions):
         return to_ms(value)
 
     def _map(self, convert: Convert) -> Convert:
-        return _each_value(convert)
+        return None if convert is None else lambda values: {key: convert(value) for key, value in values.items()}
 
     def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
         read = [(field["name"], _may_be_left_out(field), convert) for field, convert in fields]
@@ -392,10 +380,6 @@ def _other_than_null(union: list[Any]) -> Any:
 
 def _each_item(convert: Convert) -> Convert:
     return None if convert is None else lambda items: [convert(item) for item in items]
-
-
-def _each_value(convert: Convert) -> Convert:
-    return None if convert is None else lambda values: {key: convert(value) for key, value in values.items()}
 
 
 class Unreadable(Exception):

@@ -1,6 +1,5 @@
 """The live policies of both sides of a replay: as they are, and with a draft in their place."""
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,9 +7,7 @@ from policy import Snapshot, identify, with_drafts
 from streaming.replay.comparison import Sides
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.policies import Policies
-
-POLICY_SECONDS = 300.0  # to read the policies and facts to their end
+from streaming.snapshots.policies import policies_in_force
 
 
 def live_sides(settings: Settings, draft: Sequence[Any], prune: bool) -> Sides:
@@ -18,7 +15,6 @@ def live_sides(settings: Settings, draft: Sequence[Any], prune: bool) -> Sides:
 
     `prune`: as `policy apply --prune`. Raises KafkaException, TimeoutError and CannotStart.
     """
-    with contextlib.closing(Policies(settings, {}, retention=read_retention(settings))) as policies:
-        policies.catch_up(POLICY_SECONDS)
+    with policies_in_force(settings, read_retention(settings)) as policies:
         after = Snapshot(with_drafts(policies.store, {identify(document): document for document in draft}, prune))
         return Sides(policies.snapshot.without_findings(), after.without_findings(), policies.overlay.copy())

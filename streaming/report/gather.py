@@ -27,10 +27,8 @@ from streaming.report.incidents import (
 from streaming.report.requests import AnswerIndex, DenialTotals, Replay, RequestAnalysis
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
-from streaming.snapshots.policies import Policies
+from streaming.snapshots.policies import Policies, policies_in_force
 from streaming.topics import dead_letters_of
-
-POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -130,9 +128,7 @@ def _in_json(kind: Kind, records: Iterable[ConsumerRecord], deserializer: Deseri
 
 
 def _in_force(settings: Settings) -> InForce:
-    """As the job would see them if it started now: with what the history topic keeps."""
-    with contextlib.closing(Policies(settings, {})) as policies:
-        policies.catch_up(POLICY_SECONDS)
+    with policies_in_force(settings) as policies:
         written, documents = statements(policies.snapshot), dict(_documents(settings, policies))
         stored = {
             statement_id: documents[statement_id.document]

@@ -10,7 +10,7 @@ import msgspec
 
 from policy import all_systems
 from streaming.serve.authzen import Rules
-from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, parse_text
+from streaming.settings import DEFAULT_TRUST, Settings, SettingsError, read_yaml
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:-]{0,127}$")]
 """Of a caller, as logs show it."""
@@ -80,7 +80,9 @@ def load_callers(settings: Settings) -> Callers:
     """Read the file. Raises SettingsError, which shows no value of the file: it may be a token by mistake."""
     path = Path(settings.serve.callers)
     try:
-        file = msgspec.convert(parse_text(str(path), _read(path)), File)
+        file = msgspec.convert(read_yaml(path), File)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; serve.callers must name a file that can be read") from None
     except msgspec.ValidationError as error:
         raise SettingsError(f"{path}: {error}. A caller has systems, trust, search, and {_CREDENTIALS}") from None
     _check(path, file, settings)
@@ -88,15 +90,6 @@ def load_callers(settings: Settings) -> Callers:
 
 
 _CREDENTIALS = "tokens (SHA-256, 64 hexadecimal digits), subjects, or certificates (CN:…, DNS:…, URI:… or email:…)"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path}: {error.strerror}; serve.callers must name a file that can be read") from None
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
 
 
 def _check(path: Path, file: File, settings: Settings) -> None:

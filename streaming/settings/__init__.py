@@ -24,6 +24,7 @@ from streaming.settings.sources import (
     TEST_PREFIX,
     load_settings,
     parse_text,
+    read_yaml,
     variable,
     variables,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "load_settings",
     "monitor_settings",
     "parse_text",
+    "read_yaml",
     "unrecorded_systems",
     "variable",
     "variables",

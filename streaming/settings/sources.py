@@ -43,12 +43,9 @@ def load_settings(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        data = read_yaml(path)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; name a file that can be read") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}") from None  # the error holds the file
-    data = parse_text(str(path), text)
     if data is not None and not isinstance(data, dict):
         kind = type(data).__name__
         raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not a {kind}")
@@ -104,6 +101,15 @@ def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:
     """What Kubernetes calls the variables of its Services: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT…"""
     services = [re.escape(host[1]) for host in map(SERVICE_HOST.fullmatch, environment) if host]
     return re.compile(rf"(?:{'|'.join(services)})_(?:SERVICE_HOST|(?:SERVICE_)?PORT(?:_.+)?)" if services else r"(?!)")
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file says, see `parse_text`. Raises SettingsError, and OSError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:  # which holds the file
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
+    return parse_text(str(path), text)
 
 
 def parse_text(source: str, text: str) -> Any:

@@ -24,7 +24,6 @@ that were deleted from the beginning of a log (`kafka-delete-records`) make all 
 """
 
 import functools
-import itertools
 import sys
 import threading
 import time
@@ -34,7 +33,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from confluent_kafka import Message
 
-from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot, Version
+from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
 from streaming.kafka.authorship import authorship_of
 from streaming.kafka.clients import SECONDS, admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
@@ -55,8 +54,6 @@ from streaming.snapshots.states import State, States
 from streaming.topics import NOTHING_READ, Offsets, TopicNames, newest_offset
 
 __all__ = [
-    "CountedVersion",
-    "CountedVersions",
     "DocumentLog",
     "NoLongerKnown",
     "Retention",
@@ -77,33 +74,6 @@ class Span(msgspec.Struct, frozen=True):
     since: int
     until: int | None
     offsets: Offsets
-
-
-class CountedVersion(msgspec.Struct, frozen=True, gc=False):
-    """A record of a policy topic. `value`: b"" of a deletion, and of one too large. `errors`: why it is refused."""
-
-    value: bytes
-    offset: int
-    at: int
-    errors: tuple[str, ...]
-
-
-class CountedVersions(msgspec.Struct, frozen=True):
-    """The versions of a document that count, in their order. `known_from`: of before that moment (ms) some may lack."""
-
-    known_from: int
-    versions: tuple[CountedVersion, ...]
-
-
-def _versions_that_count(history: DocumentHistory) -> list[Version]:
-    newest = history.newest
-    if history.kind.point_in_time:
-        return history.versions
-    if newest.good:
-        return [] if newest.deleted else [newest]
-    refused = list(itertools.takewhile(lambda version: not version.good, reversed(history.versions)))[::-1]
-    current = history.in_force
-    return refused if current is None or current.deleted else [current]
 
 
 def _locked(method: Method) -> Method:
@@ -248,24 +218,9 @@ class DocumentLog:
         }
 
     @_locked
-    def versions_at(self, policy_offsets: Offsets) -> dict[Key, CountedVersions]:
-        """The versions of the policy documents that count at these offsets, see `snapshot_at`. Raises NoLongerKnown.
-
-        They are those in force; older ones, where the kind looks back; and refused ones that no good one stands for.
-        """
-        state, topics = self._policies_state(policy_offsets, None), self._names.policy_topics()
-        return {
-            key: CountedVersions(
-                history.known_from,
-                tuple(self._counted(self._logs[topics[key.system]].at(each.order), each) for each in versions),
-            )
-            for key, history in state.store.histories.items()
-            if (versions := _versions_that_count(history))
-        }
-
-    def _counted(self, record: DocumentRecord, version: Version) -> CountedVersion:
-        value = record.value if len(record.value) <= self._max_bytes else b""
-        return CountedVersion(value, record.offset, record.at, version.errors)
+    def histories_at(self, policy_offsets: Offsets) -> Mapping[Key, DocumentHistory]:
+        """The policy documents at these offsets, see `snapshot_at`; nothing changes them. Raises NoLongerKnown."""
+        return dict(self._policies_state(policy_offsets, None).store.histories)
 
     @_locked
     def policies_at(self, moment: int) -> Span:

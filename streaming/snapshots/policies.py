@@ -58,6 +58,7 @@ FORGET_SECONDS = 10.0
 WARNED_AT_ONCE = 10
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
 FUTURE = 1 << 62
+READ_SECONDS = 300.0  # to read the policies and facts to their end
 
 
 class Reader(Protocol):
@@ -441,3 +442,14 @@ def measure(seconds: float, compiler: Compiler, policies: DocumentStore) -> Comp
         snapshot.history_held,
         compiler.newest,
     )
+
+
+@contextlib.contextmanager
+def policies_in_force(settings: Settings, retention: Mapping[str, Retention] | None = None) -> Iterator[Policies]:
+    """Policies and facts as the job would see them if it started now, with what the history topic keeps.
+
+    `retention`: see `Policies`. Raises KafkaException, TimeoutError and CannotStart.
+    """
+    with contextlib.closing(Policies(settings, {}, retention=retention)) as policies:
+        policies.catch_up(READ_SECONDS)
+        yield policies

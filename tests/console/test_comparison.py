@@ -2,14 +2,20 @@
 
 import contextlib
 import json
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
-from policy import FactOverlay, Key, Snapshot, compile_documents, decide
+from policy import DocumentStore, FactOverlay, Key, Snapshot, compile_documents, decide
 from policy.analysis import review, widening_text
+from policy.core.model import CompiledDocument
+from policy.store.affected import UNREADABLE
+from policy.store.history import DocumentHistory
+from policy.systems import all_systems
+from policy.systems.kit.system import Kind
 from policy.testing import CaseFileError
 from streaming.console import past_requests
 from streaming.console.changes import Side, turned_requests
@@ -18,10 +24,8 @@ from streaming.console.comparison_program import (
     Comparer,
     ComparisonJob,
     Live,
-    LiveDocument,
     LiveDocuments,
     LiveFact,
-    LiveVersion,
     PastRequest,
     compare_draft,
 )
@@ -68,20 +72,24 @@ def _snapshot(*documents: dict[str, Any]) -> Snapshot:
     return compile_documents([{"system": SYSTEM, **document} for document in documents])
 
 
-def _live(*documents: dict[str, Any]) -> tuple[LiveDocument, ...]:
-    values = ({"system": SYSTEM, **document} for document in documents)
-    return tuple(_document(value, LiveVersion(json.dumps(value), 1, number)) for number, value in enumerate(values))
+def _live(*documents: dict[str, Any]) -> tuple[bytes, ...]:
+    return _histories(*((document, 1) for document in documents))
 
 
-def _document(value: dict[str, Any], *versions: LiveVersion) -> LiveDocument:
-    return LiveDocument(Key(value["system"], value["kind"], value["name"]), versions)
+def _histories(*versions: tuple[dict[str, Any], int]) -> tuple[bytes, ...]:
+    """The histories of documents, as the process takes them: documents, each with the moment of its record."""
+    values = [({"system": SYSTEM, **document}, at) for document, at in versions]
+    store = DocumentStore()
+    for number, (value, at) in enumerate(values):
+        store.put(value, at, number)
+    return tuple(map(pickle.dumps, store.histories.values()))
 
 
 def _job(documents: str, key: str = "a", **more: Any) -> ComparisonJob:
     return msgspec.structs.replace(ComparisonJob(key, SYSTEM, documents, ASKED), **more)
 
 
-def _all(documents: tuple[LiveDocument, ...], key: str = "a") -> LiveDocuments:
+def _all(documents: tuple[bytes, ...], key: str = "a") -> LiveDocuments:
     return LiveDocuments(key, documents)
 
 
@@ -201,7 +209,7 @@ TO_DEVELOPERS = json.dumps(
 def _login(hour: int, *groups: str) -> LiveFact:
     at, key = NOW + hour * HOUR, Key("streamsets", "Session", "sam")
     value = {"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at, "groups": groups}}
-    return LiveFact(key, json.dumps(value), at, hour)
+    return LiveFact(key, json.dumps(value).encode(), at, hour)
 
 
 def _viewed(hour: int) -> PastRequest:
@@ -218,7 +226,7 @@ def _viewed(hour: int) -> PastRequest:
 
 def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     """Also where they come later, to a process that has some; of a time of which they are not known none is turned."""
-    policies = tuple(_document(one, LiveVersion(json.dumps(one), 1, number)) for number, one in enumerate(STREAMSETS))
+    policies = _live(*STREAMSETS)
     facts = (_login(1, "dev"), _login(3), _login(5, "dev"))
     asked = tuple(_viewed(hour) for hour in (0, 2, 4, 6))
     job = ComparisonJob("a", "streamsets", TO_DEVELOPERS, asked)
@@ -230,8 +238,8 @@ def test_each_request_is_decided_with_the_facts_of_its_time() -> None:
     assert [one.number for one in compare_draft(job, in_parts).turned] == [1, 2, 3]
     in_parts.take(LiveDocuments("b", (), "a", facts=facts[1:]))
     assert compare_draft(job, in_parts) == compare_draft(job, live)
-    gone = LiveFact(facts[0].key, "", NOW + 7 * HOUR, 7)
-    in_parts.take(LiveDocuments("c", (), "b", facts=(gone, LiveFact(Key("cdap", "Entity", "x"), "{", NOW, 8))))
+    gone = LiveFact(facts[0].key, b"", NOW + 7 * HOUR, 7)
+    in_parts.take(LiveDocuments("c", (), "b", facts=(gone, LiveFact(Key("cdap", "Entity", "x"), b"{", NOW, 8))))
     assert compare_draft(job, in_parts) == compare_draft(job, live)
 
 
@@ -239,8 +247,7 @@ def test_versions_that_were_in_force_at_a_login_count_beside_a_draft() -> None:
     """What somebody could who signed in before the newest version is what the job answers, not what lacks."""
     [organization, pipeline] = STREAMSETS
     older = {**pipeline, "spec": {**ACL, "acl": {"group:dev": ["READ"]}}}
-    versions = (LiveVersion(json.dumps(older), 1, 1), LiveVersion(json.dumps(pipeline), NOW + 2 * HOUR, 2))
-    policies = (_document(organization, LiveVersion(json.dumps(organization), 1, 0)), _document(pipeline, *versions))
+    policies = _histories((organization, 1), (older, 1), (pipeline, NOW + 2 * HOUR))
     whole = LiveDocuments("a", policies, facts=(_login(1, "dev"),), facts_held_after=NOW, no_facts_before=NOW)
     live = _with(whole, "streamsets")
     assert compare_draft(ComparisonJob("a", "streamsets", TO_DEVELOPERS, (_viewed(3),)), live).turned == ()
@@ -254,20 +261,22 @@ def test_a_comparer_without_live_documents_asks_for_them() -> None:
 TEAM = {"kind": "Group", "name": "team", "spec": {"roles": "readers", "members": ["user:dana"]}}
 
 
-def _refused(document: dict[str, Any]) -> LiveDocument:
-    value = {"system": SYSTEM, **document}
-    return _document(value, LiveVersion(json.dumps(value), 1, 9, ("spec.roles: must be a list",)))
+def _refused(key: Key, value: object = UNREADABLE) -> bytes:
+    store = DocumentStore()
+    store.refuse(key, ["spec.roles: must be a list"], 1, 9, value)
+    return pickle.dumps(store.histories[key])
 
 
 def test_whom_a_refused_document_names_is_answered_error_until_a_good_version_stands() -> None:
-    live, team = _with(_all((*_live(READERS, MEMBERS), _refused(TEAM)))), Key(SYSTEM, "Group", "team")
+    team = Key(SYSTEM, "Group", "team")
+    live = _with(_all((*_live(READERS, MEMBERS), _refused(team, {"system": SYSTEM, **TEAM}))))
     assert compare_draft(_job(json.dumps(READERS)), live).turned == ()
     repaired = json.dumps({**TEAM, "spec": {"roles": ["readers"], "members": ["user:dana"]}})
     turned = compare_draft(_job(repaired), live).turned
     assert [(one.number, one.before, one.after) for one in turned] == [(0, "error", "allow"), (1, "error", "allow")]
     live.take(LiveDocuments("b", (), "a", (team,)))
     assert compare_draft(_job(repaired, key="b"), live).turned == (), "it was deleted"
-    live.take(LiveDocuments("c", (LiveDocument(Key(SYSTEM, "Odd", "x"), (LiveVersion("{", 1, 9, ("?",)),)),), "b"))
+    live.take(LiveDocuments("c", (_refused(Key(SYSTEM, "Odd", "x")),), "b"))
     turned = compare_draft(_job(repaired, key="c", prune=True), live).turned
     assert [(one.number, one.before, one.after) for one in turned] == [(number, "error", "deny") for number in range(3)]
 
@@ -299,7 +308,7 @@ def test_what_has_changed_is_enough() -> None:
     """A process that gets it answers as one that gets all documents; the draft of one system leaves others alone."""
     comparer, members = Comparer(), {**MEMBERS, "spec": {"roles": ["readers"], "members": ["user:nobody"]}}
     states = [(READERS, MEMBERS), (READERS, members), (members,), (READERS, members)]
-    sent: dict[str, LiveDocument] = {}
+    sent: dict[str, bytes] = {}
     for number, documents in enumerate(states):
         whole = {str(one["kind"]): live for one, live in zip(documents, _live(*documents), strict=True)}
         changed = tuple(live for kind, live in whole.items() if sent.get(kind) != live)
@@ -320,3 +329,12 @@ def test_a_process_that_has_taken_in_nothing_of_a_change_asks_for_all_of_it() ->
     with pytest.raises(AssertionError):
         comparer(msgspec.json.encode(_job(FROZEN, key="c", live=LiveDocuments("c", (), "b"))))
     assert comparer(msgspec.json.encode(_job(FROZEN)))["result"]["since"] == ""
+
+
+def test_documents_are_sent_without_the_functions_of_their_kind() -> None:
+    """A kind of another distribution may read documents by a function that has no name, which no pickle takes."""
+    history = DocumentHistory(Key(SYSTEM, "Role", "readers"), Kind(read=lambda _document: CompiledDocument()))
+    kinds = (all_systems()[SYSTEM].kinds["Role"], Kind())
+    for key, kind in zip((history.key, Key(SYSTEM, "Odd", "x")), kinds, strict=True):
+        history.key = key
+        assert pickle.loads(pickle.dumps(history)).kind == kind

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from policy import FactOverlay, compile_documents
 from streaming.console.alerts import AlertLog
 from streaming.console.changes import ChangeLog
-from streaming.console.console import LINKS, Console, Topics
+from streaming.console.console import LINKS, Console
 from streaming.console.guard import Guard, Tokens
 from streaming.console.in_force import InForce
 from streaming.console.pages import Pages, StaticFiles
@@ -26,6 +26,8 @@ from streaming.console.records import Records
 from streaming.console.sandbox import Sandbox
 from streaming.console.server import application
 from streaming.console.signing_in import Local, SignedIn
+from streaming.console.site import Site
+from streaming.console.unseen import UnseenTopics
 from streaming.kafka.clients import admin_client
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import Read
@@ -60,11 +62,11 @@ def pages_alone(in_force: InForce) -> Iterator[ASGIApp]:
     """The console's pages over it; those that read Kafka have none."""
     admin, static, tokens = admin_client(SETTINGS), StaticFiles(), Tokens()
     logs = (ChangeLog(SETTINGS, admin), AlertLog(SETTINGS, admin), RecentDecisions(SETTINGS, admin))
-    topics = Topics(Cluster(SETTINGS, admin), Records(SETTINGS, admin), *logs, in_force, FactOverlay)
-    pages = Pages(static, LINKS, tokens.of)
+    pages, cluster, unseen = Pages(static, LINKS, tokens.of), Cluster(SETTINGS, admin), UnseenTopics(SETTINGS)
+    site = Site(SETTINGS, pages, cluster, Records(SETTINGS, admin), *logs, in_force, FactOverlay, unseen)
     with (
         contextlib.closing(Sandbox(1, is_eager=False)) as sandbox,
-        contextlib.closing(Console(pages, SETTINGS, topics, tokens, sandbox)) as console,
+        contextlib.closing(Console(site, tokens, sandbox)) as console,
     ):
         app = application(console.routes, pages, static)
         yield Guard(SignedIn(app, Local(), pages), LOCAL)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.records.avro import Reader, Unencodable, Writer, is_avro
 from streaming.records.decision import read_decision
@@ -109,8 +109,8 @@ def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_noth
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int) -> None:
-    source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    partition_evaluator = AuditEvaluator(source, lambda _at: answers, Limits())
+    source, answers = Source("audit", 0, "topic-id", DEFAULT_TRUST, 3), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
+    partition_evaluator = AuditEvaluator(source, 1, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
     assert partition_evaluator.evaluate(b"k", avro, None, 17, AT) == partition_evaluator.evaluate(

@@ -17,7 +17,8 @@ from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.commit.evaluation import Decided, SideOutput
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
+from streaming.enforcer.evaluator import Source
 from streaming.enforcer.pending_facts import FactReads, PendingFacts, overlooked
 from streaming.ops.tally import Tally
 from streaming.records.audit import AnyVerdict, decode_verdict
@@ -132,9 +133,9 @@ class AuditedJob:
     def _evaluate(
         self, at: int, event: Mapping[str, Any], trust: frozenset[str], partition: int, facts: FactReads
     ) -> Record:
-        source = AuditSource("audit", partition, "audit-id", trust, 1, 2)
+        source = Source("audit", partition, "audit-id", trust, 2)
         answers_at = functools.partial(self._answers_at, trust=trust)
-        evaluator, value = AuditEvaluator(source, answers_at, Limits(), None, facts), {"id": "e", **event}
+        evaluator, value = AuditEvaluator(source, 1, answers_at, Limits(), None, facts), {"id": "e", **event}
         offset = self._order + 1
         output, _, verdict, _ = evaluator.evaluate(b"", json.dumps(value).encode(), None, offset, at)
         assert output == 1, verdict

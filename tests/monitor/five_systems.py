@@ -18,7 +18,8 @@ from policy.core.times import to_text
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
+from streaming.enforcer.evaluator import Source
 from streaming.records.decision import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
@@ -255,8 +256,8 @@ class Day:
             yield self._decide(at, name, asked)
         yield from ((LETTERS, 0, number, START + number * SECOND // 10, b"?") for number in range(100))
         self.incidents.add(("malformed-burst", LETTERS))
-        source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
-        partition_evaluator = AuditEvaluator(source, self.cluster.answers_at, Limits())
+        source = Source("audit", 0, "audit-id", DEFAULT_TRUST, 2)
+        partition_evaluator = AuditEvaluator(source, 1, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
             written, _, value, _ = partition_evaluator.evaluate(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value

@@ -8,7 +8,7 @@ import pytest
 
 from policy import compile_documents
 from policy.systems import all_systems
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -74,8 +74,8 @@ ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, 
 
 
 def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() -> None:
-    source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    partition_evaluator = AuditEvaluator(source, lambda _: answers, Limits())
+    source, answers = Source("audit", 0, "topic-id", DEFAULT_TRUST, 2), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
+    partition_evaluator = AuditEvaluator(source, 1, lambda _: answers, Limits())
     events: list[Any] = [
         {"id": "1", "system": "lenses6", **ACCESS, "outcome": "success"},
         {"id": "2", "system": "lenses6", "event": "login", "subject": ACCESS["subject"]},

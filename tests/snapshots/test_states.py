@@ -1,5 +1,6 @@
 """A state that is made of one nearby, before or after it, is the one that is made of all records up to it."""
 
+import pickle
 from typing import Any
 
 import msgspec
@@ -12,7 +13,6 @@ from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.systems import all_systems
 from streaming.console.comparison_program import Live, LiveDocuments
-from streaming.console.comparisons import live_document
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import DocumentRecord, Loader
 from streaming.topics import TopicNames
@@ -80,8 +80,8 @@ def test_the_process_that_compares_drafts_has_what_is_in_force(system: str, data
     """All that a snapshot says, also of older versions where they count, and of whom refused documents affect."""
     records = data.draw(records_of(system))
     log, offsets = _log(records), {records[0].topic: {"0": records[-1].offset}}
-    live, versions = Live(system), log.versions_at(offsets)
-    live.take(LiveDocuments("a", tuple(live_document(key, document) for key, document in versions.items())))
+    live = Live(system)
+    live.take(LiveDocuments("a", tuple(map(pickle.dumps, log.histories_at(offsets).values()))))
     ours, expected = (contents_of(one)[2][system] for one in (live.snapshot, log.snapshot_at(offsets, None)))
     event(f"refused: {bool(expected[-1])}")
     assert ours == expected

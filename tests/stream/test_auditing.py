@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from policy import Snapshot, compile_documents
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
+from streaming.enforcer.evaluator import Source
 from streaming.records.audit import Lifecycle, Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.world import group, request, role
@@ -18,9 +19,9 @@ REVOKED = compile_documents([group("readers", "user:dana")])
 
 
 def _for_partition(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditEvaluator:
-    source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
+    source = Source("audit", 3, "topic-id", DEFAULT_TRUST, LETTERS)
     answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9) if snapshot else None
-    return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
+    return AuditEvaluator(source, VERDICTS, lambda _at: answers, Limits(**limits))
 
 
 def _event(**changes: Any) -> dict[str, Any]:
@@ -56,19 +57,19 @@ def test_without_the_policies_of_its_time_a_verdict_is_unknown_and_counted_as_su
 
 def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
     asked: list[int] = []
-    source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
+    source = Source("audit", 3, "topic-id", DEFAULT_TRUST, LETTERS)
     answers = AuditAnswers(GRANTED, DEFAULT_TRUST, 9)
-    partition_evaluator = AuditEvaluator(source, lambda at: asked.append(at) or answers, Limits())
+    partition_evaluator = AuditEvaluator(source, VERDICTS, lambda at: asked.append(at) or answers, Limits())
     for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
         assert _evaluate(_event(time=claimed), partition_evaluator).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
     assert asked == [AT - 5, AT, AT - 5]
 
 
 def test_claims_that_are_not_trusted_are_not_used() -> None:
-    source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
+    source = Source("audit", 3, "topic-id", frozenset(), LETTERS)
     documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
     answers = AuditAnswers(compile_documents(documents), frozenset(), 9)
-    partition_evaluator = AuditEvaluator(source, lambda _at: answers, Limits())
+    partition_evaluator = AuditEvaluator(source, VERDICTS, lambda _at: answers, Limits())
     event = _event()
     event["subject"]["properties"] = {"groups": ["readers"]}
     assert _evaluate(event, partition_evaluator).outcome == "error"

@@ -11,7 +11,7 @@ import pytest
 
 from policy import REQUEST_NAMES, MalformedRequest, check_letter_case, decide, decode_request
 from streaming.enforcer.answered import AnsweredEvaluator
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.requests import decide_lines
 from streaming.enforcer.source import Records
@@ -144,7 +144,7 @@ def test_a_duplicate_in_an_unknown_field_is_refused_beside_a_known_query() -> No
 )
 def test_an_audit_event_gets_no_verdict(text: str) -> None:
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 100)
-    evaluator = AuditEvaluator(AuditSource("audit", 0, "t", DEFAULT_TRUST, 0, 1), lambda _: answers, LIMITS)
+    evaluator = AuditEvaluator(Source("audit", 0, "t", DEFAULT_TRUST, 1), 0, lambda _: answers, LIMITS)
     assert evaluator.evaluate(None, EVENT.encode(), None, 0, AT)[0] == 0
     number, _, _, headers = evaluator.evaluate(None, text.encode(), None, 1, AT)
     assert number == 1

@@ -18,7 +18,8 @@ from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer import auditing
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
+from streaming.enforcer.evaluator import Source
 from streaming.records.packing import Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.examples import examples
@@ -40,7 +41,7 @@ def unprepared() -> Iterator[None]:
 
 
 def _for_partition(answers: AuditAnswers) -> AuditEvaluator:
-    return AuditEvaluator(AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, 1, 2), lambda _at: answers, Limits())
+    return AuditEvaluator(Source("audit", 3, "topic-id", DEFAULT_TRUST, 2), 1, lambda _at: answers, Limits())
 
 
 def _evaluated(partition_evaluator: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:

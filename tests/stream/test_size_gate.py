@@ -14,7 +14,7 @@ from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import DocumentStore
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
@@ -50,9 +50,9 @@ def _for_partition(**limits: int) -> PartitionEvaluator:
 
 
 def _audit_evaluator(**limits: int) -> AuditEvaluator:
-    source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, DECISION, LETTER)
+    source = Source("audit", 3, "topic-id", DEFAULT_TRUST, LETTER)
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
+    return AuditEvaluator(source, DECISION, lambda _at: answers, Limits(**limits))
 
 
 def _avro(kind: Kind, record: dict[str, Any]) -> bytes:

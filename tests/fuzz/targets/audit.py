@@ -9,7 +9,7 @@ import msgspec
 from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_ms
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor.intake import Intake
 from streaming.records.audit import Verdict, decode_verdict, read_event
@@ -72,10 +72,12 @@ class AuditEvents:
             frozenset(given["trust"]),
             LIMITS[given["limits"]],
         )
-        source = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS)
+        source = Source("audit", 0, "topic-id", trust, LETTERS)
         answers = AuditAnswers(snapshot, trust, 9)
         reader = Reader(formats("audit-event"))
-        partition_evaluator = AuditEvaluator(source, lambda at: answers if at >= OLDEST else None, limits, reader)
+        partition_evaluator = AuditEvaluator(
+            source, VERDICTS, lambda at: answers if at >= OLDEST else None, limits, reader
+        )
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
         number, made_key, made, made_headers = partition_evaluator.evaluate(key, value, listed, 17, at)
@@ -171,9 +173,11 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
     value: bytes | None
     if topic == "verdicts":
         event = to_json(dice, {**request, "outcome": "success"})
-        source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
+        source = Source("audit", 0, "topic-id", DEFAULT_TRUST, LETTERS)
         answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
-        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).evaluate(b"k", event, None, 17, AT)
+        made, _, value, _ = AuditEvaluator(source, VERDICTS, lambda _at: answers, limits).evaluate(
+            b"k", event, None, 17, AT
+        )
         wrong = made == LETTERS
     else:
         evaluator = Evaluator(snapshot, limits).for_partition(

@@ -15,7 +15,8 @@ from policy.evaluation.authorize import answer
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
+from streaming.enforcer.evaluator import Source
 from streaming.monitor import Fact
 from streaming.records.audit import AuditEvent, read_event
 from streaming.records.avro import Reader
@@ -76,9 +77,9 @@ class DerivedFacts:
         reader = Reader(formats("audit-event"))
         for number, event in enumerate(given["events"]):
             trust, at, value = frozenset(event["trust"]), event["at"], event["value"]
-            source = AuditSource(f"audit-{number}", 0, "topic-id", trust, VERDICT, LETTER)
+            source = Source(f"audit-{number}", 0, "topic-id", trust, LETTER)
             answers = AuditAnswers(self._snapshot, trust, 9)
-            evaluator = AuditEvaluator(source, lambda _at, answers=answers: answers, LIMITS, reader)  # type: ignore[misc]
+            evaluator = AuditEvaluator(source, VERDICT, lambda _at, answers=answers: answers, LIMITS, reader)  # type: ignore[misc]
             output, _, made, _ = evaluator.evaluate(None, value, None, number, at)
             if output == VERDICT:
                 unread.append((VERDICTS, 0, number, at, made or b""))

@@ -10,7 +10,7 @@ from typing import Any
 
 from policy import Decision, MalformedRequest, Reason, Snapshot, answer, decide, parse_request
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.pdp.evaluation import evaluate
@@ -129,8 +129,8 @@ class Asked:
         return _answered(self.cold, {**body, "time": AT}, trust).to_record()
 
     def _auditor(self, make: type[AuditEvaluator]) -> AuditEvaluator:
-        source = AuditSource("audit", 0, "topic-id", self._trust, VERDICTS, LETTERS)
-        return make(source, lambda _at: self._verdicts, LIMITS[1])
+        source = Source("audit", 0, "topic-id", self._trust, LETTERS)
+        return make(source, VERDICTS, lambda _at: self._verdicts, LIMITS[1])
 
     def _client(self, request: Any) -> Any:
         """As a client that decides within an application."""
