@@ -156,7 +156,7 @@ class Part:
             resource = msgspec.json.encode(parts.resource.id)[1:-1]
             was, now = (_verdict(b"{%b}" % resource.join(side.answer)).reasons for side in (before, after))
             outcomes = before.label.rpartition(" ")[2], after.label.rpartition(" ")[2]
-            self._differ(_names(value), Answered(*outcomes, None, reason_of(was, now)), at, offset)
+            self._differ(_names(value), Answered(*outcomes, None, reason_of(was, now, outcomes[1])), at, offset)
 
     def _each(self, value: bytes, at: int, offset: int) -> None:
         envelope = open_envelope(value)

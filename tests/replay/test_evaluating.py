@@ -186,6 +186,27 @@ def test_totals_add_up_whatever_the_order() -> None:
     assert (one.records, one.answers) == (4, 4)
 
 
+REFUSED = compile_documents(
+    [{"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": 7, "members": ["user:dana"]}}]
+)
+
+
+def test_examples_that_are_equal_and_have_no_statement_stop_nothing() -> None:
+    """A file with a line twice, and a batch with an evaluation twice: None and None have no order."""
+    totals = replay(Sides(OLD, REFUSED), [request(evaluations=[{}, {}])])
+    totals.add(replay(Sides(OLD, REFUSED), [request(evaluations=[{}])]))
+    assert [one.statement for one in totals.examples["closed"]] == [None, None, None]
+
+
+@pytest.mark.parametrize("more", [{}, {"evaluations": [{}]}])
+def test_an_answer_that_is_an_error_now_is_shown_with_the_reason_of_that(more: dict[str, Any]) -> None:
+    """It was shown, and counted, with the statement that had allowed it."""
+    [closed] = (totals := replay(Sides(OLD, REFUSED), [request(**more)])).examples["closed"]
+    assert (closed.after, closed.document) == ("error", "")
+    assert "refused" in closed.reason
+    assert totals.groups["statement"].keys() == {closed.reason}
+
+
 def test_names_beyond_what_is_held_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.replay.result.HELD", 2)
     counts: dict[str, Count] = {}
