@@ -139,6 +139,15 @@ def test_what_is_no_request_is_counted_and_stops_nothing(value: bytes) -> None:
     assert (totals.records, totals.unreadable, totals.answers) == (3, 1, 2)
 
 
+@pytest.mark.parametrize(("head", "records"), [("t-0-", 3), ("", 1)])
+def test_an_empty_record_is_no_request_and_an_empty_line_of_a_file_is_nothing(head: str, records: int) -> None:
+    """Of a topic it is a dead letter: it was counted as unreadable, and not as a record."""
+    totals, task = Totals(), Task("replay", {"": CLAIMS}, {}, frozenset(), NOW, Limits())
+    rows = [(value, NOW, n) for n, value in enumerate((None, b" ", json.dumps(request()).encode()))]
+    Part(Comparison(SIDES, CLAIMS), task, head, totals).take(iter(rows))
+    assert (totals.records, totals.unreadable, totals.answers) == (records, records - 1, 1)
+
+
 def test_deadlines_and_demands_of_offsets_were_of_their_time() -> None:
     demand = {"min_policy_offsets": {"some-topic": {"0": 10**9}}}
     totals = replay(SIDES, [request(deadline=1), request(context=demand)])
