@@ -83,6 +83,10 @@ def replay(
     span, systems = span_since(since, until), _systems(system)
     admin = _reach(settings, against, not requests)
     source = _source(settings, admin, requests, span)
+    if not requests:
+        assert admin is not None
+        for remark in unread(settings, admin, span):
+            echo_err(remark)
     draft, documents = sound_documents(policies)
     sides = _sides(settings, against, draft, documents, prune)
     began = time.monotonic()
@@ -128,6 +132,18 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
+
+
+def unread(settings: "Settings", admin: "AdminClient", span: "Span") -> Iterator[str]:
+    """What of the requests of a range is not replayed: deleted ones, and those that were answered elsewhere."""
+    from policy import to_text
+    from streaming.history.ranges import Topics
+
+    names = settings.topics
+    for topic, moment in Topics(settings, admin).deleted_before_by_topic(names.requests, span.start).items():
+        yield f"{topic}: requests before {to_text(moment)} may have been deleted by the topic's retention"
+    if names.answered:
+        yield f"requests that were answered elsewhere are not replayed: {', '.join(names.answered)}"
 
 
 def _sides(
@@ -188,8 +204,8 @@ def show(result: "Replayed", totals: "Totals", as_json: bool) -> None:
         echo_lines(_lines(result))
     if result.unreadable:
         echo_err(f"{result.unreadable:,} records cannot be read as requests")
-    if totals.schemas and not result.answers:
-        echo_err("their Avro schemas are in a registry: name it with the setting schema_registry")
+    if totals.schemas:  # with a registry none is left
+        echo_err("Avro schemas of some are in a registry: name it with the setting schema_registry")
 
 
 def _lines(result: "Replayed") -> Iterator[str]:
