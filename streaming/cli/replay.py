@@ -215,6 +215,8 @@ def _lines(result: "Replayed") -> Iterator[str]:
         f"{result.differ:,} answers would differ: {result.opened:,} would be allow, "
         f"{result.closed:,} would no longer be; unknown: {result.unknown:,}"
     )
+    if result.outcomes:  # where all are errors none differs
+        yield f"outcomes: {', '.join(f'{name}: {number:,}' for name, number in result.outcomes.items())}"
     for title, counts in (
         *(("subject", result.subjects), ("action", result.actions)),
         *(("resource", result.resources), ("statement", result.statements)),

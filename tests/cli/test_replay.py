@@ -135,6 +135,15 @@ def test_records_that_need_a_registry_are_named_beside_those_that_do_not(capsys:
     assert "schema_registry" in capsys.readouterr().err
 
 
+def test_errors_on_both_sides_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """None of them differs: without the facts that both sides lack, any draft passed."""
+    totals = Totals(records=2)
+    totals.note(("error", "error"), 1)
+    totals.note(("deny", "deny"), 1)
+    show(replayed(totals, Compared("a", "b", "c"), 1.0, 10), totals, as_json=False)
+    assert "outcomes: deny → deny: 1, error → error: 1" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.stream
 def test_requests_that_are_not_read_are_reported(settings: Settings, topics: TopicNames, admin: AdminClient) -> None:
     """A gate over 30 days passed where the topic kept one, or where all requests were answered elsewhere."""
