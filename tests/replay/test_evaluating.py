@@ -14,7 +14,8 @@ from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.settings import Limits
+from streaming.replay.run import why_failed
+from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
 from tests.policy.test_properties import WRITTEN, documents_of, requests_of
@@ -243,3 +244,25 @@ def test_what_happens_to_an_answer(before: str, after: str, kind: str) -> None:
 )
 def test_resources_are_grouped_by_their_beginning(resource: str, prefix: str) -> None:
     assert prefix_of(resource) == prefix
+
+
+JAVA = (
+    "An error occurred while calling o9.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
+    "failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (host "
+    "executor driver): org.apache.kafka.common.errors.%s\n\tat org.apache.spark.A\n\nDriver stacktrace:\n\tat d"
+)
+
+
+def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_grants_it() -> None:
+    """Kafka's other clients have theirs, so what they may do was checked before; a traceback of Java came then."""
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="p";'
+    settings = Settings(bootstrap_servers="kafka:9092", source={"kafka.sasl.jaas.config": login})
+    said = why_failed(JAVA % "TopicAuthorizationException: Not authorized to access topics: [a, b]", settings)
+    first, second, *_, last = said.splitlines()
+    assert [first, second] == [f"User:reader is not authorized to Read topic {topic}" for topic in "ab"]
+    assert last.endswith("--add --allow-principal 'User:reader' --operation Read --topic b")
+
+
+def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
+    said = why_failed(JAVA % "SaslAuthenticationException: Authentication failed", Settings())
+    assert said == "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"
