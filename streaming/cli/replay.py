@@ -83,10 +83,6 @@ def replay(
     span, systems = span_since(since, until), _systems(system)
     admin = _reach(settings, against, not requests)
     source = _source(settings, admin, requests, span)
-    if not requests:
-        assert admin is not None
-        for remark in unread(settings, admin, span):
-            echo_err(remark)
     draft, documents = sound_documents(policies)
     sides = _sides(settings, against, draft, documents, prune)
     began = time.monotonic()
@@ -122,11 +118,13 @@ def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClie
 
 
 def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: "Span") -> "Source":
-    """Raises Failure for a file that is not there."""
+    """Prints what of the topics is not read. Raises Failure for a file that is not there."""
     from streaming.replay.run import FromFiles, from_topics
 
     if not paths:
         assert admin is not None
+        for remark in unread(settings, admin, span):
+            echo_err(remark)
         return from_topics(settings, admin, span)
     for path in paths:
         if not path.exists():
