@@ -41,7 +41,7 @@ FILE_BYTES_OF_A_TASK = 8 << 20
 POLL_SECONDS = 0.2
 SCHEMA = StructType([StructField(COLUMN, BinaryType())])
 PARQUET = ".parquet"
-NOT_AUTHORIZED = re.compile(r"Not authorized to access topics: \[([^\]]*)\]")
+NOT_AUTHORIZED = re.compile(r"TopicAuthorizationException: (?:Not authorized to access topics: \[([^\]]*)\])?")
 
 _decode = msgspec.msgpack.Decoder(Totals).decode
 
@@ -146,7 +146,7 @@ def replay(
     task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits, span=source.span)
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
-    with _session(settings) as spark, _explained(settings):
+    with _session(settings) as spark, _explained(settings, sorted(trust)):
         broadcast = spark.sparkContext.broadcast(sides)
 
         def run(task: Task) -> Totals:
@@ -178,19 +178,25 @@ def with_schemas(settings: Settings, formats: Formats, ids: Iterable[int]) -> Fo
 
 
 @contextlib.contextmanager
-def _explained(settings: Settings) -> Iterator[None]:
+def _explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
     """Raise JobStopped in place of what Spark raises."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        raise JobStopped(f"the requests could not be decided again: {why_failed(str(error), settings)}") from error
+        raise JobStopped(
+            f"the requests could not be decided again: {why_failed(str(error), settings, topics)}"
+        ) from error
 
 
-def why_failed(text: str, settings: Settings) -> str:
-    """What Spark's error says. Its readers have a login of their own: the missing permissions are those of that one."""
+def why_failed(text: str, settings: Settings, topics: Sequence[str]) -> str:
+    """What Spark's error says. Its readers have a login of their own: the missing permissions are those of that one.
+
+    `topics`: that are read; Java's client names none where it may not describe one.
+    """
     if (denied := NOT_AUTHORIZED.search(text)) is not None:
-        principal, topics = principal_of_java(settings.source, settings.kafka), denied[1].split(", ")
-        return explain_missing(principal, settings.bootstrap_servers, topic_permissions("Read", topics))
+        principal, named = principal_of_java(settings.source, settings.kafka), denied[1]
+        missing = topic_permissions("Read", named.split(", ") if named else topics)
+        return explain_missing(principal, settings.bootstrap_servers, missing)
     task = text.partition("Lost task")[2].partition(": ")[2]
     return without_stack(task or text)
 

@@ -253,16 +253,17 @@ JAVA = (
 )
 
 
-def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_grants_it() -> None:
+@pytest.mark.parametrize("says", ["Not authorized to access topics: [a, b]", "Topic authorization failed."])
+def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_grants_it(says: str) -> None:
     """Kafka's other clients have theirs, so what they may do was checked before; a traceback of Java came then."""
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="p";'
     settings = Settings(bootstrap_servers="kafka:9092", source={"kafka.sasl.jaas.config": login})
-    said = why_failed(JAVA % "TopicAuthorizationException: Not authorized to access topics: [a, b]", settings)
+    said = why_failed(JAVA % f"TopicAuthorizationException: {says}", settings, ["a", "b"])
     first, second, *_, last = said.splitlines()
     assert [first, second] == [f"User:reader is not authorized to Read topic {topic}" for topic in "ab"]
     assert last.endswith("--add --allow-principal 'User:reader' --operation Read --topic b")
 
 
 def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
-    said = why_failed(JAVA % "SaslAuthenticationException: Authentication failed", Settings())
+    said = why_failed(JAVA % "SaslAuthenticationException: Authentication failed", Settings(), ["a"])
     assert said == "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"
