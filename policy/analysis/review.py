@@ -24,7 +24,10 @@ QUOTE = re.compile(r'(?<!\\)(?:\\\\)*"')
 
 
 class MayWiden(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A widening that is expected: each field that is there has to match. ``reason``: for readers."""
+    """A widening that is expected: each field that is there has to match. ``reason``: for readers.
+
+    ``document``: the one whose change opens it: of a membership, its own, not that of the grant to which it leads.
+    """
 
     who: str = ""
     action: str = ""
@@ -36,7 +39,8 @@ class MayWiden(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Whether all of a widening is meant."""
         # What is known of a fact's name may open anything: the name, which its author chooses, is no resource.
         resource = "*" if widening.kind == "fact" else widening.resource
-        fields = ((self.who, widening.who), (self.resource, resource), (self.document, widening.document))
+        document = widening.by or widening.document
+        fields = ((self.who, widening.who), (self.resource, resource), (self.document, document))
         return all(not pattern or _matches(_pattern(pattern), text) for pattern, text in fields) and (
             not self.action
             or _matches((_pattern if widening.resource else _statement_pattern)(self.action), widening.action)

@@ -12,10 +12,15 @@ from policy.systems.kit.system import HasNotation, System
 
 
 def pattern_text(pattern: Pattern) -> str:
-    """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all."""
+    """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all.
+
+    In a part that another one follows, ``%2F`` stands for a slash and ``%25`` for a percent sign.
+    """
     if pattern == EVERYTHING:
         return "*"
-    return "/".join([*map(part_text, pattern.parts), *(["**"] if pattern.open else [])])
+    *parts, last = [*map(part_text, pattern.parts), *(["**"] if pattern.open else [])]
+    # Else an allow-list's `dataset/dev/*` would cover the connection `dev/prod`.
+    return "/".join([*(part.replace("%", "%25").replace("/", "%2F") for part in parts), last])
 
 
 class GrantWords(NamedTuple):

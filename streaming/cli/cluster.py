@@ -38,7 +38,6 @@ def connect(
     from streaming.kafka.clients import admin_client, check_reachable, partition_numbers
     from streaming.kafka.permissions import (
         Permission,
-        explain_lacking,
         missing_permissions,
         topic_permissions,
     )
@@ -63,10 +62,18 @@ def connect(
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
         ) from error
     if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
-        raise Failure(explain_lacking(settings, denied))
+        raise not_authorized(settings, denied)
     if missing := sorted({*read, *written, *described} - there.keys()):
         raise Failure(
             f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
             "or name other topics in the settings"
         )
     return admin
+
+
+def not_authorized(settings: "Settings", missing: Iterable["Permission"]) -> Failure:
+    """The failure for permissions that the principal of the settings lacks: a line for each, and the ACLs to add."""
+    from streaming.kafka.permissions import explain_lacking
+
+    message, *details = explain_lacking(settings, missing).splitlines()
+    return Failure(message, details=details)

@@ -138,14 +138,14 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     from confluent_kafka import KafkaException
 
     from policy.importers import ImportInput
-    from streaming.cli.cluster import connect
-    from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls, explain_lacking, is_not_authorized
+    from streaming.cli.cluster import connect, not_authorized
+    from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls, is_not_authorized
 
     try:
         rows = described_acls(connect(settings))
     except KafkaException as error:
         if is_not_authorized(error.args[0], DESCRIBE_CLUSTER.type):
-            raise Failure(explain_lacking(settings, [DESCRIBE_CLUSTER])) from error
+            raise not_authorized(settings, [DESCRIBE_CLUSTER]) from error
         raise
     return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 

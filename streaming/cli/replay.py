@@ -118,16 +118,30 @@ def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClie
 
 
 def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: "Span") -> "Source":
-    """Raises Failure for a file that is not there."""
+    """Prints what of the topics is not read. Raises Failure for a file that is not there."""
     from streaming.replay.run import FromFiles, from_topics
 
     if not paths:
         assert admin is not None
+        for remark in unread(settings, admin, span):
+            echo_err(remark)
         return from_topics(settings, admin, span)
     for path in paths:
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
+
+
+def unread(settings: "Settings", admin: "AdminClient", span: "Span") -> Iterator[str]:
+    """What of the requests of a range is not replayed: deleted ones, and those that were answered elsewhere."""
+    from policy import to_text
+    from streaming.history.ranges import Topics
+
+    names = settings.topics
+    for topic, moment in Topics(settings, admin).deleted_before_by_topic(names.requests, span.start).items():
+        yield f"{topic}: requests before {to_text(moment)} may have been deleted by the topic's retention"
+    if names.answered:
+        yield f"requests that were answered elsewhere are not replayed: {', '.join(names.answered)}"
 
 
 def _sides(
@@ -188,8 +202,8 @@ def show(result: "Replayed", totals: "Totals", as_json: bool) -> None:
         echo_lines(_lines(result))
     if result.unreadable:
         echo_err(f"{result.unreadable:,} records cannot be read as requests")
-    if totals.schemas and not result.answers:
-        echo_err("their Avro schemas are in a registry: name it with the setting schema_registry")
+    if totals.schemas:  # with a registry none is left
+        echo_err("Avro schemas of some are in a registry: name it with the setting schema_registry")
 
 
 def _lines(result: "Replayed") -> Iterator[str]:
@@ -199,6 +213,8 @@ def _lines(result: "Replayed") -> Iterator[str]:
         f"{result.differ:,} answers would differ: {result.opened:,} would be allow, "
         f"{result.closed:,} would no longer be; unknown: {result.unknown:,}"
     )
+    if result.outcomes:  # where all are errors none differs
+        yield f"outcomes: {', '.join(f'{name}: {number:,}' for name, number in result.outcomes.items())}"
     for title, counts in (
         *(("subject", result.subjects), ("action", result.actions)),
         *(("resource", result.resources), ("statement", result.statements)),

@@ -87,7 +87,10 @@ class Evaluation(Options):
         bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")
     ] = False
     at: Annotated[
-        str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch; with --live now.")
+        str | None,
+        typer.Option(
+            "--at", help="The request's time, by the same policies: RFC 3339, or ms since 1970; with --live now."
+        ),
     ] = None
     trust: Trust = None
     allow_unknown: AllowUnknown = False

@@ -109,7 +109,8 @@ class Comparison:
 
 
 def _answered(before: Decision, after: Decision, request: Request | None) -> Answered:
-    return Answered(_outcome(before), _outcome(after), request, reason_of(before.reasons, after.reasons))
+    outcomes = _outcome(before), _outcome(after)
+    return Answered(*outcomes, request, reason_of(before.reasons, after.reasons, outcomes[1]))
 
 
 def _outcome(decision: Decision) -> str:
@@ -117,9 +118,9 @@ def _outcome(decision: Decision) -> str:
     return UNKNOWN if unknown else decision.outcome
 
 
-def reason_of(before: tuple[Reason, ...], after: tuple[Reason, ...]) -> Reason | None:
+def reason_of(before: tuple[Reason, ...], after: tuple[Reason, ...], outcome: str) -> Reason | None:
     """Why it is answered otherwise: the statement that decides now, else the one that did before, else what is
-    missing.
+    missing. An ``outcome`` of ``error`` has a reason of its own, whatever was allowed or denied before.
     """
-    placed = (reason for reason in (*after, *before) if reason.document is not None)
+    placed = (reason for reason in (*after, *(before if outcome != "error" else ())) if reason.document is not None)
     return next(placed, None) or next(iter(after), None)

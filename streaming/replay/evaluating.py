@@ -122,12 +122,11 @@ class Part:
         for value, at, offset in rows:
             if not span.start <= at < span.end:
                 continue
-            if value is None or not value.strip():
-                self._totals.unreadable += self._head != ""
-                continue
+            if not self._head and not (value and value.strip()):
+                continue  # an empty line of a file
             self._totals.records += 1
             try:
-                self._one(self._as_json(value), at, offset)
+                self._one(self._as_json(value or b""), at, offset)
             except NO_REQUEST:
                 self._totals.unreadable += 1
         for label, number in self._alike.items():
@@ -156,7 +155,7 @@ class Part:
             resource = msgspec.json.encode(parts.resource.id)[1:-1]
             was, now = (_verdict(b"{%b}" % resource.join(side.answer)).reasons for side in (before, after))
             outcomes = before.label.rpartition(" ")[2], after.label.rpartition(" ")[2]
-            self._differ(_names(value), Answered(*outcomes, None, reason_of(was, now)), at, offset)
+            self._differ(_names(value), Answered(*outcomes, None, reason_of(was, now, outcomes[1])), at, offset)
 
     def _each(self, value: bytes, at: int, offset: int) -> None:
         envelope = open_envelope(value)

@@ -15,8 +15,8 @@ Pair = tuple[str, str]
 """The outcomes before and after: `allow`, `deny` or `error`."""
 
 
-class Example(msgspec.Struct, frozen=True, order=True):
-    """A request that would be answered otherwise. ``decision``: the id of its decision record; of a file its line.
+class Example(msgspec.Struct, frozen=True):
+    """A request that would be answered otherwise. ``decision``: the id of its decision record; "" of one in a file.
 
     ``reason``: why it would be, with the determining statement where one is.
     """
@@ -83,7 +83,7 @@ class Totals(msgspec.Struct):
         for group, name in zip(GROUPS, names, strict=True):
             count(self.groups[group], name).add(*(int(kind == each) for each in KINDS))
         kept = self.examples[kind]
-        if len(kept) < EXAMPLES or example > kept[-1]:
+        if len(kept) < EXAMPLES or _age(example) > _age(kept[-1]):
             self._keep(kind, [example])
 
     def add(self, other: "Totals") -> None:
@@ -103,7 +103,13 @@ class Totals(msgspec.Struct):
 
     def _keep(self, kind: str, examples: Iterable[Example]) -> None:
         """The newest ones, whatever the order in which tasks end."""
-        self.examples[kind] = sorted([*self.examples[kind], *examples], reverse=True)[:EXAMPLES]
+        self.examples[kind] = sorted([*self.examples[kind], *examples], key=_age, reverse=True)[:EXAMPLES]
+
+
+def _age(example: Example) -> tuple[object, ...]:
+    """What examples are sorted by, and None is not: two may be equal, as of lines that stand twice in a file."""
+    *fields, statement = msgspec.structs.astuple(example)
+    return *fields, -1 if statement is None else statement
 
 
 def kind_of(before: str, after: str) -> str:

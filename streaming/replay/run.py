@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import threading
 import time
 import uuid
@@ -12,14 +13,18 @@ from typing import Any
 
 import msgspec
 from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
 from streaming.enforcer.source import read_range, rows_for_workers, session_settings
+from streaming.errors import JobStopped
 from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
 from streaming.kafka.clients import Partition, topic_ids
+from streaming.kafka.permissions import explain_missing, principal_of_java, topic_permissions
 from streaming.records.formats import Formats
 from streaming.records.registry import Registry, RegistryRefused
 from streaming.replay.comparison import Sides
@@ -27,6 +32,7 @@ from streaming.replay.evaluating import COLUMN, EVER, Replayer, Task
 from streaming.replay.result import Totals
 from streaming.runtime.executors import await_executors
 from streaming.runtime.spark import start_session, worker_output_filtered
+from streaming.runtime.spark_errors import without_stack
 from streaming.settings import Settings
 
 RECORDS_OF_A_TASK = 25_000  # a second or so: progress is known when a task ends
@@ -35,6 +41,7 @@ FILE_BYTES_OF_A_TASK = 8 << 20
 POLL_SECONDS = 0.2
 SCHEMA = StructType([StructField(COLUMN, BinaryType())])
 PARQUET = ".parquet"
+NOT_AUTHORIZED = re.compile(r"TopicAuthorizationException: (?:Not authorized to access topics: \[([^\]]*)\])?")
 
 _decode = msgspec.msgpack.Decoder(Totals).decode
 
@@ -132,14 +139,14 @@ def replay(
     systems: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> Totals:
-    """Decide the requests again. Raises what Spark does, RuntimeSetupError, KafkaException and TimeoutError."""
+    """Decide the requests again. Raises JobStopped, RuntimeSetupError, KafkaException and TimeoutError."""
     trust = source.trust(settings)
     ids = topic_ids(admin, trust) if admin is not None and isinstance(source, FromTopics) else {}
     wanted = frozenset(map(msgspec.json.encode, systems))
     task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits, span=source.span)
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
-    with _session(settings) as spark:
+    with _session(settings) as spark, _explained(settings, sorted(trust)):
         broadcast = spark.sparkContext.broadcast(sides)
 
         def run(task: Task) -> Totals:
@@ -168,6 +175,30 @@ def with_schemas(settings: Settings, formats: Formats, ids: Iterable[int]) -> Fo
             except RegistryRefused as refusal:
                 unusable[id_] = str(refusal)
     return msgspec.structs.replace(formats, known=known, unusable=unusable)
+
+
+@contextlib.contextmanager
+def _explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
+    """Raise JobStopped in place of what Spark raises."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        raise JobStopped(
+            f"the requests could not be decided again: {why_failed(str(error), settings, topics)}"
+        ) from error
+
+
+def why_failed(text: str, settings: Settings, topics: Sequence[str]) -> str:
+    """What Spark's error says. Its readers have a login of their own: the missing permissions are those of that one.
+
+    `topics`: that are read; Java's client names none where it may not describe one.
+    """
+    if (denied := NOT_AUTHORIZED.search(text)) is not None:
+        principal, named = principal_of_java(settings.source, settings.kafka), denied[1]
+        missing = topic_permissions("Read", named.split(", ") if named else topics)
+        return explain_missing(principal, settings.bootstrap_servers, missing)
+    task = text.partition("Lost task")[2].partition(": ")[2]
+    return without_stack(task or text)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streaming.cli.expected_errors import error_message
-from streaming.kafka.permissions import DESCRIBE_CLUSTER, explain_lacking, is_not_authorized
+from streaming.cli.cluster import not_authorized
+from streaming.cli.expected_errors import echo_error, error_message
+from streaming.kafka.permissions import DESCRIBE_CLUSTER, explain_lacking, is_not_authorized, topic_permissions
 from streaming.settings import Settings
 
 
@@ -32,3 +33,13 @@ def test_what_listing_acls_needs_is_named_with_the_command_that_adds_it() -> Non
     said = explain_lacking(Settings(bootstrap_servers="kafka:9092"), [DESCRIBE_CLUSTER])
     assert said.splitlines()[0] == "User:ANONYMOUS is not authorized to Describe cluster"
     assert said.endswith("--add --allow-principal 'User:ANONYMOUS' --operation Describe --cluster")
+
+
+def test_each_missing_permission_and_each_command_that_adds_it_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """They came in one line, with \\n between: no command could be copied."""
+    echo_error(not_authorized(Settings(bootstrap_servers="kafka:9092"), topic_permissions("Read", ["a", "b"])))
+    first, second, _, *commands = capsys.readouterr().err.splitlines()
+    assert first == "lockkeeper: User:ANONYMOUS is not authorized to Read topic a"
+    assert second == "User:ANONYMOUS is not authorized to Read topic b"
+    add = "  kafka-acls.sh --bootstrap-server kafka:9092 --add --allow-principal 'User:ANONYMOUS' --operation Read"
+    assert commands == [f"{add} --topic a", f"{add} --topic b"]

@@ -7,15 +7,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import policy
 from policy import compile_documents, read_documents
-from streaming.cli.replay import show
+from streaming.cli.replay import show, unread
+from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.publish import publish
 from streaming.replay.result import Compared, Example, Totals, replayed
@@ -123,6 +125,39 @@ def test_names_of_strangers_cannot_break_a_line(capsys: pytest.CaptureFixture[st
     out, err = capsys.readouterr()
     check(Outcome(0, out, err))
     assert "would be allow" in out
+
+
+def test_records_that_need_a_registry_are_named_beside_those_that_do_not(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where some requests were in JSON, those in Avro were unreadable without a word why."""
+    totals = Totals(records=2, unreadable=1, schemas=[7])
+    totals.note(("deny", "deny"), 1)
+    show(replayed(totals, Compared("a", "b", "c"), 1.0, 10), totals, as_json=False)
+    assert "schema_registry" in capsys.readouterr().err
+
+
+def test_errors_on_both_sides_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """None of them differs: without the facts that both sides lack, any draft passed."""
+    totals = Totals(records=2)
+    totals.note(("error", "error"), 1)
+    totals.note(("deny", "deny"), 1)
+    show(replayed(totals, Compared("a", "b", "c"), 1.0, 10), totals, as_json=False)
+    assert "outcomes: deny → deny: 1, error → error: 1" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.stream
+def test_requests_that_are_not_read_are_reported(settings: Settings, topics: TopicNames, admin: AdminClient) -> None:
+    """A gate over 30 days passed where the topic kept one, or where all requests were answered elsewhere."""
+    span, producer = Span(0, 1 << 50), Producer({"bootstrap.servers": settings.bootstrap_servers})
+    for _ in range(2):
+        producer.produce(topics.requests[0], b"{}", partition=0)
+    assert producer.flush(30) == 0
+    assert list(unread(settings, admin, span)) == []
+    [deleted] = admin.delete_records([TopicPartition(topics.requests[0], 0, 1)]).values()
+    deleted.result(30)
+    answered = msgspec.structs.replace(topics, answered=("answered-here",))
+    kept, elsewhere = unread(msgspec.structs.replace(settings, topics=answered), admin, span)
+    assert kept.startswith(f"{topics.requests[0]}: requests before 20")
+    assert elsewhere == "requests that were answered elsewhere are not replayed: answered-here"
 
 
 @pytest.mark.parametrize(

@@ -429,8 +429,9 @@ def _shown_by(user: str, permission: Permission) -> list[Step]:
 def _names(said: str, principal: str, permission: Permission, broker: SecuredBroker) -> bool:
     """Whether it says who lacks what, with the command of Kafka's that grants it."""
     add = f"kafka-acls.sh --bootstrap-server {broker.scram} --add --allow-principal '{principal}' "
-    wanted = (add, f"--operation {permission.operation} ", f" {permission.name}")
-    commands = [line for line in said.splitlines() if all(part in f"{line} " for part in wanted)]
+    wanted = (f"--operation {permission.operation} ", f" {permission.name}")
+    lines = [line.strip() for line in said.splitlines() if all(part in f"{line} " for part in wanted)]
+    commands = [line for line in lines if line.startswith(add)]
     lacks = str(permission).removesuffix("…")  # of a prefix, a name that begins so
     return f"{principal} is not authorized to {lacks}" in said and len(commands) == 1
 

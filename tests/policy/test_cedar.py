@@ -319,6 +319,24 @@ def test_diff_names_the_entity_that_changed_and_its_document() -> None:
     )
 
 
+def test_diff_shows_no_entity_that_moved_to_another_document() -> None:
+    """It was reported as one that went and one that came, of which nothing says what that opens."""
+    dana, erik = ({"uid": {"type": "User", "id": name}, "attrs": {"level": 1}} for name in ("dana", "erik"))
+    before = policy.compile_documents([document(OPEN), entities(dana, erik)])
+    moved = [document(OPEN), entities(erik), entities(dana, name="f")]
+    assert list(compare(before, policy.compile_documents(moved))) == []
+    changed = [document(OPEN), entities(erik), entities({**dana, "attrs": {"level": 2}}, name="f")]
+    found = compare(before, policy.compile_documents(changed))
+    assert [(one.sign, one.document) for one in found] == [
+        ("removed", "cedar/Entities/e"),
+        ("added", "cedar/Entities/f"),
+    ]
+    twice = policy.compile_documents([document(OPEN), entities(dana, erik), entities(dana, name="f")])
+    assert [one.sign for one in compare(before, twice)] == ["added"]
+    once = policy.compile_documents([document(OPEN), entities(erik), entities(dana, name="g")])
+    assert list(compare(twice, once)) == []
+
+
 def test_two_descriptions_of_an_entity_are_alike_in_any_order() -> None:
     """Of attributes and of parents; true is not 1."""
     uid, above = {"type": "Doc", "id": "a"}, [{"type": "Folder", "id": id_} for id_ in "xy"]

@@ -56,6 +56,33 @@ def test_a_widening_fails_unless_it_is_allowed_and_who_gains_and_loses_is_named(
     assert len(review(old, new, [MayWiden(who="group:*")]).refused) == 1
 
 
+def test_an_entry_for_a_document_covers_what_its_own_change_opens() -> None:
+    """An entry for a role covered whoever became a member of it: the change of another document."""
+    roles = [role("r", "kafka:topic:a/*")]
+    old = compile_documents([*roles, group("g", ["r"], "user:dana")])
+    joined = compile_documents([*roles, group("g", ["r"], "user:dana", "user:eve")])
+    wider = compile_documents([role("r", "kafka:*"), group("g", ["r"], "user:dana")])
+    of_role, of_group = MayWiden(document="lenses6/Role/r"), MayWiden(document="lenses6/Group/g")
+    assert [one.who for one in review(old, joined, [of_role]).refused] == ["user:eve"]
+    assert review(old, joined, [of_group]).refused == ()
+    assert review(old, wider, [of_role]).refused == ()
+    assert review(old, wider, [of_group]).refused
+
+
+def test_an_entry_for_a_connection_does_not_cover_one_whose_name_goes_on_after_a_slash() -> None:
+    """Parts were joined by slashes as they are: the dataset prod/x of dev, and x of dev/prod, were one text."""
+
+    def namespace(connection: str, dataset: str) -> dict[str, Any]:
+        namespaces = [{"connection": connection, "type": "Kafka", "datasets": [dataset], "permissions": ["ShowTopic"]}]
+        return {"system": "lenses5", "kind": "Group", "name": "g", "spec": {"namespaces": namespaces}}
+
+    nothing, entry = compile_documents([]), MayWiden(resource="dataset/dev/*")
+    meant = review(nothing, compile_documents([namespace("dev", "prod/x")]), [entry])
+    assert [is_allowed for _, is_allowed in meant.widenings] == [True, True]
+    other = review(nothing, compile_documents([namespace("dev/5%", "x")]), [entry]).refused
+    assert {one.resource for one in other} == {"dataset/dev%2F5%25/x"}
+
+
 def test_a_change_that_opens_nothing_passes() -> None:
     wide, narrow = [role("r", "kafka:*")], [role("r", "kafka:topic:a/*")]
     assert review(compile_documents(wide), compile_documents(narrow)).widenings == ()

@@ -14,7 +14,8 @@ from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.settings import Limits
+from streaming.replay.run import why_failed
+from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
 from tests.policy.test_properties import WRITTEN, documents_of, requests_of
@@ -139,6 +140,15 @@ def test_what_is_no_request_is_counted_and_stops_nothing(value: bytes) -> None:
     assert (totals.records, totals.unreadable, totals.answers) == (3, 1, 2)
 
 
+@pytest.mark.parametrize(("head", "records"), [("t-0-", 3), ("", 1)])
+def test_an_empty_record_is_no_request_and_an_empty_line_of_a_file_is_nothing(head: str, records: int) -> None:
+    """Of a topic it is a dead letter: it was counted as unreadable, and not as a record."""
+    totals, task = Totals(), Task("replay", {"": CLAIMS}, {}, frozenset(), NOW, Limits())
+    rows = [(value, NOW, n) for n, value in enumerate((None, b" ", json.dumps(request()).encode()))]
+    Part(Comparison(SIDES, CLAIMS), task, head, totals).take(iter(rows))
+    assert (totals.records, totals.unreadable, totals.answers) == (records, records - 1, 1)
+
+
 def test_deadlines_and_demands_of_offsets_were_of_their_time() -> None:
     demand = {"min_policy_offsets": {"some-topic": {"0": 10**9}}}
     totals = replay(SIDES, [request(deadline=1), request(context=demand)])
@@ -186,6 +196,27 @@ def test_totals_add_up_whatever_the_order() -> None:
     assert (one.records, one.answers) == (4, 4)
 
 
+REFUSED = compile_documents(
+    [{"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": 7, "members": ["user:dana"]}}]
+)
+
+
+def test_examples_that_are_equal_and_have_no_statement_stop_nothing() -> None:
+    """A file with a line twice, and a batch with an evaluation twice: None and None have no order."""
+    totals = replay(Sides(OLD, REFUSED), [request(evaluations=[{}, {}])])
+    totals.add(replay(Sides(OLD, REFUSED), [request(evaluations=[{}])]))
+    assert [one.statement for one in totals.examples["closed"]] == [None, None, None]
+
+
+@pytest.mark.parametrize("more", [{}, {"evaluations": [{}]}])
+def test_an_answer_that_is_an_error_now_is_shown_with_the_reason_of_that(more: dict[str, Any]) -> None:
+    """It was shown, and counted, with the statement that had allowed it."""
+    [closed] = (totals := replay(Sides(OLD, REFUSED), [request(**more)])).examples["closed"]
+    assert (closed.after, closed.document) == ("error", "")
+    assert "refused" in closed.reason
+    assert totals.groups["statement"].keys() == {closed.reason}
+
+
 def test_names_beyond_what_is_held_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.replay.result.HELD", 2)
     counts: dict[str, Count] = {}
@@ -213,3 +244,26 @@ def test_what_happens_to_an_answer(before: str, after: str, kind: str) -> None:
 )
 def test_resources_are_grouped_by_their_beginning(resource: str, prefix: str) -> None:
     assert prefix_of(resource) == prefix
+
+
+JAVA = (
+    "An error occurred while calling o9.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
+    "failure: Task 0 in stage 0.0 failed 1 times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (host "
+    "executor driver): org.apache.kafka.common.errors.%s\n\tat org.apache.spark.A\n\nDriver stacktrace:\n\tat d"
+)
+
+
+@pytest.mark.parametrize("says", ["Not authorized to access topics: [a, b]", "Topic authorization failed."])
+def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_grants_it(says: str) -> None:
+    """Kafka's other clients have theirs, so what they may do was checked before; a traceback of Java came then."""
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="p";'
+    settings = Settings(bootstrap_servers="kafka:9092", source={"kafka.sasl.jaas.config": login})
+    said = why_failed(JAVA % f"TopicAuthorizationException: {says}", settings, ["a", "b"])
+    first, second, *_, last = said.splitlines()
+    assert [first, second] == [f"User:reader is not authorized to Read topic {topic}" for topic in "ab"]
+    assert last.endswith("--add --allow-principal 'User:reader' --operation Read --topic b")
+
+
+def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
+    said = why_failed(JAVA % "SaslAuthenticationException: Authentication failed", Settings(), ["a"])
+    assert said == "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"

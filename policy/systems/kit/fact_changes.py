@@ -73,8 +73,14 @@ class ComparesFacts(Protocol):
 
 
 def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[str] = ()) -> Iterator[FactChange]:
-    """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere."""
+    """The things of which something else is known, by kind and name. ``apart``: kinds that are compared elsewhere.
+
+    One whose name ends with that of its document, and that moved to another one as it was, is none.
+    """
     old, new = _by_name(before), _by_name(after)
+    for key, to in _moved(old, new).items():
+        del old[key]
+        new.pop(to, None)  # two that said the same may be one now
     came, went = _names_by_kind(new.keys() - old.keys()), _names_by_kind(old.keys() - new.keys())
     no_names, edited = frozenset[str](), dict[str, dict[str, tuple[Fact, ...]]]()
     for kind, name in old.keys() | new.keys():
@@ -85,17 +91,41 @@ def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[
             yield FactChange(kind, name, *facts, came.get(kind, no_names), went.get(kind, no_names), edited[kind])
 
 
+_ByName = dict[tuple[str, str], tuple[Fact, ...]]
+
+
+def _moved(old: _ByName, new: _ByName) -> dict[tuple[str, str], tuple[str, str]]:
+    """What is named after another document now and says what it did: the former name, and the one that it has now."""
+    went, came = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    names = {_thing(key, new[key]): key for key in came}
+    pairs = ((key, names.get(_thing(key, old[key]))) for key in went)
+    return {key: to for key, to in pairs if to is not None and _said(old[key], True) == _said(new[to], True)}
+
+
+def _thing(key: tuple[str, str], facts: tuple[Fact, ...]) -> tuple[str, str]:
+    """A kind and a name, without the document that says it: what several documents may say, each names with its own."""
+    kind, name = key
+    return kind, name.removesuffix(f"#{facts[0].statement_id.document}") if facts[0].statement_id else name
+
+
 def _names_by_kind(names: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
     by_kind = grouped(names, operator.itemgetter(0))
     return {kind: frozenset(name for _, name in of_kind) for kind, of_kind in by_kind.items()}
 
 
-def _by_name(facts: Iterable[Fact]) -> dict[tuple[str, str], tuple[Fact, ...]]:
-    by_name: dict[tuple[str, str], tuple[Fact, ...]] = {}
+def _by_name(facts: Iterable[Fact]) -> _ByName:
+    by_name: _ByName = {}
     for fact in facts:
         by_name[fact.kind, fact.name] = (*by_name.get((fact.kind, fact.name), ()), fact)
     return by_name
 
 
-def _said(facts: Iterable[Fact]) -> list[tuple[Any, ...]]:
-    return [(fact.body, fact.keys, fact.window, fact.not_before) for fact in facts]
+def _said(facts: Iterable[Fact], placeless: bool = False) -> list[tuple[Any, ...]]:
+    bodies = ((_placeless(fact.body) if placeless else fact.body, fact) for fact in facts)
+    return [(body, fact.keys, fact.window, fact.not_before) for body, fact in bodies]
+
+
+def _placeless(body: Any) -> Any:
+    """Without the document that it is in, where it names that."""
+    is_named = isinstance(body, msgspec.Struct) and hasattr(body, "document")
+    return msgspec.structs.replace(body, document="") if is_named else body
