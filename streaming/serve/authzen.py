@@ -119,7 +119,8 @@ def _asked(
     for part in () if is_chosen else (value, *items):
         named = part.get("system") if isinstance(part, dict) else None
         if isinstance(named, str) and named != request["system"] and named in all_systems():
-            raise BadRequest(f"system: {named}, but the request is for {request['system']}: ask at /{named}{EVALUATION}")
+            why = f"system: {named}, but the request is for {request['system']}"
+            raise BadRequest(f"{why}: ask at /{named}{EVALUATION}")
     freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:
