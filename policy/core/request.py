@@ -104,10 +104,15 @@ class _Envelope(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
+    """``system``, ``deadline``, ``evaluations``: a batch's, for all of its items."""
+
     subject: Subject | None = None
     action: Action | None = None
     resource: Resource | None = None
     context: dict[str, Any] | None = None
+    system: Any = None
+    deadline: Any = None
+    evaluations: Any = None
 
 
 prepare_types(_Envelope, _Item)  # the first requests may come in several threads
@@ -143,7 +148,7 @@ def check_letter_case(value: Any, names: frozenset[str]) -> None:
         value = dict(value) if isinstance(value, Mapping) else {}
     _check_parts(value, names)
     if isinstance(items := value.get("evaluations"), list):
-        for item in items:  # which have no evaluations of their own: however deep a text nests them, nobody reads them
+        for item in items:  # not those of an item: however deep a text nests them, nobody reads them
             if isinstance(item, dict):
                 _check_parts(item, _ITEM_NAMES)
 
@@ -236,11 +241,21 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
     """An item of a batch; what it does not say, the envelope says, whole objects at a time."""
     try:
         item = msgspec.convert(value, _Item)
+        _check_own(envelope, item)
         context = envelope.context if item.context is None else item.context
         subject, action = item.subject or envelope.subject, item.action or envelope.action
         return _request(envelope, most, subject, action, item.resource or envelope.resource, context)
     except UNREADABLE as error:
         return IncompleteItem(f"not an evaluation: {error}")
+
+
+def _check_own(envelope: "_Envelope", item: _Item) -> None:
+    """Raise ValueError for what would be allowed by another system's policies, too late, or for other questions."""
+    for name in ("system", "deadline"):
+        if getattr(item, name) not in (None, getattr(envelope, name)):
+            raise ValueError(f"{name}: differs from that of the batch, which holds for all of its evaluations")
+    if item.evaluations:
+        raise ValueError("evaluations: an item has none of its own: list them in the batch")
 
 
 def usable_time(request: "Request | Batch", trust: frozenset[str]) -> int | None:

@@ -29,6 +29,7 @@ SYSTEM, FRESHNESS, MIN_OFFSETS = "system", "freshness", "min_policy_offsets"
 CHOICES = ("bounded", "full")
 PARTS = ("subject", "action", "resource")
 OF_ONE = (*PARTS, "deadline")
+OF_ITEM = (*OF_ONE, "context", "evaluations")  # the last, and a deadline of its own, for `policy` to refuse
 OF_SEVERAL = (*OF_ONE, "options")  # also without `evaluations`: as in the stream, options that are none are refused
 MAX_EVALUATIONS = 1000
 
@@ -115,9 +116,11 @@ def _asked(
     request["id"] = id_
     request["system"] = _system(system, rules, contexts)
     is_chosen = not system and any(SYSTEM in context for context in contexts)
-    named = value.get("system")
-    if not is_chosen and isinstance(named, str) and named != request["system"] and named in all_systems():
-        raise BadRequest(f"system: {named}, but the request is for {request['system']}: ask at /{named}{EVALUATION}")
+    for part in () if is_chosen else (value, *items):
+        named = part.get("system") if isinstance(part, dict) else None
+        if isinstance(named, str) and named != request["system"] and named in all_systems():
+            why = f"system: {named}, but the request is for {request['system']}"
+            raise BadRequest(f"{why}: ask at /{named}{EVALUATION}")
     freshness = _freshness(contexts)
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:
@@ -130,7 +133,7 @@ def _asked(
 def _item(item: Any, own: frozenset[str]) -> Any:
     if not isinstance(item, dict):
         return item  # `policy` answers it with an error of its own
-    kept = {name: item[name] for name in (*PARTS, "context") if name in item}
+    kept = {name: item[name] for name in OF_ITEM if name in item}
     return {**kept, "context": _without(kept["context"], own)} if isinstance(kept.get("context"), dict) else kept
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import policy
 from policy.core.request import MalformedRequest, parse_request
+from policy.evaluation import reference
 
 REQUEST: dict[str, Any] = {
     "id": "r-1",
@@ -40,3 +41,44 @@ def test_a_sequence_in_place_of_a_mapping_is_malformed(place: str, value: object
         ("error", "incomplete-evaluation"),
         ("deny", "no-grant"),
     ]
+
+
+ALLOWED: list[dict[str, Any]] = [
+    {
+        "system": "lenses6",
+        "kind": "Role",
+        "name": "all",
+        "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]},
+    },
+    {"system": "lenses6", "kind": "Group", "name": "all", "spec": {"roles": ["all"], "members": ["user:dana"]}},
+]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"system": "cdap"},
+        {"deadline": 1},
+        {"deadline": "2026-11-21T10:00:00Z"},
+        {"evaluations": [{"action": {"name": "iam:DeleteUser"}}]},
+    ],
+    ids=str,
+)
+def test_an_item_that_asks_for_more_than_a_batch_reads_of_it_is_no_evaluation(item: dict[str, Any]) -> None:
+    """It would be allowed by the policies of another system, too late, or in place of the questions within it."""
+    snapshot = policy.compile_documents(ALLOWED)
+    batch = {**REQUEST, "time": 1, "deadline": 2, "evaluations": [item, {}]}
+    items = policy.decide(snapshot, batch).evaluations
+    assert [answer.outcome for answer in items] == ["error", "allow"]
+    assert items[0].reasons[0].code == "incomplete-evaluation"
+    assert next(iter(item)) in items[0].reasons[0].message
+    assert reference.decide(snapshot, batch) == ["error", "allow"]
+
+
+def test_an_item_may_say_again_what_its_batch_says() -> None:
+    """As where whole requests are put into a batch."""
+    whole = {**REQUEST, "time": 1, "deadline": 2, "evaluations": [], "options": {}}
+    unsaid = {"system": None, "deadline": None, "evaluations": None}
+    batch = {**whole, "evaluations": [{**whole, "id": "r-2"}, unsaid]}
+    items = policy.decide(policy.compile_documents(ALLOWED), batch).evaluations
+    assert [answer.outcome for answer in items] == ["allow", "allow"]

@@ -121,6 +121,14 @@ def test_a_request_of_the_stream_is_not_decided_by_another_system(parse: Any) ->
             parse(_bytes({**ALLOWED, "system": named}), "r", path, rules)
 
 
+def test_an_evaluation_of_several_has_no_system_and_no_deadline_of_its_own() -> None:
+    rules = Rules((SYSTEM, "cdap"), SYSTEM)
+    with pytest.raises(BadRequest, match="system: cdap, but the request is for"):
+        parse_evaluations(_bytes({**ALLOWED, "evaluations": [{}, {"system": "cdap"}]}), "r", "", rules)
+    given = {**ALLOWED, "evaluations": [{"deadline": 1}, {"evaluations": [{"resource": SECRETS}]}, {"system": "mine"}]}
+    assert [item["decision"] for item in _several(given)["evaluations"]] == [False, False, True]
+
+
 @pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])
 def test_nor_where_the_caller_or_the_server_does_not_have_the_system_that_it_names(parse: Any) -> None:
     rules = Rules((SYSTEM,), SYSTEM)
