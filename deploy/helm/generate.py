@@ -124,11 +124,11 @@ TLS = (
 
 def kafka_user(suffix: str = "") -> tuple[Edit, ...]:
     """The name of the Kafka user, which begins with `job_name`, as `lockkeeper topics manifest --users` writes it."""
-    job = '{{ regexReplaceAll "[^a-z0-9.-]+" (lower .Values.settings.job_name) "-" }}'
+    user = f'{{{{ include "lockkeeper.user" (print .Values.settings.job_name "{suffix}") }}}}'
     name = f"lockkeeper{suffix}"
     return (
-        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{job}{suffix}", key', repeated=True),
-        replace(f"sasl.username: {name},", f"sasl.username: {job}{suffix},"),
+        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{user}", key', repeated=True),
+        replace(f"sasl.username: {name},", f"sasl.username: {user},"),
     )
 
 

@@ -317,7 +317,7 @@ def test_topics_and_users_of_other_settings_are_refused(other: str, template: Te
     assert settings != template()["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"]
 
 
-@pytest.mark.parametrize("job_name", ["other", "Payments_Authz"])
+@pytest.mark.parametrize("job_name", ["other", "Payments_Authz", "Payments_", "pay._ments"])
 def test_pods_of_another_job_name_have_the_users_of_its_manifests(
     job_name: str, template: Template, lockkeeper: Command, tmp_path: Path
 ) -> None:
