@@ -143,7 +143,7 @@ def test_topics_whose_names_kubernetes_would_refuse_keep_them() -> None:
 
 
 def test_topics_whose_names_differ_in_what_kubernetes_refuses_are_resources_of_their_own() -> None:
-    """Applied one after the other under one name, the last one took the place of the others, whose topics were not made."""
+    """Under one name, the one that is applied last took the place of the others, whose topics were not made."""
     alone, requests = ["a-b"], ["a-b", "a_b", "A_b"]
     first, all_ = (
         {r["spec"]["topicName"]: r["metadata"]["name"] for r in topic_manifests(_asking(names), "kafka", 6, 3)}
