@@ -232,7 +232,9 @@ def test_a_variable_that_is_given_again_takes_the_place_of_the_charts(template: 
             continue
         variables, own = _variables(resource), _variables(plain[name])
         names = [each["name"] for each in variables]
-        assert names == [*(each["name"] for each in own), added["name"]], "in the chart's order: some refer to earlier ones"
+        assert names == [*(each["name"] for each in own), added["name"]], (
+            "in the chart's order: some refer to earlier ones"
+        )
         differ = [each for each in variables if each not in own]
         assert [password, added] == [each for each in differ if each["name"] in (password["name"], added["name"])]
         assert "127.0.0.1" in json.dumps(differ)
