@@ -8,6 +8,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -124,11 +125,11 @@ TLS = (
 
 def kafka_user(suffix: str = "") -> tuple[Edit, ...]:
     """The name of the Kafka user, which begins with `job_name`, as `lockkeeper topics manifest --users` writes it."""
-    job = '{{ regexReplaceAll "[^a-z0-9.-]+" (lower .Values.settings.job_name) "-" }}'
+    user = f'{{{{ include "lockkeeper.user" (print .Values.settings.job_name "{suffix}") }}}}'
     name = f"lockkeeper{suffix}"
     return (
-        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{job}{suffix}", key', repeated=True),
-        replace(f"sasl.username: {name},", f"sasl.username: {job}{suffix},"),
+        replace(f"secretKeyRef: {{name: {name}, key", f'secretKeyRef: {{name: "{user}", key', repeated=True),
+        replace(f"sasl.username: {name},", f"sasl.username: {user},"),
     )
 
 
@@ -138,9 +139,21 @@ def of_all_pods(line: str, indent: str = "") -> Edit:
     return after(line, *(f"{indent}{each}" for block in blocks for each in block))
 
 
-def more_variables(path: str, last: str, indent: int) -> Edit:
-    """The variables of a value, after those of the manifest."""
-    return after(last, f"{{{{- with .Values.{path} }}}}", f"{{{{- toYaml . | nindent {indent} }}}}", "{{- end }}")
+def variables(path: str) -> Edit:
+    """The variables of the manifest, with those of a value in place of the ones that they name again.
+
+    The last edit of a template: the list becomes a definition before all conditions, for Helm has none within one.
+    """
+
+    def edit(text: str) -> str:
+        [(block, indent, own)] = re.findall(r"(\n( *)env:\n((?:\2  .*\n)+))", text)
+        name = f"lockkeeper.variables.{path.split('.')[0]}"
+        both = f'(dict "own" (include "{name}" .) "more" .Values.{path})'
+        used = f'{{{{- include "lockkeeper.variables" {both} | nindent {len(indent) + 2} }}}}'
+        defined = f'{{{{- define "{name}" }}}}\n{textwrap.dedent(own)}{{{{- end }}}}\n'
+        return defined + text.replace(block, f"\n{indent}env:\n{indent}  {used}\n")
+
+    return edit
 
 
 def executors() -> tuple[Edit, ...]:
@@ -280,8 +293,8 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         *TLS,
         volume_group,
         of_all_pods("terminationGracePeriodSeconds: 60"),
-        more_variables("job.env", "  value: 0.0.0.0", 14),
         *executors(),
+        variables("job.env"),
     ),
     "service.yaml": (),
     "servicemonitor.yaml": (monitors,),
@@ -302,10 +315,10 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         *TLS,
         of_all_pods("automountServiceAccountToken: false"),
-        more_variables("serve.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
         whole(".Values.serve.enabled"),
+        variables("serve.env"),
     ),
     "access-changes.yaml": (
         RESTARTED,
@@ -318,10 +331,10 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         *TLS,
         of_all_pods("automountServiceAccountToken: false"),
-        more_variables("accessChanges.env", "- {name: LOCKKEEPER_METRICS_ADDRESS, ", 12),
         monitors,
         SCRAPERS,
         whole(".Values.accessChanges.enabled"),
+        variables("accessChanges.env"),
     ),
     "console.yaml": (
         RESTARTED,
@@ -337,8 +350,8 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         LIBRDKAFKA,
         *TLS,
         of_all_pods("automountServiceAccountToken: false"),
-        more_variables("console.env", '- {name: LOCKKEEPER_CONSOLE_PORT, value: "8090"}', 12),
         whole(".Values.console.enabled"),
+        variables("console.env"),
     ),
     "lockkeeper.yaml": (settings,),
 }
@@ -352,7 +365,6 @@ MONITOR_EDITS = (
     put('spark.driver.cores: "@"', "monitor.cores"),
     put("spark.driver.memory: @\n", "monitor.memory"),
     put("spark.driver.memoryOverhead: @\n", "monitor.memoryOverhead"),
-    more_variables("monitor.env", "  value: 0.0.0.0", 14),
     IMAGE,
     SERVERS,
     *kafka_user("-monitor"),
@@ -365,6 +377,7 @@ MONITOR_EDITS = (
     monitors,
     SCRAPERS,
     whole(SEPARATE_MONITOR),
+    variables("monitor.env"),
 )
 
 

@@ -28,6 +28,7 @@ LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 HIDDEN = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})  # of topics that no list would name
+REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})  # of a connection: its password, or a certificate
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 LOG_SETTINGS = frozenset({"debug", "log_level"})
 DELETED = (
@@ -53,6 +54,27 @@ Answer = Callable[[], Found]
 def admin_client(settings: Settings) -> AdminClient:
     """A client for the metadata of topics, groups and ends."""
     return AdminClient(_common(settings))
+
+
+class Refusals:
+    """A client like `admin_client`, which knows by what the brokers refuse it: its calls fail as if none were there."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._errors: list[KafkaError] = []
+        config: dict[str, Any] = {**_common(settings), "error_cb": self._errors.append}
+        self.admin = AdminClient(config)
+
+    def cause_of(self, error: Exception) -> Exception:
+        """The refusal by which a call has failed; else its own error."""
+        self.admin.poll(0)
+        refused = [each for each in self._errors if each.name() in REFUSED]
+        self._errors.clear()
+        return KafkaException(refused[-1]) if refused else error
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """Whether the brokers refuse the password or a certificate of a client, or it refuses theirs."""
+    return isinstance(error, KafkaException) and error_name(error) in REFUSED
 
 
 def group_consumer(settings: Settings) -> Consumer:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from policy import Key, Unreadable, read_value
 from streaming.kafka.clients import (
+    RETRIED_SECONDS,
     Partition,
     admin_client,
     first_offsets,
@@ -100,7 +101,7 @@ class _Merge:
         deadline = time.monotonic() + SECONDS
         while wanting := [partition for partition in self._left if not self._held[partition]]:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the ends of {', '.join(sorted({topic for topic, _ in wanting}))} are not reached")
+                raise _why_not_reached(self._consumer, wanting)
             before = len(self._left)
             if self._read() or len(self._left) < before:
                 deadline = time.monotonic() + SECONDS
@@ -142,12 +143,21 @@ def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Messag
         if positions != before:
             deadline = time.monotonic() + SECONDS
         elif time.monotonic() > deadline:
-            raise TimeoutError(f"the ends of {', '.join(sorted({t for t, _ in left}))} are not reached: {positions}")
+            raise _why_not_reached(consumer, left)
         for message in _consume(consumer) if left else ():
             if message.error() is not None:
                 raise KafkaException(message.error())
             if _offset(message) < ends[message.topic() or "", message.partition() or 0]:
                 yield message
+
+
+def _why_not_reached(consumer: Consumer, partitions: Iterable[Partition]) -> Exception:
+    """The error of a consumer that gets no further: librdkafka gives it none where the brokers have gone away."""
+    try:
+        consumer.list_topics(timeout=RETRIED_SECONDS)
+    except KafkaException as error:
+        return error
+    return TimeoutError(f"the ends of {', '.join(sorted({topic for topic, _ in partitions}))} are not reached")
 
 
 def _consume(consumer: Consumer) -> list[Message]:

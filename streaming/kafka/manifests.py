@@ -3,7 +3,9 @@
 They follow from the settings like the topics that `lockkeeper topics create` makes, so that the two cannot differ.
 """
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +20,7 @@ API = "kafka.strimzi.io/v1"
 CLUSTER = "strimzi.io/cluster"
 SPARK_GROUPS = "spark-kafka-source"  # Spark's readers name their groups so; they commit nothing
 UNNAMEABLE = re.compile(r"[^a-z0-9.-]+")
+EMPTY_LABEL = re.compile(r"-*\.[.-]*")  # between dots there are labels, which begin and end with a letter or digit
 
 # To Kafka, Read and Write are Describe too, so no separate ACL is needed for it.
 READ = ("Read",)
@@ -42,8 +45,10 @@ Right = tuple[AclResource, tuple[str, ...]]
 
 def topic_manifests(settings: Settings, cluster: str, partitions: int, replication: int) -> Iterator[Manifest]:
     """A KafkaTopic for every topic of the settings. `cluster`: the name of Strimzi's Kafka resource."""
-    for spec in topic_specs(settings.topics, settings.limits):
-        yield _resource("KafkaTopic", spec.name, cluster, _topic(spec, partitions, replication))
+    topics = {
+        spec.name: _topic(spec, partitions, replication) for spec in topic_specs(settings.topics, settings.limits)
+    }
+    yield from _resources("KafkaTopic", cluster, topics)
 
 
 def _topic(spec: TopicSpec, partitions: int, replication: int) -> Manifest:
@@ -57,11 +62,13 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
 
     `authentication`: Strimzi's type of it, `scram-sha-512` or `tls` (client certificates).
     """
-    for user, rights in rights_by_user(settings).items():
-        acls = [_acl(resource, operations) for resource, operations in rights.items()]
-        authorization = {"type": "simple", "acls": acls}
-        spec = {"authentication": {"type": authentication}, "authorization": authorization}
-        yield _resource("KafkaUser", user, cluster, spec)
+    users = {user: _user(rights, authentication) for user, rights in rights_by_user(settings).items()}
+    yield from _resources("KafkaUser", cluster, users)
+
+
+def _user(rights: Mapping[AclResource, list[str]], authentication: str) -> Manifest:
+    acls = [_acl(resource, operations) for resource, operations in rights.items()]
+    return {"authentication": {"type": authentication}, "authorization": {"type": "simple", "acls": acls}}
 
 
 def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[str]]]:
@@ -238,6 +245,17 @@ def _acl(resource: AclResource, operations: list[str]) -> Manifest:
     return {"resource": named, "operations": operations}
 
 
-def _resource(kind: str, name: str, cluster: str, spec: Manifest) -> Manifest:
-    metadata = {"name": UNNAMEABLE.sub("-", name.lower()), "labels": {CLUSTER: cluster}}
-    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+def _resources(kind: str, cluster: str, specs: Mapping[str, Manifest]) -> Iterator[Manifest]:
+    """Each under a name of its own: of resources with one name, Kubernetes keeps the one that is applied last."""
+    names = {name: _kubernetes_name(name) for name in specs}
+    uses = Counter(names.values())
+    for name, spec in specs.items():
+        is_unique = name == names[name] or uses[names[name]] == 1
+        suffix = "" if is_unique else f"-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        metadata = {"name": names[name] + suffix, "labels": {CLUSTER: cluster}}
+        yield {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _kubernetes_name(name: str) -> str:
+    """A name that Kubernetes allows for a resource. The chart's `lockkeeper.user` makes the same of it."""
+    return EMPTY_LABEL.sub(".", UNNAMEABLE.sub("-", name.lower())).strip("-.")

@@ -15,6 +15,7 @@ from streaming.kafka.clients import (
     RETRIED_SECONDS,
     SECONDS,
     Partition,
+    Refusals,
     admin_client,
     first_offsets,
     last_stable_offsets,
@@ -148,7 +149,8 @@ class TopicReader:
 
     def __init__(self, settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog] | None = None) -> None:
         topics = tuple(topics)
-        self._settings, self._admin = settings, admin_client(settings)
+        self._settings, self._refusals = settings, Refusals(settings)
+        self._admin = self._refusals.admin
         self._logs = logs if logs is not None else find_logs(self._admin, topics)
         self._consumer = log_reader(settings)
         self.partitions = partitions_of(self._admin, topics)
@@ -190,7 +192,10 @@ class TopicReader:
         self._consumer.assign([TopicPartition(*partition, start) for partition, start in positions.items()])
 
     def _checked_ends(self, seconds: float) -> dict[Partition, int]:
-        ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
+        try:
+            ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
+        except (KafkaException, TimeoutError) as error:
+            raise self._refusals.cause_of(error) from None
         self._check(ids, starts)
         if grown := sorted(topic for topic, _ in self.partitions if counts[topic] != 1):
             raise TopicChanged(

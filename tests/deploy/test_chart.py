@@ -215,6 +215,39 @@ def test_values_reach_what_they_are_of(template: Template) -> None:
         assert "observability" in json.dumps(shown["NetworkPolicy", name])
 
 
+def test_a_variable_that_is_given_again_takes_the_place_of_the_charts(template: Template) -> None:
+    """Twice in a list, Kubernetes keeps either with the next change, or refuses both (server-side apply)."""
+    again = {"name": "LOCKKEEPER_METRICS_ADDRESS", "value": "127.0.0.1"}
+    password = {"name": "KAFKA_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "own", "key": "p"}}}
+    added = {"name": "LOCKKEEPER_LOG_LEVEL", "value": "debug"}
+    values = [
+        f"{part}.env={json.dumps([added, again, password])}" for part in ("job", "monitor", "serve", "accessChanges")
+    ]
+    console = json.dumps([added, {**again, "name": "LOCKKEEPER_CONSOLE_ADDRESS"}, password])
+    separate = "settings.monitor.mode=separate,topics.create=false,users.create=false"
+    options = [word for value in (*values, f"console.env={console}") for word in ("--set-json", value)]
+    shown, plain = template("--set", separate, *options), template("--set", separate)
+    for name, resource in shown.items():
+        if name[0] not in ("Deployment", "SparkApplication"):
+            continue
+        variables, own = _variables(resource), _variables(plain[name])
+        names = [each["name"] for each in variables]
+        assert names == [*(each["name"] for each in own), added["name"]], (
+            "in the chart's order: some refer to earlier ones"
+        )
+        differ = [each for each in variables if each not in own]
+        assert [password, added] == [each for each in differ if each["name"] in (password["name"], added["name"])]
+        assert "127.0.0.1" in json.dumps(differ)
+
+
+def _variables(resource: Resource) -> list[dict[str, Any]]:
+    spec = resource["spec"]
+    template_of_pod = spec["template"] if "template" in spec else spec["driverSpec"]["podTemplateSpec"]
+    [container] = template_of_pod["spec"]["containers"]
+    found: list[dict[str, Any]] = container["env"]
+    return found
+
+
 def test_parts_can_be_left_out(template: Template) -> None:
     whole = template()
     without = (
@@ -317,7 +350,7 @@ def test_topics_and_users_of_other_settings_are_refused(other: str, template: Te
     assert settings != template()["ConfigMap", "lockkeeper"]["data"]["lockkeeper.yaml"]
 
 
-@pytest.mark.parametrize("job_name", ["other", "Payments_Authz"])
+@pytest.mark.parametrize("job_name", ["other", "Payments_Authz", "Payments_", "pay._ments"])
 def test_pods_of_another_job_name_have_the_users_of_its_manifests(
     job_name: str, template: Template, lockkeeper: Command, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -197,7 +197,8 @@ def test_the_server_starts_with_its_settings_and_takes_the_token_of_the_comment(
     serve = services["serve"]
     mounted = {target: ROOT / source for source, target in _bound(serve)}
     environment = {**serve["environment"]}
-    callers = mounted[environment["LOCKKEEPER_SERVE_CALLERS"]]
+    file = PurePosixPath(environment["LOCKKEEPER_SERVE_CALLERS"])
+    callers = mounted[str(file.parent)] / file.name  # the folder: a mounted file stays the one that editors replace
     settings = load_settings(
         mounted[environment["LOCKKEEPER_CONFIG"]], {**environment, "LOCKKEEPER_SERVE_CALLERS": str(callers)}
     )

@@ -1,8 +1,10 @@
 """What the guides say of deploying and upgrading can be done, in the order in which they say it."""
 
+import configparser
 import itertools
 import re
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,16 @@ def test_the_guides_build_gives_the_image_its_version_and_the_tag_of_the_manifes
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     assert 'ARG VERSION=""' in dockerfile
     assert "/context/.git" in dockerfile
+
+
+def test_the_unit_of_systemd_can_be_enabled_and_writes_its_checkpoint_into_a_folder_of_its_user() -> None:
+    """Without a working directory the checkpoint of the default settings is `/checkpoint`, and root's."""
+    page = (PAGES / "guides/deploy.md").read_text(encoding="utf-8")
+    unit = configparser.ConfigParser()
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(textwrap.dedent(page.split("For systemd:\n\n")[1].split("\n\nWith `KillMode")[0]))
+    service = unit["Service"]
+    assert service["User"] != "root"
+    assert service["WorkingDirectory"] == f"/var/lib/{service['StateDirectory']}"
+    assert parse_command(shlex.split(service["ExecStart"])[1:])
+    assert unit["Install"]["WantedBy"] == "multi-user.target"

@@ -1,5 +1,7 @@
 """The Kubernetes resources: of the right shape, fitting each other, the code and the image."""
 
+import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -138,6 +140,35 @@ def test_topics_whose_names_kubernetes_would_refuse_keep_them() -> None:
     assert ("authz-facts", "Authz_Facts") in [
         (resource["metadata"]["name"], resource["spec"].get("topicName")) for resource in resources
     ]
+
+
+def test_topics_whose_names_differ_in_what_kubernetes_refuses_are_resources_of_their_own() -> None:
+    """Under one name, the one that is applied last took the place of the others, whose topics were not made."""
+    alone, requests = ["a-b"], ["a-b", "a_b", "A_b"]
+    first, all_ = (
+        {r["spec"]["topicName"]: r["metadata"]["name"] for r in topic_manifests(_asking(names), "kafka", 6, 3)}
+        for names in (alone, requests)
+    )
+    assert len(set(all_.values())) == len(all_)
+    assert first.items() <= all_.items(), "a topic that is added renames no resource"
+    for name in all_.values():
+        assert re.fullmatch(KUBERNETES_NAME, name), name
+
+
+def _asking(requests: list[str]) -> Settings:
+    return load_settings(None, {"LOCKKEEPER_TOPICS_REQUESTS": json.dumps(requests)})
+
+
+# DNS-1123, a subdomain, as Kubernetes checks names of resources.
+KUBERNETES_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+
+
+@pytest.mark.parametrize("job_name", ["Payments_", "_payments", "pay._ments", "pay..ments", "payments.", "-pay-"])
+def test_the_users_of_any_job_name_have_names_that_kubernetes_takes(job_name: str) -> None:
+    names = [r["metadata"]["name"] for r in user_manifests(Settings(job_name=job_name), "kafka")]
+    for name in names:
+        assert re.fullmatch(KUBERNETES_NAME, name), name
+    assert len(set(names)) == len(names)
 
 
 @both

@@ -95,12 +95,13 @@ def secured_broker() -> Iterator[SecuredBroker]:
         *ports, controller = (one.getsockname()[1] for one in sockets)
     with tempfile.TemporaryDirectory(prefix="lockkeeper-test-ca-") as folder:
         authority = Authority(Path(folder))
-        with embedded_broker(port=ports[0], config=_config(authority, ports, controller)) as broker:
+        with embedded_broker(port=ports[0], config=broker_config(authority, ports, controller)) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             yield SecuredBroker(admin, authority, *(f"{HOST}:{port}" for port in ports))
 
 
-def _config(authority: Authority, ports: list[int], controller: int) -> dict[str, str]:
+def broker_config(authority: Authority, ports: list[int], controller: int) -> dict[str, str]:
+    """Of a broker with a listener for each way to log in, at these ports."""
     ours = ",".join(f"{name}://{HOST}:{port}" for name, port in zip(LISTENERS, ports, strict=True))
     return {
         "listeners": f"{ours},CONTROLLER://{HOST}:{controller}",
@@ -143,9 +144,9 @@ def apply(admin: AdminClient, resources: list[dict[str, Any]]) -> None:
     wait_until(lambda: all(_is_granted(admin, acl) for acl in rights), "all ACLs are known")
 
 
-def add_logins(admin: AdminClient, users: Iterable[str]) -> None:
-    """Let users log in with the tests' password."""
-    logins = [UserScramCredentialUpsertion(user, _credential(), PASSWORD.encode()) for user in users]
+def add_logins(admin: AdminClient, users: Iterable[str], password: str = PASSWORD) -> None:
+    """Let users log in with a password, in place of the one that they had."""
+    logins = [UserScramCredentialUpsertion(user, _credential(), password.encode()) for user in users]
     if logins:
         _done(admin.alter_user_scram_credentials(logins).values())
 

@@ -1,18 +1,21 @@
 """Reading a topic to its end gets on with every attempt, however late Kafka answers."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from streaming.errors import TopicChanged
 from streaming.kafka import reader as module
 from streaming.kafka.clients import log_reader, partitions_of
+from streaming.kafka.committed import records_between, records_by_time
 from streaming.kafka.reader import TopicReader, follow
+from streaming.settings import Settings
 from tests.brokers import TestBroker
+from tests.java_archive import embedded_broker
 from tests.stream.world import World, role
 from tests.waiting import wait_until
 
@@ -84,6 +87,29 @@ def test_a_consumer_from_which_nothing_comes_is_replaced_and_each_record_is_read
                 reader._consumer.pause([TopicPartition(world.policies, 0)])
         wait_until(is_read, "the end is reached")
         assert read == list(range(COUNT)), "each once, by both consumers"
+
+
+@pytest.mark.parametrize("read", [records_between, records_by_time])
+def test_where_the_broker_goes_away_meanwhile_its_error_is_raised(
+    read: Callable[..., Iterator[Message]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of `lockkeeper report` and `verify`, of which the user was told that ends are not reached."""
+    monkeypatch.setattr("streaming.kafka.committed.SECONDS", 1.0)
+    with embedded_broker() as broker:
+        client = {"bootstrap.servers": broker.bootstrap_servers}
+        admin = AdminClient(dict(client))
+        admin.create_topics([NewTopic("read", 1, 1)])["read"].result(30)
+        producer = Producer(dict(client))
+        producer.produce("read", b"{}")
+        assert producer.flush(30) == 0
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers)
+        records = read(settings, {("read", 0): 0}, {("read", 0): 1})
+        assert [record.offset() for record in records] == [0]
+        beyond = read(settings, {("read", 0): 0}, {("read", 0): 2})
+        assert next(beyond).offset() == 0
+        broker.stop()
+        with pytest.raises(KafkaException, match="_TRANSPORT"):
+            list(beyond)
 
 
 def test_a_topic_that_gets_another_partition_is_not_read_on_as_if_there_were_none(

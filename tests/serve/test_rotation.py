@@ -1,0 +1,96 @@
+"""A password or certificate that was replaced: the server ends, for it reads both at its start, and says why."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from streaming.broker import HOST, EmbeddedBroker
+from streaming.serve import server as module
+from tests.brokers import TestBroker
+from tests.java_archive import embedded_broker
+from tests.serve.test_serve import serving, settings_of
+from tests.stream.certificates import Authority
+from tests.stream.secured_broker import SecuredBroker, add_logins, broker_config
+from tests.stream.world import World, group, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+END_SECONDS = 60.0
+
+
+class Restartable:
+    """A broker with logins over TLS, where everybody who logs in may do everything."""
+
+    def __init__(self, folder: Path) -> None:
+        with ExitStack() as stack:
+            sockets = [stack.enter_context(socket.socket()) for _ in range(4)]
+            for one in sockets:
+                one.bind((HOST, 0))
+            *ports, controller = (one.getsockname()[1] for one in sockets)
+        self.folder = folder / "ca"
+        self.folder.mkdir()
+        authority = Authority(self.folder)
+        config = {**broker_config(authority, ports, controller), "allow.everyone.if.no.acl.found": "true"}
+        self.embedded: EmbeddedBroker = embedded_broker(port=ports[0], config=config, data_dir=folder / "data")
+        self.embedded.start()
+        admin = AdminClient({"bootstrap.servers": self.embedded.bootstrap_servers})
+        self.secured = SecuredBroker(admin, authority, *(f"{HOST}:{port}" for port in ports))
+
+    def restart(self) -> None:
+        """So that its clients connect again."""
+        self.embedded.stop()
+        self.embedded.start()
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Iterator[Restartable]:
+    """With the login `rotating`."""
+    made = Restartable(tmp_path)
+    add_logins(made.secured.admin, ["rotating"])
+    yield made
+    made.embedded.stop()
+
+
+def _replace_password(kafka: Restartable) -> None:
+    add_logins(kafka.secured.admin, ["rotating"], "another")
+
+
+def _replace_authority(kafka: Restartable) -> None:
+    """The files are replaced, as in a pod whose secret has changed."""
+    Authority(kafka.folder).issue("broker")
+
+
+@pytest.mark.parametrize(
+    ("replace", "why"), [(_replace_password, "uthentication failed"), (_replace_authority, "certificate verify failed")]
+)
+def test_it_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
+    replace: Callable[[Restartable], None],
+    why: str,
+    kafka: Restartable,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was not ready for good, alive, and no line named the cause."""
+    monkeypatch.setattr(module, "REFUSED_SECONDS", 3.0)
+    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+    world.publish(role("readers", "kafka:topic:prod/main/orders"))
+    world.publish(group("readers", "user:dana"))
+    secured = kafka.secured
+    reached = {"bootstrap_servers": secured.scram, "kafka": secured.kafka("rotating")}
+    with serving(msgspec.structs.replace(settings_of(world), **reached)) as running:
+        assert running.decision() is True
+        kafka.restart()
+        wait_until(lambda: running.server._follower.unread_since is None, "the policies are read", END_SECONDS)
+        assert running.failure == [], "a restart of the broker alone ends nothing"
+        replace(kafka)
+        kafka.restart()
+        wait_until(lambda: not running.thread.is_alive(), "it ends", END_SECONDS)
+    [failure] = running.failure
+    assert "Kafka refuses the login" in str(failure)
+    assert why in str(failure)
