@@ -40,3 +40,22 @@ def test_a_sequence_in_place_of_a_mapping_is_malformed(place: str, value: object
         ("error", "incomplete-evaluation"),
         ("deny", "no-grant"),
     ]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        rb'{"\ud800":1}',
+        rb'{"a":"\uDC00"}',
+        rb'{"a":"\ud800\u0041"}',
+        rb'{"a":["\\\ud83d"]}',
+        rb'{"a":"\ud800"',
+        rb'{"\ud800',
+    ],
+)
+def test_half_of_a_surrogate_pair_is_named_where_the_record_is_whole(record: bytes) -> None:
+    """The decoder's message was "Input data was truncated" where the text ended soon after it."""
+    whole = record.endswith(b"}")
+    with pytest.raises(MalformedRequest) as raised:
+        policy.decode_request(record)
+    assert ("half of a surrogate pair" in str(raised.value)) is whole
