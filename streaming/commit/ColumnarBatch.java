@@ -69,7 +69,11 @@ final class ColumnarBatch implements Outbox {
     }
 
     static byte[] bytes(ByteBuffer in) {
-        byte[] bytes = new byte[in.getInt()];
+        int length = in.getInt();
+        if (length < 0) {
+            return null;
+        }
+        byte[] bytes = new byte[length];
         in.get(bytes);
         return bytes;
     }

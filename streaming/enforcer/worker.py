@@ -28,7 +28,7 @@ from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, Counts, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_dead_letter
-from streaming.records.formats import JSON_HEADERS, Formats, content_type
+from streaming.records.formats import JSON_HEADERS, Formats, Headers, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
@@ -199,7 +199,7 @@ class Worker:
         return _one_by_one(evaluator.evaluate, fitting_records, evaluator.counts, usage), evaluator.counts
 
     def _pack(self, number: int, batch: ColumnarBatch, records: Records) -> bytes:
-        usual = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
+        usual: Headers = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
         return pack(self._task.topics[number], usual, batch, records.offsets)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:

@@ -8,6 +8,7 @@ import msgspec
 from policy import (
     LAST_MS,
     Action,
+    DocumentStore,
     MalformedRequest,
     Outcome,
     Reason,
@@ -155,6 +156,18 @@ def derived_fact(event: Lifecycle) -> Derived | None:
     if not name or "facts" in event.untrusted or system is None or kind not in system.kinds:
         return None
     return event.system, kind, name
+
+
+def check_derived(event: Lifecycle) -> None:
+    """Raise MalformedRequest where the job would refuse the fact of an event: it would be no fact, and raise an alert
+    about a document that nobody has written.
+    """
+    if (fact := derived_fact(event)) is not None:
+        system, kind, name = fact
+        spec = {all_systems()[system].kinds[kind].since: event.time}
+        refused = DocumentStore().put({"system": system, "kind": kind, "name": name, "spec": spec})
+        if refused is not None:
+            raise MalformedRequest(f"not an audit event: no {kind} can be derived: {'; '.join(refused.errors)}")
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):

@@ -60,7 +60,7 @@ def dead_letter(
     rejection: Rejection, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, limits: Limits
 ) -> tuple[bytes | None, bytes | None, list[Header]]:
     """Key, value and headers of the dead letter; one that is too large carries hashes instead."""
-    kept = [(h["key"], _mask_header(h["key"], h["value"] or b"")) for h in headers or ()]
+    kept = [(h["key"], _mask_header(h["key"], h["value"])) for h in headers or ()]
     masked = None if value is None else mask_secrets(value)
     masked_key = None if key is None else mask_secrets(key)
     if record_size(masked_key, masked, kept) + ROOM > limits.record_out:
@@ -99,7 +99,9 @@ def _stand_in(rejection: Rejection, key: bytes | None, value: bytes | None) -> b
     )
 
 
-def _mask_header(name: str, value: bytes) -> bytes:
+def _mask_header(name: str, value: bytes | None) -> bytes | None:
+    if value is None:
+        return None
     named = NAME.search(name.lower().encode("utf-8", "replace"))
     return MASK if named or BEARER.match(value) else mask_secrets(value)
 

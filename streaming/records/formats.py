@@ -36,7 +36,8 @@ JSON_ALONE = Formats()
 """JSON out; in also what needs no registry."""
 
 
-Header = tuple[str, bytes]
+Header = tuple[str, bytes | None]
+"""Name and value; None: the null that Kafka allows there, and that is not an empty value."""
 Headers = list[Header]
 
 Result = tuple[str, bytes | None, bytes | None, Headers]
@@ -45,7 +46,7 @@ Result = tuple[str, bytes | None, bytes | None, Headers]
 CONTENT_TYPE = "content-type"
 
 
-def content_type(encoding: Encoding) -> Header:
+def content_type(encoding: Encoding) -> tuple[str, bytes]:
     """Which encoding a record has."""
     return CONTENT_TYPE, CONTENT_TYPES[encoding]
 

@@ -102,18 +102,18 @@ def pack(topic: str, usual: Headers, batch: ColumnarBatch, offsets: npt.NDArray[
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """How many there are, then name and value of each."""
+    """How many there are, then name and value of each; the length of a null is -1."""
     texts = (text for name, value in headers for text in (name.encode(), value))
     return b"".join((_number(len(headers)), *map(encode_text, texts)))
 
 
-def encode_text(text: bytes) -> bytes:
+def encode_text(text: bytes | None) -> bytes:
     """A text as headers have it: its length, then its bytes."""
-    return _number(len(text)) + text
+    return _number(-1) if text is None else _number(len(text)) + text
 
 
 def _number(number: int) -> bytes:
-    return number.to_bytes(4, "little")
+    return number.to_bytes(4, "little", signed=True)
 
 
 def _column(texts: pa.BinaryArray) -> tuple[bytes, bytes, bytes]:

@@ -31,7 +31,7 @@ class TooLarge(Exception):
 
 def record_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] | None = None) -> int:
     """The bytes of a record, at most, but for what every record has."""
-    beside = sum(len(name.encode()) + len(text) + HEADER_BYTES for name, text in headers or ())
+    beside = sum(len(name.encode()) + len(text or b"") + HEADER_BYTES for name, text in headers or ())
     return len(key or b"") + len(value or b"") + beside
 
 

@@ -10,7 +10,7 @@ import msgspec
 from policy import LAST_MS, DocumentHistory, DocumentStore, Key, Unreadable, Version, read_value
 from streaming.commit.offsets import FORMAT, check_format
 from streaming.kafka.reader import TopicLog, parse_log
-from streaming.records.formats import Result
+from streaming.records.formats import Headers, Result
 from streaming.topics import DAY_MS
 
 SINCE = "lockkeeper-since"  # the header of a deletion by which the job says when a run ended, ms
@@ -313,7 +313,7 @@ class History:
         key, offset = version
         record = self._versions[key][offset]
         value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
-        headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
+        headers: Headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
         headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
         return self._topic, _key(version), value, headers
 

@@ -199,13 +199,31 @@ class Checker:
             self._violated("unasked", record, "context.source", "none")
             return
         if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
-            self._unknown("the decision is of a topic that was deleted and created again")
+            self._take_of_other_topic(record, decision, source)
             return
         named = _named(decision, self._facts_topic)
         deleted = self._deleted_log(record, named)
-        if source.topic not in self._answered_topics and deleted is None:  # answers name the policies that they are by
-            self._check_output(record, decision, named, source)
+        if source.topic not in self._answered_topics:  # answers name the policies that they are by
+            if deleted is None:
+                self._check_output(record, decision, named, source)
+            else:
+                self._check_named(record, source, deleted, named[deleted])
         self._match(source, _Answer(record, decision, deleted))
+
+    def _take_of_other_topic(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
+        """By its id it is of a request topic before the present one; then none of the present one precedes it."""
+        if (source.topic, source.partition) in self._outputs[record.partition].named:
+            expected = f"an id that begins with {self._topic_ids[source.topic]}, as those before it"
+            self._violated("unasked", record, expected, decision.id)
+        else:
+            self._unknown("the decision is of a topic that was deleted and created again")
+
+    def _check_named(self, record: ConsumerRecord, source: Place, topic: str, offset: int) -> None:
+        """By its offset it is by a topic of documents before the present one; then none by this one precedes it."""
+        *_, before = self._outputs[record.partition].named.get((source.topic, source.partition), (0, "", {}))
+        documents = self._acknowledged[topic]
+        if documents.has_record_until(before.get(topic, -1)) and documents.is_beyond(offset):
+            self._violated("wrong_version", record, f"an offset of {topic}", f"{offset}, beyond its end")
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1

@@ -82,3 +82,22 @@ def test_an_item_may_say_again_what_its_batch_says() -> None:
     batch = {**whole, "evaluations": [{**whole, "id": "r-2"}, unsaid]}
     items = policy.decide(policy.compile_documents(ALLOWED), batch).evaluations
     assert [answer.outcome for answer in items] == ["allow", "allow"]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        rb'{"\ud800":1}',
+        rb'{"a":"\uDC00"}',
+        rb'{"a":"\ud800\u0041"}',
+        rb'{"a":["\\\ud83d"]}',
+        rb'{"a":"\ud800"',
+        rb'{"\ud800',
+    ],
+)
+def test_half_of_a_surrogate_pair_is_named_where_the_record_is_whole(record: bytes) -> None:
+    """The decoder's message was "Input data was truncated" where the text ended soon after it."""
+    whole = record.endswith(b"}")
+    with pytest.raises(MalformedRequest) as raised:
+        policy.decode_request(record)
+    assert ("half of a surrogate pair" in str(raised.value)) is whole

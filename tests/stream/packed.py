@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streaming.records.packing import DECISIONS, Packed
 
-Headers = list[tuple[str, bytes]]
+Headers = list[tuple[str, bytes | None]]
 Read = tuple[str, Headers, list[tuple[bytes | None, bytes | None, Headers | None]]]
 """Topic, the usual headers, and of each record key, value and its own headers."""
 
@@ -41,12 +41,17 @@ def read_headers(data: bytes) -> Headers:
 
 
 def _headers(data: io.BytesIO) -> Headers:
-    return [(_text(data).decode(), _text(data)) for _ in range(_number(data))]
+    return [(_text(data).decode(), _nullable(data)) for _ in range(_number(data))]
 
 
 def _column(data: io.BytesIO) -> list[bytes | None]:
     lengths = _numbers(data, _number(data))
     return [None if length < 0 else data.read(length) for length in lengths]
+
+
+def _nullable(data: io.BytesIO) -> bytes | None:
+    length = _number(data)
+    return None if length < 0 else data.read(length)
 
 
 def _text(data: io.BytesIO) -> bytes:

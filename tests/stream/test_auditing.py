@@ -115,6 +115,13 @@ def test_life_cycles_are_passed_on() -> None:
         ({"event": "job.started", "resource": None}, "missing required field `resource`"),
         ({"event": "login", "subject": {"type": "u", "id": "x", "properties": {"groups": "a"}}}, "lists of texts"),
         ({"context": json.loads("[" * 40 + "]" * 40)}, "nested deeper"),
+        (
+            {"system": "streamsets", "event": "job.started", "resource": {"type": "job", "id": "j"}},
+            "'j' is not job:NAME",
+        ),
+        ({"system": "streamsets", "event": "job.stopped", "resource": {"type": "job", "id": "pipeline:j"}}, "job:NAME"),
+        ({"system": "streamsets", "event": "job.started", "resource": {"type": "job", "id": "job:j "}}, "name"),
+        ({"system": "streamsets", "event": "login", "subject": {"type": "user", "id": "user:dana"}}, "his bare name"),
     ],
 )
 def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: str) -> None:
@@ -123,6 +130,13 @@ def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: s
     assert number == LETTERS
     assert why in dict(headers or [])["__connect.errors.exception.message"].decode()
     assert kept == value
+
+
+@pytest.mark.parametrize("event", [{"system": "lenses6"}, {"outcome": "failure"}])
+def test_an_event_of_which_no_fact_is_derived_may_be_about_anything(event: dict[str, Any]) -> None:
+    resource = {"type": "job", "id": "j"}
+    passed_on = _evaluate({"id": "1", "system": "streamsets", "event": "job.started", "resource": resource, **event})
+    assert (passed_on.event, passed_on.resource) == ("job.started", "j")
 
 
 def test_records_without_a_value_and_too_large_ones_are_dead_letters() -> None:

@@ -204,13 +204,19 @@ def test_headers_that_look_like_secrets_are_masked() -> None:
     assert kept == [*((name, b"***") for name in names), ("x", b"***"), ("kept", b"yes")]
 
 
+def test_a_header_without_a_value_stays_without_one() -> None:
+    """A null is not an empty value: whoever sends the record again would send another one."""
+    headers = [{"key": name, "value": value} for name, value in (("x", None), ("token", None), ("y", b""))]
+    assert dead_letter(REJECTION, b"k", b"v", headers, Limits())[2][:3] == [("x", None), ("token", None), ("y", b"")]
+
+
 def test_one_that_is_too_large_carries_hashes_and_its_place() -> None:
     key, value, headers = dead_letter(REJECTION, b"k", b"v" * 100_000, None, Limits(record_out=65_536))
     content = json.loads(value)
     assert key is None
     assert (content["topic"], content["partition"], content["offset"]) == ("requests", 2, 17)
     assert len(content["value_sha256"]) == 64
-    assert len(value) + sum(len(text) for _, text in headers) < 65_536
+    assert len(value or b"") + sum(len(text or b"") for _, text in headers) < 65_536
 
 
 def test_the_headers_are_those_of_kafka_connect() -> None:

@@ -469,15 +469,28 @@ def test_of_a_sample_alone_the_answers_are_worked_out(history: History) -> None:
     assert history.verify(sample=0).counts["doubled"] == 0
 
 
-def test_decisions_of_a_topic_that_was_created_again_are_unknown(history: History) -> None:
-    def older_topic(decision: dict[str, Any]) -> None:
-        decision["id"] = "other-id-0-0"
-        decision["context"]["source"]["offset"] = 0
+def _of_older_topic(decision: dict[str, Any]) -> None:
+    decision["id"] = "other-id-0-0"
+    decision["context"]["source"]["offset"] = 0
 
-    history.decide(wanted=lambda record: record.offset == 0, change=older_topic)
+
+def test_decisions_of_a_topic_that_was_created_again_are_unknown() -> None:
+    history = History()
+    history.publish(group("readers", "user:dana"), role("readers", "orders"))
+    history.ask(request("first"))
+    history.decide(change=_of_older_topic)
+    history.committed = 0
+    history.decide()
     findings = history.verify()
     assert _broken(findings) == {}
-    assert sum(findings.unknown.values()) == 1
+    assert (findings.verified, sum(findings.unknown.values())) == (1, 1)
+
+
+def test_a_decision_with_an_id_of_no_topic_among_those_of_the_present_one_is_found(history: History) -> None:
+    """Forged beside the true one, it would pass for one of a topic before this one, and not be looked at."""
+    history.decide(wanted=lambda record: record.offset == 0, change=_of_older_topic)
+    findings = history.verify()
+    assert (_broken(findings), dict(findings.unknown)) == ({"unasked": 1}, {})
 
 
 def test_decisions_after_their_topic_was_created_again_are_in_order(history: History) -> None:
@@ -517,6 +530,38 @@ def test_decisions_from_before_the_policies_topic_was_created_again_are_unknown(
     assert _broken(findings) == {}
     assert (findings.verified, sum(findings.unknown.values())) == (2, 1)
     assert "was the topic deleted and created again?" in next(iter(findings.unknown))
+
+
+def test_offsets_that_the_topic_never_had_hide_no_decision(history: History) -> None:
+    """Else a decision that was changed would need no more than that in order not to be checked."""
+
+    def forge(decision: dict[str, Any]) -> None:
+        decision["decision"], decision["context"]["outcome"] = True, "allow"
+        decision["context"]["policy_offsets"][POLICIES]["0"] = 999
+
+    history.ask(request("r9"), b"d")
+    history.decide(change=forge)
+    history.ask(request("r10"), b"d")
+    history.decide()
+    findings = history.verify()
+    assert (_broken(findings), findings.verified) == ({"wrong_version": 1}, 7)
+
+
+def test_offsets_of_a_deleted_topic_are_unknown_also_after_a_decision_by_no_policies() -> None:
+    """That one names the offset before the first, as any topic has it."""
+    history = History()
+    history.ask(request("none"))
+    history.decide()
+    history.publish(group("readers", "user:dana"), *(role("readers", f"t{number}") for number in range(6)))
+    history.ask(request("old"))
+    history.decide()
+    history.documents.clear()
+    history.ends[POLICIES] = 0
+    history.publish(role("readers", "orders"), marker=True)
+    history.ask(request("new"))
+    history.decide()
+    findings = history.verify()
+    assert (_broken(findings), findings.verified, sum(findings.unknown.values())) == ({}, 2, 1)
 
 
 def test_the_first_violations_are_kept_and_all_are_counted(history: History) -> None:

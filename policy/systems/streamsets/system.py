@@ -145,9 +145,18 @@ def _on_organization(wanted: Operation, request: Request, access: Access) -> Ite
 def _on_objects(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:
     """What is needed on each object, all or nothing (SS-SHARE-BULK, SS-Q17), and the task's role."""
     needs = Needs(access, request.context, wanted.rules[0])
+    if wanted.resource != ANY_OBJECT:
+        _check_single(request)
     for name in _objects(wanted, request):
         yield needs.on(_need(wanted, request, type_of(name)), name)
         yield from _task_role(access, request.action.name, name)
+
+
+def _check_single(request: Request) -> None:
+    """Raise Unanswerable where an action on one object names others: an allow of the one would pass for all of them."""
+    if request.resource.properties.get("objects") not in (None, [request.resource.id]):
+        message = f"resource.properties.objects: {request.action.name} is on one object: send a request for each"
+        raise Unanswerable("malformed-resource", message, "SS-SHARE-BULK")
 
 
 def _objects(wanted: Operation, request: Request) -> tuple[str, ...]:

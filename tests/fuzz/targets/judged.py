@@ -142,7 +142,7 @@ def check_dead_letter(
     secrets = named_secrets(value or b"")
     secrets |= {text for name, text in headers or () if name in NAMES and text and ANY_SECRET.fullmatch(text)}
     secrets -= set(ANY_SECRET.findall(key or b""))
-    shown = b"".join((made_key or b"", made_value or b"", *(text for _, text in made_headers)))
+    shown = b"".join((made_key or b"", made_value or b"", *(text or b"" for _, text in made_headers)))
     if leaked := sorted(secret for secret in secrets if secret in shown):
         raise Violation(f"secret: a dead letter shows {leaked[0].decode()}")
 
