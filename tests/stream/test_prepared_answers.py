@@ -181,7 +181,7 @@ REPEATING = (
     ("orders", '{"connection":"kafka","dataset":"orders"}'),
     ("billing", '{"connection":"kafka","dataset":"billing"}'),
     ("secret", '{"connection":"kafka","dataset":"secret"}'),
-    ("secret", '{"connection":"kafka","dataset":"orders"}'),  # refused: another name than the id
+    ("secret", '{"connection":"kafka","dataset":"orders"}'),  # the dataset counts, not the id
     ("orders", '{"connection":"kafka","dataset":"secret"}'),
     ("kafka", '{"connection":"kafka","dataset":"secret"}'),  # the id is the connection
     ("kafka", '{"connection":"kafka","dataset":"kafka"}'),

@@ -28,17 +28,16 @@ class Target(msgspec.Struct, frozen=True):
 def find_target(request: Request, action: Action) -> Target:
     """What ``request`` is about; raises Unanswerable naming every property that is wrong.
 
-    The name is the property of the thing (``dataset``, ``consumer_group``, …), else ``resource.id``; both must agree.
+    The name is the property of the thing (``consumer_group``, …), else ``resource.id``, which must agree with it.
     """
     validator = Validator(request.resource.properties, "resource.properties")
     noun, named = _node(validator) if action.about == "node" else (action.about, "")
     thing = catalogue().things[noun]
     fields = _dataset(validator) if thing.type is not None else {}
     written = _named(validator, thing, named)
-    id_, name = request.resource.id, fields.get("dataset") or written
-    if name and name != id_ and action.about != "node":
-        validator.error(f"{name!r} here and {id_!r} in resource.id", thing.property or "dataset")
-    name = name or id_
+    name = fields.get("dataset") or written or request.resource.id
+    if written and written != request.resource.id and action.about != "node":
+        validator.error(f"{written!r} here and {request.resource.id!r} in resource.id", thing.property or "")
     if action.about == "administration" and validator.has("feature"):
         _check_feature(validator, request.action.name)
     if thing.property is not None:
