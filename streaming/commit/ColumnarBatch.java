@@ -68,6 +68,7 @@ final class ColumnarBatch implements Outbox {
         return new String(bytes(in), StandardCharsets.UTF_8);
     }
 
+    /** null: a header without a value. */
     static byte[] bytes(ByteBuffer in) {
         int length = in.getInt();
         if (length < 0) {

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -28,7 +29,8 @@ LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 HIDDEN = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})  # of topics that no list would name
-REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})  # of a connection: its password, or a certificate
+LOGIN_REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})  # a password, or a certificate
+ERRORS_KEPT = 16  # of a client whose calls fail
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 LOG_SETTINGS = frozenset({"debug", "log_level"})
 DELETED = (
@@ -56,25 +58,31 @@ def admin_client(settings: Settings) -> AdminClient:
     return AdminClient(_common(settings))
 
 
-class Refusals:
-    """A client like `admin_client`, which knows by what the brokers refuse it: its calls fail as if none were there."""
+class LoginErrors:
+    """A client like `admin_client` that knows when the brokers refuse its login: its calls only time out then."""
 
     def __init__(self, settings: Settings) -> None:
-        self._errors: list[KafkaError] = []
+        # A method of this object as callback would be a cycle: the client's threads would stay until the garbage
+        # collector comes.
+        self._errors: deque[KafkaError] = deque(maxlen=ERRORS_KEPT)
         config: dict[str, Any] = {**_common(settings), "error_cb": self._errors.append}
         self.admin = AdminClient(config)
 
     def cause_of(self, error: Exception) -> Exception:
-        """The refusal by which a call has failed; else its own error."""
+        """The newest refusal since a call has succeeded; without one the error of the call that has failed."""
         self.admin.poll(0)
-        refused = [each for each in self._errors if each.name() in REFUSED]
+        refusals = [each for each in self._errors if each.name() in LOGIN_REFUSED]
+        return KafkaException(refusals[-1]) if refusals else error
+
+    def forget(self) -> None:
+        """Note that a call has succeeded. Errors that nobody polls, as of one broker of several, would pile up."""
+        self.admin.poll(0)
         self._errors.clear()
-        return KafkaException(refused[-1]) if refused else error
 
 
-def is_refused(error: BaseException | None) -> bool:
+def is_login_refused(error: BaseException | None) -> bool:
     """Whether the brokers refuse the password or a certificate of a client, or it refuses theirs."""
-    return isinstance(error, KafkaException) and error_name(error) in REFUSED
+    return isinstance(error, KafkaException) and error_name(error) in LOGIN_REFUSED
 
 
 def group_consumer(settings: Settings) -> Consumer:

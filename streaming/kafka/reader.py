@@ -14,8 +14,8 @@ from streaming.errors import JobStopped, TopicChanged
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
     SECONDS,
+    LoginErrors,
     Partition,
-    Refusals,
     admin_client,
     first_offsets,
     last_stable_offsets,
@@ -149,8 +149,8 @@ class TopicReader:
 
     def __init__(self, settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog] | None = None) -> None:
         topics = tuple(topics)
-        self._settings, self._refusals = settings, Refusals(settings)
-        self._admin = self._refusals.admin
+        self._settings, self._login_errors = settings, LoginErrors(settings)
+        self._admin = self._login_errors.admin
         self._logs = logs if logs is not None else find_logs(self._admin, topics)
         self._consumer = log_reader(settings)
         self.partitions = partitions_of(self._admin, topics)
@@ -195,7 +195,8 @@ class TopicReader:
         try:
             ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
         except (KafkaException, TimeoutError) as error:
-            raise self._refusals.cause_of(error) from None
+            raise self._login_errors.cause_of(error) from None
+        self._login_errors.forget()
         self._check(ids, starts)
         if grown := sorted(topic for topic, _ in self.partitions if counts[topic] != 1):
             raise TopicChanged(

@@ -77,7 +77,7 @@ def test_it_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was not ready for good, alive, and no line named the cause."""
-    monkeypatch.setattr(module, "REFUSED_SECONDS", 3.0)
+    monkeypatch.setattr(module, "REFUSED_LOGIN_SECONDS", 3.0)
     world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     world.publish(role("readers", "kafka:topic:prod/main/orders"))
     world.publish(group("readers", "user:dana"))

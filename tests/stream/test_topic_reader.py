@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
@@ -87,6 +88,22 @@ def test_a_consumer_from_which_nothing_comes_is_replaced_and_each_record_is_read
                 reader._consumer.pause([TopicPartition(world.policies, 0)])
         wait_until(is_read, "the end is reached")
         assert read == list(range(COUNT)), "each once, by both consumers"
+
+
+def test_errors_of_a_client_whose_calls_succeed_do_not_pile_up(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """As where one broker of several is away for weeks: librdkafka keeps each until it is polled."""
+    world = World(broker, fresh_name("errors"), str(tmp_path / "checkpoint"))
+    servers = f"127.0.0.1:1,127.0.0.1:2,127.0.0.1:3,{broker.bootstrap_servers}"  # asked in any order
+    settings = msgspec.structs.replace(world.settings, bootstrap_servers=servers)
+    for _ in range(20):
+        with contextlib.closing(TopicReader(settings, [world.policies])) as reader:
+            if len(reader._admin) > 0:
+                list(reader.read_to_end())
+                assert len(reader._admin) == 0
+                return
+    pytest.fail("no client had an error")
 
 
 @pytest.mark.parametrize("read", [records_between, records_by_time])
