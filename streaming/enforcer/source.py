@@ -19,8 +19,10 @@ from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS
 from streaming.runtime.executors import POOLS, use_pool
 from streaming.runtime.spark import JAVA_OPTIONS, MEMORY
-from streaming.settings import Settings
+from streaming.settings import Settings, SettingsError
 
+PROTOCOL = "security.protocol"
+TOKENS = "spark.kafka.clusters."  # with its delegation tokens Spark takes the protocol that is set beside them
 READ_FAST = {
     # Half of the median latency of a small batch was waiting for more to fetch.
     "kafka.fetch.max.wait.ms": "5",
@@ -95,6 +97,21 @@ def session_settings(settings: Settings) -> dict[str, str]:
         # A second attempt beside the first would fence its producer, with every batch in which a task is slow.
         "spark.speculation": "false",
     }
+
+
+def check_protocols(settings: Settings, spark: SparkSession) -> None:
+    """Raise SettingsError where Spark's clients speak another protocol than librdkafka, to the same brokers.
+
+    Java's client would not be told: it waits for an answer for minutes, and so did `lockkeeper replay`.
+    """
+    ours, options = settings.kafka.get(PROTOCOL), {name.lower(): value for name, value in settings.source.items()}
+    of_librdkafka, of_spark = (str(name or "PLAINTEXT").upper() for name in (ours, options.get(f"kafka.{PROTOCOL}")))
+    has_tokens = any(name.startswith(TOKENS) for name, _ in spark.sparkContext.getConf().getAll())
+    if of_librdkafka != of_spark and not has_tokens:
+        raise SettingsError(
+            f"source: Spark's clients connect by {of_spark}, and those of the setting kafka by {of_librdkafka}, to the "
+            f"same brokers. Set kafka.{PROTOCOL}, and the login, in source"
+        )
 
 
 def connection_options(settings: Settings) -> dict[str, str]:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
-from streaming.enforcer.source import read_range, rows_for_workers, session_settings
+from streaming.enforcer.source import check_protocols, read_range, rows_for_workers, session_settings
 from streaming.errors import JobStopped
 from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
@@ -139,7 +139,7 @@ def replay(
     systems: Sequence[str] = (),
     on_progress: OnProgress = lambda _: None,
 ) -> Totals:
-    """Decide the requests again. Raises JobStopped, RuntimeSetupError, KafkaException and TimeoutError."""
+    """Decide the requests again. Raises SettingsError, JobStopped, RuntimeSetupError, KafkaException, TimeoutError."""
     trust = source.trust(settings)
     ids = topic_ids(admin, trust) if admin is not None and isinstance(source, FromTopics) else {}
     wanted = frozenset(map(msgspec.json.encode, systems))
@@ -147,6 +147,8 @@ def replay(
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
     with _session(settings) as spark, _explained(settings, sorted(trust)):
+        if isinstance(source, FromTopics):
+            check_protocols(settings, spark)
         broadcast = spark.sparkContext.broadcast(sides)
 
         def run(task: Task) -> Totals:

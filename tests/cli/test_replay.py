@@ -109,6 +109,11 @@ def test_requests_of_topics_are_decided_again_under_a_draft_in_place_of_what_is_
     page.write_text(shown.stdout)
     reviewed = lockkeeper("policy", "review", str(live), str(draft), "--replayed", str(page))
     assert f"{found['differ']:,} would differ" in reviewed.out
+    source = page.with_name("source.yaml")
+    source.write_text(f"{config.read_text()}\nsource: {{kafka.security.protocol: SASL_SSL}}\n")
+    refused = replay(*options, "--config", str(source))
+    assert refused.returncode == 2
+    assert "source: Spark's clients connect by SASL_SSL, and those of the setting kafka by PLAINTEXT" in refused.stderr
     text = replay(*options, "--system", "cdap")
     assert (text.returncode, text.stdout.splitlines()[1]) == (
         0,
