@@ -241,7 +241,7 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
     """An item of a batch; what it does not say, the envelope says, whole objects at a time."""
     try:
         item = msgspec.convert(value, _Item)
-        _check_own(envelope, item)
+        _check_item(envelope, item)
         context = envelope.context if item.context is None else item.context
         subject, action = item.subject or envelope.subject, item.action or envelope.action
         return _request(envelope, most, subject, action, item.resource or envelope.resource, context)
@@ -249,7 +249,7 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
         return IncompleteItem(f"not an evaluation: {error}")
 
 
-def _check_own(envelope: "_Envelope", item: _Item) -> None:
+def _check_item(envelope: "_Envelope", item: _Item) -> None:
     """Raise ValueError for what would be allowed by another system's policies, too late, or for other questions."""
     for name in ("system", "deadline"):
         if getattr(item, name) not in (None, getattr(envelope, name)):

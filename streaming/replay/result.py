@@ -83,7 +83,7 @@ class Totals(msgspec.Struct):
         for group, name in zip(GROUPS, names, strict=True):
             count(self.groups[group], name).add(*(int(kind == each) for each in KINDS))
         kept = self.examples[kind]
-        if len(kept) < EXAMPLES or _age(example) > _age(kept[-1]):
+        if len(kept) < EXAMPLES or _sort_key(example) > _sort_key(kept[-1]):
             self._keep(kind, [example])
 
     def add(self, other: "Totals") -> None:
@@ -103,10 +103,10 @@ class Totals(msgspec.Struct):
 
     def _keep(self, kind: str, examples: Iterable[Example]) -> None:
         """The newest ones, whatever the order in which tasks end."""
-        self.examples[kind] = sorted([*self.examples[kind], *examples], key=_age, reverse=True)[:EXAMPLES]
+        self.examples[kind] = sorted([*self.examples[kind], *examples], key=_sort_key, reverse=True)[:EXAMPLES]
 
 
-def _age(example: Example) -> tuple[object, ...]:
+def _sort_key(example: Example) -> tuple[object, ...]:
     """What examples are sorted by, and None is not: two may be equal, as of lines that stand twice in a file."""
     *fields, statement = msgspec.structs.astuple(example)
     return *fields, -1 if statement is None else statement

@@ -87,7 +87,7 @@ def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[
         edited.setdefault(kind, {})[name] = old.get((kind, name), ())
     for kind, name in sorted(old.keys() | new.keys()):
         facts = old.get((kind, name), ()), new.get((kind, name), ())
-        if kind not in apart and _said(facts[0]) != _said(facts[1]):
+        if kind not in apart and _contents(facts[0]) != _contents(facts[1]):
             yield FactChange(kind, name, *facts, came.get(kind, no_names), went.get(kind, no_names), edited[kind])
 
 
@@ -97,12 +97,12 @@ _ByName = dict[tuple[str, str], tuple[Fact, ...]]
 def _moved(old: _ByName, new: _ByName) -> dict[tuple[str, str], tuple[str, str]]:
     """What is named after another document now and says what it did: the former name, and the one that it has now."""
     went, came = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    names = {_thing(key, new[key]): key for key in came}
-    pairs = ((key, names.get(_thing(key, old[key]))) for key in went)
-    return {key: to for key, to in pairs if to is not None and _said(old[key], True) == _said(new[to], True)}
+    names = {_bare_name(key, new[key]): key for key in came}
+    pairs = ((key, names.get(_bare_name(key, old[key]))) for key in went)
+    return {key: to for key, to in pairs if to is not None and _contents(old[key], True) == _contents(new[to], True)}
 
 
-def _thing(key: tuple[str, str], facts: tuple[Fact, ...]) -> tuple[str, str]:
+def _bare_name(key: tuple[str, str], facts: tuple[Fact, ...]) -> tuple[str, str]:
     """A kind and a name, without the document that says it: what several documents may say, each names with its own."""
     kind, name = key
     return kind, name.removesuffix(f"#{facts[0].statement_id.document}") if facts[0].statement_id else name
@@ -120,12 +120,12 @@ def _by_name(facts: Iterable[Fact]) -> _ByName:
     return by_name
 
 
-def _said(facts: Iterable[Fact], placeless: bool = False) -> list[tuple[Any, ...]]:
-    bodies = ((_placeless(fact.body) if placeless else fact.body, fact) for fact in facts)
+def _contents(facts: Iterable[Fact], without_document: bool = False) -> list[tuple[Any, ...]]:
+    bodies = ((_without_document(fact.body) if without_document else fact.body, fact) for fact in facts)
     return [(body, fact.keys, fact.window, fact.not_before) for body, fact in bodies]
 
 
-def _placeless(body: Any) -> Any:
+def _without_document(body: Any) -> Any:
     """Without the document that it is in, where it names that."""
     is_named = isinstance(body, msgspec.Struct) and hasattr(body, "document")
     return msgspec.structs.replace(body, document="") if is_named else body
