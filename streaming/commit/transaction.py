@@ -19,7 +19,7 @@ from streaming.commit.java_classes import java_classes
 from streaming.commit.java_clients import admin_settings, producer_settings, properties
 from streaming.commit.protocol import FENCES_EACH_TRANSACTION, explain_version, request_timeout_ms, transaction_version
 from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
-from streaming.kafka.clients import group_consumer
+from streaming.kafka.clients import group_consumer, login_failure
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
 from streaming.ops.watch import Watch
 from streaming.records.formats import JSON_HEADERS, Result
@@ -386,7 +386,7 @@ class Outage:
         attempt: Callable[[], Found],
         unavailable: Callable[[BaseException], bool] = is_unavailable,
     ) -> Found:
-        """What `attempt` returns once Kafka lets it. Raises Stopping when asked to stop, and other errors at once."""
+        """What `attempt` returns once Kafka lets it. Raises as `wait`, and other errors at once."""
         while True:
             try:
                 return attempt()
@@ -396,7 +396,9 @@ class Outage:
                 self.wait(awaited, error)
 
     def wait(self, awaited: str, error: BaseException) -> None:
-        """Pause before the next attempt; raises Stopping when asked to stop."""
+        """Pause before the next attempt. Raises Stopping when asked to stop, JobStopped where the login is refused."""
+        if (refused := login_failure(error, self.since)) is not None:
+            raise refused from error
         if self.since is None:
             self.since, self.cause = time.time(), str(error)
             log.warning("waiting for Kafka", awaited=awaited, error=self.cause)

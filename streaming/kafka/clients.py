@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from streaming.errors import TopicChanged
+from streaming.errors import JobStopped, TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0
@@ -30,6 +30,9 @@ POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 HIDDEN = frozenset({"UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"})  # of topics that no list would name
 LOGIN_REFUSED = frozenset({"_AUTHENTICATION", "_SSL"})  # a password, or a certificate
+LOGIN_REFUSED_SECONDS = 30.0
+"""A process whose login is refused for so long ends: its supervisor starts it with the password and the certificates
+that there are then. A broker that has just started may not know all passwords yet."""
 ERRORS_KEPT = 16  # of a client whose calls fail
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 LOG_SETTINGS = frozenset({"debug", "log_level"})
@@ -80,9 +83,19 @@ class LoginErrors:
         self._errors.clear()
 
 
-def is_login_refused(error: BaseException | None) -> bool:
-    """Whether the brokers refuse the password or a certificate of a client, or it refuses theirs."""
-    return isinstance(error, KafkaException) and error_name(error) in LOGIN_REFUSED
+def login_failure(error: BaseException | None, since: float | None) -> JobStopped | None:
+    """By what a process ends whose calls have failed since a moment (Unix time, s), the last one by this error.
+
+    None: not because the brokers refuse its password or certificate, or it refuses theirs; or not for so long.
+    """
+    if since is None or time.time() - since < LOGIN_REFUSED_SECONDS:
+        return None
+    if not isinstance(error, KafkaException) or error_name(error) not in LOGIN_REFUSED:
+        return None
+    return JobStopped(
+        f"Kafka refuses the login, or its certificate is not trusted: {error}. Passwords and certificates are read at "
+        "the start: if they were replaced, start it again"
+    )
 
 
 def group_consumer(settings: Settings) -> Consumer:

@@ -15,7 +15,7 @@ import structlog
 
 from policy import Decision
 from streaming.errors import JobStopped
-from streaming.kafka.clients import is_login_refused
+from streaming.kafka.clients import login_failure
 from streaming.ops.health import serving
 from streaming.pdp.deadlines import is_late
 from streaming.pdp.follower import Follower
@@ -49,9 +49,6 @@ log = structlog.get_logger()
 
 ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
-REFUSED_LOGIN_SECONDS = 30.0
-"""After so long without the policies, if Kafka refuses the login, the server ends: its supervisor starts it with the
-password and the certificates that there are then."""
 KERNEL_BUFFER = 128 << 10  # bytes, of each direction; Linux doubles it
 SEARCHES = 4  # at once; the fifth is refused, and of one caller the fourth
 JSON = b"application/json"
@@ -468,11 +465,8 @@ class Server:
             self._close()
         if self._follower.failure is not None:
             raise self._follower.failure
-        if self._is_login_refused():
-            raise JobStopped(
-                f"Kafka refuses the login, or its certificate is not trusted: {self._follower.unread_error}. Passwords "
-                "and certificates are read at the start: if they were replaced, start it again"
-            )
+        if (refused := self._login_failure()) is not None:
+            raise refused
         if not stop.is_set():
             raise JobStopped("the HTTP server ended by itself; the log says why. Start it again")
 
@@ -485,15 +479,10 @@ class Server:
             self._tls.reread()
         if self._access_log is not None:
             self._access_log.flush()
-        return self._follower.failure is None and not self._is_login_refused() and thread.is_alive()
+        return self._follower.failure is None and self._login_failure() is None and thread.is_alive()
 
-    def _is_login_refused(self) -> bool:
-        since = self._follower.unread_since
-        return (
-            since is not None
-            and time.time() - since >= REFUSED_LOGIN_SECONDS
-            and is_login_refused(self._follower.unread_error)
-        )
+    def _login_failure(self) -> JobStopped | None:
+        return login_failure(self._follower.unread_error, self._follower.unread_since)
 
     def _drain(self, thread: threading.Thread) -> None:
         """Be not ready, and go on answering until those that choose where to ask know it."""

@@ -1,4 +1,4 @@
-"""A password or certificate that was replaced: the server ends, for it reads both at its start, and says why."""
+"""A password or certificate that was replaced: who reads both at its start ends, and says why."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from streaming.broker import HOST, EmbeddedBroker
-from streaming.serve import server as module
+from streaming.kafka import clients
 from tests.brokers import TestBroker
 from tests.java_archive import embedded_broker
 from tests.serve.test_serve import serving, settings_of
 from tests.stream.certificates import Authority
+from tests.stream.running import Job
 from tests.stream.secured_broker import SecuredBroker, add_logins, broker_config
 from tests.stream.world import World, group, role
 from tests.waiting import wait_until
@@ -68,7 +69,7 @@ def _replace_authority(kafka: Restartable) -> None:
 @pytest.mark.parametrize(
     ("replace", "why"), [(_replace_password, "uthentication failed"), (_replace_authority, "certificate verify failed")]
 )
-def test_it_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
+def test_a_server_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
     replace: Callable[[Restartable], None],
     why: str,
     kafka: Restartable,
@@ -77,7 +78,7 @@ def test_it_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It was not ready for good, alive, and no line named the cause."""
-    monkeypatch.setattr(module, "REFUSED_LOGIN_SECONDS", 3.0)
+    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
     world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     world.publish(role("readers", "kafka:topic:prod/main/orders"))
     world.publish(group("readers", "user:dana"))
@@ -94,3 +95,19 @@ def test_it_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
     [failure] = running.failure
     assert "Kafka refuses the login" in str(failure)
     assert why in str(failure)
+
+
+@pytest.mark.long
+def test_so_does_a_job_without_requests(kafka: Restartable, fresh_name: Callable[[str], str], tmp_path: Path) -> None:
+    """It was not ready for good, and alive: without a login it gets no request by which Spark would fail."""
+    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+    job = Job(kafka.secured.by_password(world.settings, "rotating"))
+    try:
+        job.await_start()
+        _replace_authority(kafka)
+        kafka.restart()
+        assert job.await_end() != 0
+        assert "Kafka refuses the login" in job.why
+        assert "certificate verify failed" in job.why
+    finally:
+        job.kill()
