@@ -25,10 +25,11 @@ from streaming.errors import Stopping, TopicChanged
 from streaming.history.ranges import Range
 from streaming.history.span import HOUR
 from streaming.kafka.clients import (
+    LoginErrors,
     Partition,
-    admin_client,
     first_offsets,
     last_stable_offsets,
+    login_failure,
     offsets_since,
     partitions_of,
     topic_ids,
@@ -55,7 +56,8 @@ UNAVAILABLE = (KafkaException, TimeoutError, RegistryDown)
 def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run until `stop` is set. `on_ready`: called once, when what was decided before is remembered.
 
-    Raises Fenced when another instance took over; JobStopped for topics that were re-created; CannotStart; CannotWrite.
+    Raises Fenced when another instance took over; JobStopped for topics that were re-created, and where Kafka refuses
+    the login; CannotStart; CannotWrite.
     """
     metrics = AccessChangesMetrics(settings.policy_stale_seconds)
     with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):
@@ -78,7 +80,8 @@ class _Process:
         self._settings, self._stop, self._metrics = settings, stop, metrics
         self._own = access_changes_settings(settings)
         self._kept_ms = round(settings.access_changes.hours * HOUR)
-        self._admin = admin_client(self._own)
+        self._login_errors = LoginErrors(self._own)
+        self._admin = self._login_errors.admin
         self._decisions = DecisionReader(self._own, self._admin)
         self._opened = contextlib.ExitStack()
         on_wait = functools.partial(setattr, metrics.health, "waits_since")
@@ -159,14 +162,17 @@ class _Process:
     # Following
 
     def follow(self) -> None:
-        """Follow policies, facts and decisions until it is asked to stop."""
+        """Follow policies, facts and decisions until it is asked to stop. Raises JobStopped, see `login_failure`."""
         unread_since: float | None = None
         while not self._stop.is_set():
             try:
                 self._look()
                 unread_since = None
+                self._login_errors.forget()
                 self._metrics.health.policies_read()
             except UNAVAILABLE as error:
+                if (refused := login_failure(self._login_errors.cause_of(error), unread_since)) is not None:
+                    raise refused from error
                 if unread_since is None:
                     log.warning("Kafka does not answer; waiting for it", error=str(error))
                 unread_since = unread_since or time.time()

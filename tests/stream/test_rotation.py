@@ -2,14 +2,18 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from streaming.access_changes import running as access_changes
 from streaming.broker import HOST, EmbeddedBroker
+from streaming.errors import JobStopped
 from streaming.kafka import clients
 from tests.brokers import TestBroker
 from tests.java_archive import embedded_broker
@@ -111,3 +115,23 @@ def test_so_does_a_job_without_requests(kafka: Restartable, fresh_name: Callable
         assert "certificate verify failed" in job.why
     finally:
         job.kill()
+
+
+@pytest.mark.long
+def test_so_does_what_follows_access_changes(
+    kafka: Restartable, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
+    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+    settings, stop, ready = kafka.secured.by_password(world.settings, "rotating"), Event(), Event()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(access_changes.run, settings, stop, ready.set)
+        try:
+            wait_until(lambda: ready.is_set() or ended.done(), "it is ready", END_SECONDS)
+            _replace_password(kafka)
+            kafka.restart()
+            failure = ended.exception(2 * END_SECONDS)
+        finally:
+            stop.set()
+    assert isinstance(failure, JobStopped)
+    assert "Kafka refuses the login" in str(failure)
