@@ -98,7 +98,8 @@ def _show(decision: "Decision", as_json: bool) -> None:
     """Print it. Raises Failure without an answer, such as at a timeout."""
     why = decision.reasons[0].message if decision.reasons else ""
     if not decision.raw and decision.code != "dead-letter":
-        raise Failure(why)
+        message, *details = why.splitlines() or [why]  # the client's own words, with a line for each missing ACL
+        raise Failure(message, details=details)
     if as_json:
         echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:

@@ -47,15 +47,6 @@ def is_asked_for(resource_type: str, operation: str) -> bool:
     return operation == ALL or operation in catalogue()["operations"][resource_type]
 
 
-def check_cluster(resource_type: str, name: str) -> None:
-    """Raise Unanswerable for a cluster by another name than Kafka's: a deny of the right one would not match it."""
-    cluster = catalogue()["cluster"]
-    if resource_type == "Cluster" and name != cluster:
-        raise Unanswerable(
-            "malformed-resource", f"resource.id {name!r}: the resource of type Cluster is {cluster}", "KA-Q1"
-        )
-
-
 def requested_operation(resource_type: str, operation: str) -> str:
     """The operation that a request asks for; raises Unanswerable for an unknown one (KA-Q1), also for All."""
     types: dict[str, list[str]] = catalogue()["operations"]

@@ -26,7 +26,6 @@ from policy.core.pattern import Exact, Name
 from policy.core.request import Request
 from policy.systems.kafka_acls.catalogue import (
     catalogue,
-    check_cluster,
     operation_of,
     operations,
     requested_operation,
@@ -100,7 +99,6 @@ class KafkaAcls(System):
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The operation on the resource; raises Unanswerable for unknown types and operations (KA-Q1)."""
         operation = requested_operation(request.resource.type, request.action.name)
-        check_cluster(request.resource.type, request.resource.id)
         principal = request.subject.id
         if wrong := principal_fault(principal):
             raise Unanswerable("malformed-subject", f"subject.id {wrong}", "KA-PRINCIPAL")
