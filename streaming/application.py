@@ -16,7 +16,7 @@ from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import PartitionTransactions
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.source import check_protocols, session_settings
+from streaming.enforcer.source import check_security_protocols, session_settings
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
@@ -193,7 +193,7 @@ def _session(settings: Settings, watch: QueryWatch) -> Iterator[SparkSession]:
     with contextlib.ExitStack() as stack:
         stack.callback(spark.stop)
         refuse_dynamic_allocation(spark)
-        check_protocols(settings, spark)
+        check_security_protocols(settings, spark)
         if settings.log.level != "debug":
             stack.enter_context(worker_output_filtered(spark))
         yield spark

@@ -139,7 +139,7 @@ def of_all_pods(line: str, indent: str = "") -> Edit:
     return after(line, *(f"{indent}{each}" for block in blocks for each in block))
 
 
-def variables(path: str) -> Edit:
+def merged_variables(path: str) -> Edit:
     """The variables of the manifest, with those of a value in place of the ones that they name again.
 
     The last edit of a template: the list becomes a definition before all conditions, for Helm has none within one.
@@ -294,7 +294,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         volume_group,
         of_all_pods("terminationGracePeriodSeconds: 60"),
         *executors(),
-        variables("job.env"),
+        merged_variables("job.env"),
     ),
     "service.yaml": (),
     "servicemonitor.yaml": (monitors,),
@@ -318,7 +318,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         monitors,
         SCRAPERS,
         whole(".Values.serve.enabled"),
-        variables("serve.env"),
+        merged_variables("serve.env"),
     ),
     "access-changes.yaml": (
         RESTARTED,
@@ -334,7 +334,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         monitors,
         SCRAPERS,
         whole(".Values.accessChanges.enabled"),
-        variables("accessChanges.env"),
+        merged_variables("accessChanges.env"),
     ),
     "console.yaml": (
         RESTARTED,
@@ -351,7 +351,7 @@ EDITS: dict[str, tuple[Edit, ...]] = {
         *TLS,
         of_all_pods("automountServiceAccountToken: false"),
         whole(".Values.console.enabled"),
-        variables("console.env"),
+        merged_variables("console.env"),
     ),
     "lockkeeper.yaml": (settings,),
 }
@@ -377,7 +377,7 @@ MONITOR_EDITS = (
     monitors,
     SCRAPERS,
     whole(SEPARATE_MONITOR),
-    variables("monitor.env"),
+    merged_variables("monitor.env"),
 )
 
 

@@ -33,7 +33,7 @@ def decode_json(data: bytes) -> Any:
 
 
 def _check_surrogates(data: bytes) -> None:
-    """Raise ValueError where that is what is wrong: of one, the decoder may say that the text is truncated."""
+    """Raise ValueError for half of a surrogate pair, of which the decoder may say that the text is truncated."""
     try:
         json.loads(data)
     except (ValueError, RecursionError):

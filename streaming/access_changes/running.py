@@ -168,7 +168,7 @@ class _Process:
             try:
                 self._look()
                 unread_since = None
-                self._login_errors.forget()
+                self._login_errors.clear()
                 self._metrics.health.policies_read()
             except UNAVAILABLE as error:
                 if (refused := login_failure(self._login_errors.cause_of(error), unread_since)) is not None:

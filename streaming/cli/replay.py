@@ -123,7 +123,7 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
 
     if not paths:
         assert admin is not None
-        for remark in remarks_on_unread(settings, admin, span):
+        for remark in describe_unread_requests(settings, admin, span):
             echo_err(remark)
         return from_topics(settings, admin, span)
     for path in paths:
@@ -132,7 +132,7 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
     return FromFiles(tuple(str(path.absolute()) for path in paths))
 
 
-def remarks_on_unread(settings: "Settings", admin: "AdminClient", span: "Span") -> Iterator[str]:
+def describe_unread_requests(settings: "Settings", admin: "AdminClient", span: "Span") -> Iterator[str]:
     """What of the requests of a range is not replayed: deleted ones, and those that were answered elsewhere."""
     from policy import to_text
     from streaming.history.ranges import Topics

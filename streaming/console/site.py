@@ -1,4 +1,4 @@
-"""What the pages of a console share: what they read from Kafka, for whom, and how a page is made of it."""
+"""What the pages of the console share: what they read from Kafka, and how a page is rendered for its viewer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ from streaming.settings import Settings
 
 
 class Site(msgspec.Struct, frozen=True):
-    """The site of a cluster. `facts`: the newest ones, with their past."""
+    """The web site about a cluster. `facts`: the newest ones, with their past."""
 
     settings: Settings
     pages: Pages

@@ -39,7 +39,7 @@ from streaming.records.audit import (
     AuditEvent,
     Lifecycle,
     VerdictOutcome,
-    check_derived,
+    check_derived_fact,
     encode_verdict,
     read_event,
 )
@@ -279,7 +279,7 @@ class AuditEvaluator:
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
         self._check_size(size, min(self._limits.record_out, self._limits.document))
-        check_derived(lifecycle)
+        check_derived_fact(lifecycle)
         if self._facts is not None:
             self._facts.pass_on(lifecycle)
         return encoded

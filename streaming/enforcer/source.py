@@ -99,13 +99,14 @@ def session_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-def check_protocols(settings: Settings, spark: SparkSession) -> None:
+def check_security_protocols(settings: Settings, spark: SparkSession) -> None:
     """Raise SettingsError where Spark's clients speak another protocol than librdkafka, to the same brokers.
 
-    Java's client would not be told: it waits for an answer for minutes, and so did `lockkeeper replay`.
+    Java's client gets no error: it waits for an answer for minutes, and so did `lockkeeper replay`.
     """
-    ours, options = settings.kafka.get(PROTOCOL), {name.lower(): value for name, value in settings.source.items()}
-    of_librdkafka, of_spark = (str(name or "PLAINTEXT").upper() for name in (ours, options.get(f"kafka.{PROTOCOL}")))
+    options = {name.lower(): value for name, value in settings.source.items()}
+    protocols = settings.kafka.get(PROTOCOL), options.get(f"kafka.{PROTOCOL}")
+    of_librdkafka, of_spark = (str(protocol or "PLAINTEXT").upper() for protocol in protocols)
     has_tokens = any(name.startswith(TOKENS) for name, _ in spark.sparkContext.getConf().getAll())
     if of_librdkafka != of_spark and not has_tokens:
         raise SettingsError(

@@ -187,8 +187,8 @@ class Worker:
         fitting = usage.fitting(records.sizes)
         if not fitting:
             return Packed([], [], None, 0), no_counts()
-        fitting_records, outputs = records.head(fitting), self._task.outputs[records.topic]
-        topic, task = records.topic, self._task
+        topic, task, fitting_records = records.topic, self._task, records.head(fitting)
+        outputs = task.outputs[topic]
         source = Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], outputs.dead_letters)
         if outputs.answered:
             return self._decide_again(source, reader, fitting_records, usage)

@@ -77,7 +77,7 @@ class LoginErrors:
         refusals = [each for each in self._errors if each.name() in LOGIN_REFUSED]
         return KafkaException(refusals[-1]) if refusals else error
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Note that a call has succeeded. Errors that nobody polls, as of one broker of several, would pile up."""
         self.admin.poll(0)
         self._errors.clear()

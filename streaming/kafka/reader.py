@@ -196,7 +196,7 @@ class TopicReader:
             ends, starts, ids, counts = log_state(self._admin, self.partitions, self._logs, seconds)
         except (KafkaException, TimeoutError) as error:
             raise self._login_errors.cause_of(error) from None
-        self._login_errors.forget()
+        self._login_errors.clear()
         self._check(ids, starts)
         if grown := sorted(topic for topic, _ in self.partitions if counts[topic] != 1):
             raise TopicChanged(

@@ -158,7 +158,7 @@ def derived_fact(event: Lifecycle) -> Derived | None:
     return event.system, kind, name
 
 
-def check_derived(event: Lifecycle) -> None:
+def check_derived_fact(event: Lifecycle) -> None:
     """Raise MalformedRequest where the job would refuse the fact of an event: it would be no fact, and raise an alert
     about a document that nobody has written.
     """

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
-from streaming.enforcer.source import check_protocols, read_range, rows_for_workers, session_settings
+from streaming.enforcer.source import check_security_protocols, read_range, rows_for_workers, session_settings
 from streaming.errors import JobStopped
 from streaming.history.ranges import Range, Topics
 from streaming.history.span import Span
@@ -148,7 +148,7 @@ def replay(
         return Totals()
     with _session(settings) as spark, _explained(settings, sorted(trust)):
         if isinstance(source, FromTopics):
-            check_protocols(settings, spark)
+            check_security_protocols(settings, spark)
         broadcast = spark.sparkContext.broadcast(sides)
 
         def run(task: Task) -> Totals:
@@ -186,11 +186,11 @@ def _explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
         yield
     except (Py4JJavaError, PySparkException) as error:
         raise JobStopped(
-            f"the requests could not be decided again: {why_failed(str(error), settings, topics)}"
+            f"the requests could not be decided again: {failure_text(str(error), settings, topics)}"
         ) from error
 
 
-def why_failed(text: str, settings: Settings, topics: Sequence[str]) -> str:
+def failure_text(text: str, settings: Settings, topics: Sequence[str]) -> str:
     """What Spark's error says. Its readers have a login of their own: the missing permissions are those of that one.
 
     `topics`: that are read; Java's client names none where it may not describe one.

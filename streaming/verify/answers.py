@@ -404,11 +404,11 @@ class Acknowledged:
         count = bisect.bisect_right(self._offsets, offset)
         return offset < self._end and (count == 0 or self._times[count - 1] <= moment)
 
-    def is_beyond(self, offset: int) -> bool:
+    def ends_before(self, offset: int) -> bool:
         """Whether the topic ends before an offset."""
         return offset >= self._end
 
-    def has_record_until(self, offset: int) -> bool:
+    def has_record_up_to(self, offset: int) -> bool:
         """Whether the topic has a record at an offset or before it: else the offset shows nothing of the topic."""
         return bool(self._offsets) and self._offsets[0] <= offset
 

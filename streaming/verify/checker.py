@@ -222,7 +222,7 @@ class Checker:
         """By its offset it is by a topic of documents before the present one; then none by this one precedes it."""
         *_, before = self._outputs[record.partition].named.get((source.topic, source.partition), (0, "", {}))
         documents = self._acknowledged[topic]
-        if documents.has_record_until(before.get(topic, -1)) and documents.is_beyond(offset):
+        if documents.has_record_up_to(before.get(topic, -1)) and documents.ends_before(offset):
             self._violated("wrong_version", record, f"an offset of {topic}", f"{offset}, beyond its end")
 
     def _take_dead_letter(self, record: ConsumerRecord) -> None:

@@ -47,6 +47,6 @@ class Command:
         return Outcome(end.value.code, out, err)
 
 
-def give_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_cluster_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands wait for a cluster that does not answer for 0.2 s instead of 5."""
     monkeypatch.setitem(connect.__kwdefaults__, "wait", 0.2)

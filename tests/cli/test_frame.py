@@ -8,7 +8,7 @@ import pytest
 
 from streaming.cli import register_commands
 from streaming.cli.app import app, policy_app, topics_app
-from tests.cli.lockkeeper import Command, give_up_soon
+from tests.cli.lockkeeper import Command, shorten_cluster_timeout
 
 UNREACHABLE = "127.0.0.1:1"
 COMMANDS = [
@@ -126,7 +126,7 @@ def test_a_broker_that_does_not_answer_is_reported_within_seconds(lockkeeper: Co
 def test_every_command_asks_for_the_broker_before_it_waits_for_more(
     lockkeeper: Command, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give_up_soon(monkeypatch)
+    shorten_cluster_timeout(monkeypatch)
     shown = lockkeeper(*command, "--bootstrap", UNREACHABLE)
     assert shown.code == 1
     assert f"no Kafka at {UNREACHABLE}" in shown.err

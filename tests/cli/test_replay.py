@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 import policy
 from policy import compile_documents, read_documents
-from streaming.cli.replay import remarks_on_unread, show
+from streaming.cli.replay import describe_unread_requests, show
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.publish import publish
@@ -156,11 +156,11 @@ def test_requests_that_are_not_read_are_reported(settings: Settings, topics: Top
     for _ in range(2):
         producer.produce(topics.requests[0], b"{}", partition=0)
     assert producer.flush(30) == 0
-    assert list(remarks_on_unread(settings, admin, span)) == []
+    assert list(describe_unread_requests(settings, admin, span)) == []
     [deleted] = admin.delete_records([TopicPartition(topics.requests[0], 0, 1)]).values()
     deleted.result(30)
     answered = msgspec.structs.replace(topics, answered=("answered-here",))
-    kept, elsewhere = remarks_on_unread(msgspec.structs.replace(settings, topics=answered), admin, span)
+    kept, elsewhere = describe_unread_requests(msgspec.structs.replace(settings, topics=answered), admin, span)
     assert kept.startswith(f"{topics.requests[0]}: requests before 20")
     assert elsewhere == "requests that were answered elsewhere are not replayed: answered-here"
 

@@ -244,8 +244,8 @@ def _variables(resource: Resource) -> list[dict[str, Any]]:
     spec = resource["spec"]
     template_of_pod = spec["template"] if "template" in spec else spec["driverSpec"]["podTemplateSpec"]
     [container] = template_of_pod["spec"]["containers"]
-    found: list[dict[str, Any]] = container["env"]
-    return found
+    variables: list[dict[str, Any]] = container["env"]
+    return variables
 
 
 def test_parts_can_be_left_out(template: Template) -> None:

@@ -326,13 +326,13 @@ def test_diff_shows_no_entity_that_moved_to_another_document() -> None:
     moved = [document(OPEN), entities(erik), entities(dana, name="f")]
     assert list(compare(before, policy.compile_documents(moved))) == []
     changed = [document(OPEN), entities(erik), entities({**dana, "attrs": {"level": 2}}, name="f")]
-    found = compare(before, policy.compile_documents(changed))
-    assert [(one.sign, one.document) for one in found] == [
+    changes = compare(before, policy.compile_documents(changed))
+    assert [(change.sign, change.document) for change in changes] == [
         ("removed", "cedar/Entities/e"),
         ("added", "cedar/Entities/f"),
     ]
     twice = policy.compile_documents([document(OPEN), entities(dana, erik), entities(dana, name="f")])
-    assert [one.sign for one in compare(before, twice)] == ["added"]
+    assert [change.sign for change in compare(before, twice)] == ["added"]
     once = policy.compile_documents([document(OPEN), entities(erik), entities(dana, name="g")])
     assert list(compare(twice, once)) == []
 

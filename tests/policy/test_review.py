@@ -57,7 +57,7 @@ def test_a_widening_fails_unless_it_is_allowed_and_who_gains_and_loses_is_named(
 
 
 def test_an_entry_for_a_document_covers_what_its_own_change_opens() -> None:
-    """An entry for a role covered whoever became a member of it: the change of another document."""
+    """An entry for a role covered new members of it, which the change of another document made."""
     roles = [role("r", "kafka:topic:a/*")]
     old = compile_documents([*roles, group("g", ["r"], "user:dana")])
     joined = compile_documents([*roles, group("g", ["r"], "user:dana", "user:eve")])

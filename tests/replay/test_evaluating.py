@@ -14,7 +14,7 @@ from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.replay.run import why_failed
+from streaming.replay.run import failure_text
 from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
@@ -258,12 +258,12 @@ def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_g
     """Kafka's other clients have theirs, so what they may do was checked before; a traceback of Java came then."""
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="reader" password="p";'
     settings = Settings(bootstrap_servers="kafka:9092", source={"kafka.sasl.jaas.config": login})
-    said = why_failed(JAVA % f"TopicAuthorizationException: {says}", settings, ["a", "b"])
+    said = failure_text(JAVA % f"TopicAuthorizationException: {says}", settings, ["a", "b"])
     first, second, *_, last = said.splitlines()
     assert [first, second] == [f"User:reader is not authorized to Read topic {topic}" for topic in "ab"]
     assert last.endswith("--add --allow-principal 'User:reader' --operation Read --topic b")
 
 
 def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
-    said = why_failed(JAVA % "SaslAuthenticationException: Authentication failed", Settings(), ["a"])
+    said = failure_text(JAVA % "SaslAuthenticationException: Authentication failed", Settings(), ["a"])
     assert said == "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"

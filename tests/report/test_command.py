@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.lockkeeper import Command, give_up_soon
+from tests.cli.lockkeeper import Command, shorten_cluster_timeout
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_wrong_usage_is_reported_before_a_topic_is_read(
 def test_a_broker_that_does_not_answer_is_reported(
     lockkeeper: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    give_up_soon(monkeypatch)
+    shorten_cluster_timeout(monkeypatch)
     out = tmp_path / "page.html"
     shown = lockkeeper("report", "--bootstrap", "127.0.0.1:1", "--out", str(out))
     assert (shown.code, out.exists()) == (1, False)

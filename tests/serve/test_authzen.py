@@ -125,8 +125,8 @@ def test_an_evaluation_of_several_has_no_system_and_no_deadline_of_its_own() -> 
     rules = Rules((SYSTEM, "cdap"), SYSTEM)
     with pytest.raises(BadRequest, match="system: cdap, but the request is for"):
         parse_evaluations(_bytes({**ALLOWED, "evaluations": [{}, {"system": "cdap"}]}), "r", "", rules)
-    given = {**ALLOWED, "evaluations": [{"deadline": 1}, {"evaluations": [{"resource": SECRETS}]}, {"system": "mine"}]}
-    assert [item["decision"] for item in _several(given)["evaluations"]] == [False, False, True]
+    batch = {**ALLOWED, "evaluations": [{"deadline": 1}, {"evaluations": [{"resource": SECRETS}]}, {"system": "mine"}]}
+    assert [item["decision"] for item in _several(batch)["evaluations"]] == [False, False, True]
 
 
 @pytest.mark.parametrize("parse", [parse_evaluation, parse_evaluations])

@@ -88,16 +88,21 @@ class SecuredBroker:
 @contextlib.contextmanager
 def secured_broker() -> Iterator[SecuredBroker]:
     """A broker with a listener for each way to log in."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(len(LISTENERS) + 1)]
-        for one in sockets:
-            one.bind((HOST, 0))
-        *ports, controller = (one.getsockname()[1] for one in sockets)
+    *ports, controller = broker_ports()
     with tempfile.TemporaryDirectory(prefix="lockkeeper-test-ca-") as folder:
         authority = Authority(Path(folder))
         with embedded_broker(port=ports[0], config=broker_config(authority, ports, controller)) as broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             yield SecuredBroker(admin, authority, *(f"{HOST}:{port}" for port in ports))
+
+
+def broker_ports() -> list[int]:
+    """Ports on which nobody listens: one for each listener, and the controller's."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(len(LISTENERS) + 1)]
+        for listener in sockets:
+            listener.bind((HOST, 0))
+        return [listener.getsockname()[1] for listener in sockets]
 
 
 def broker_config(authority: Authority, ports: list[int], controller: int) -> dict[str, str]:

@@ -205,7 +205,7 @@ def test_headers_that_look_like_secrets_are_masked() -> None:
 
 
 def test_a_header_without_a_value_stays_without_one() -> None:
-    """A null is not an empty value: whoever sends the record again would send another one."""
+    """A null is not an empty value: a record that is sent again would be another one."""
     headers = [{"key": name, "value": value} for name, value in (("x", None), ("token", None), ("y", b""))]
     assert dead_letter(REJECTION, b"k", b"v", headers, Limits())[2][:3] == [("x", None), ("token", None), ("y", b"")]
 

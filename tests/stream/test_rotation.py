@@ -1,9 +1,7 @@
 """A password or certificate that was replaced: who reads both at its start ends, and says why."""
 
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 
@@ -20,7 +18,7 @@ from tests.java_archive import embedded_broker
 from tests.serve.test_serve import serving, settings_of
 from tests.stream.certificates import Authority
 from tests.stream.running import Job
-from tests.stream.secured_broker import SecuredBroker, add_logins, broker_config
+from tests.stream.secured_broker import SecuredBroker, add_logins, broker_config, broker_ports
 from tests.stream.world import World, group, role
 from tests.waiting import wait_until
 
@@ -28,15 +26,11 @@ pytestmark = pytest.mark.stream
 END_SECONDS = 60.0
 
 
-class Restartable:
+class RestartableBroker:
     """A broker with logins over TLS, where everybody who logs in may do everything."""
 
     def __init__(self, folder: Path) -> None:
-        with ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(4)]
-            for one in sockets:
-                one.bind((HOST, 0))
-            *ports, controller = (one.getsockname()[1] for one in sockets)
+        *ports, controller = broker_ports()
         self.folder = folder / "ca"
         self.folder.mkdir()
         authority = Authority(self.folder)
@@ -53,19 +47,19 @@ class Restartable:
 
 
 @pytest.fixture
-def kafka(tmp_path: Path) -> Iterator[Restartable]:
+def kafka(tmp_path: Path) -> Iterator[RestartableBroker]:
     """With the login `rotating`."""
-    made = Restartable(tmp_path)
-    add_logins(made.secured.admin, ["rotating"])
-    yield made
-    made.embedded.stop()
+    broker = RestartableBroker(tmp_path)
+    add_logins(broker.secured.admin, ["rotating"])
+    yield broker
+    broker.embedded.stop()
 
 
-def _replace_password(kafka: Restartable) -> None:
+def _replace_password(kafka: RestartableBroker) -> None:
     add_logins(kafka.secured.admin, ["rotating"], "another")
 
 
-def _replace_authority(kafka: Restartable) -> None:
+def _replace_authority(kafka: RestartableBroker) -> None:
     """The files are replaced, as in a pod whose secret has changed."""
     Authority(kafka.folder).issue("broker")
 
@@ -74,9 +68,9 @@ def _replace_authority(kafka: Restartable) -> None:
     ("replace", "why"), [(_replace_password, "uthentication failed"), (_replace_authority, "certificate verify failed")]
 )
 def test_a_server_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_new_one(
-    replace: Callable[[Restartable], None],
+    replace: Callable[[RestartableBroker], None],
     why: str,
-    kafka: Restartable,
+    kafka: RestartableBroker,
     fresh_name: Callable[[str], str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,7 +96,9 @@ def test_a_server_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_ne
 
 
 @pytest.mark.long
-def test_so_does_a_job_without_requests(kafka: Restartable, fresh_name: Callable[[str], str], tmp_path: Path) -> None:
+def test_so_does_a_job_without_requests(
+    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
     """It was not ready for good, and alive: without a login it gets no request by which Spark would fail."""
     world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     job = Job(kafka.secured.by_password(world.settings, "rotating"))
@@ -119,7 +115,7 @@ def test_so_does_a_job_without_requests(kafka: Restartable, fresh_name: Callable
 
 @pytest.mark.long
 def test_so_does_what_follows_access_changes(
-    kafka: Restartable, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
     world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))

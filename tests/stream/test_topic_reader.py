@@ -110,7 +110,7 @@ def test_errors_of_a_client_whose_calls_succeed_do_not_pile_up(
 def test_where_the_broker_goes_away_meanwhile_its_error_is_raised(
     read: Callable[..., Iterator[Message]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of `lockkeeper report` and `verify`, of which the user was told that ends are not reached."""
+    """As of `lockkeeper report` and `verify`, which printed that ends are not reached."""
     monkeypatch.setattr("streaming.kafka.committed.SECONDS", 1.0)
     with embedded_broker() as broker:
         client = {"bootstrap.servers": broker.bootstrap_servers}

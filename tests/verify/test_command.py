@@ -6,7 +6,7 @@ import pytest
 
 from streaming.cli.reviewing import _failure, _show
 from streaming.verify import CHECKS, Findings, Violation
-from tests.cli.lockkeeper import Command, give_up_soon
+from tests.cli.lockkeeper import Command, shorten_cluster_timeout
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_wrong_usage_is_reported_before_a_topic_is_read(
 
 
 def test_a_cluster_that_does_not_answer_fails(lockkeeper: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    give_up_soon(monkeypatch)
+    shorten_cluster_timeout(monkeypatch)
     shown = lockkeeper("verify", "--bootstrap", "127.0.0.1:1")
     assert shown.code == 1
     assert "no Kafka at 127.0.0.1:1" in shown.err
