@@ -15,6 +15,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import TestBroker, any_broker
+from tests.crashes import pytest_handlecrashitem, pytest_sessionfinish  # noqa: F401 - hooks of pytest's and xdist's
 from tests.java_archive import dump_cds_archives, spark_submit_options
 
 # How long an example takes says more of the machine than of the code. Drawn are the same examples in every run, so that
