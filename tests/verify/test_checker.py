@@ -764,6 +764,11 @@ def test_a_decision_that_repeats_another_answer_is_found(changes: dict[str, Any]
     assert [problem for problem in problems if "unlike_reference" in problem]
 
 
+def test_a_decision_may_write_the_time_of_an_answer_otherwise() -> None:
+    """In Avro a moment has one form alone."""
+    assert _checked_again(request("r", answered=ANSWERED), time=to_text(BEGAN)) == []
+
+
 def test_an_answer_that_was_too_old_by_its_own_words_is_stale() -> None:
     old = request("r", answered={**ANSWERED, "freshness": {"kind": "bounded", "age_ms": 20_000, "max_ms": 15_000}})
     assert _checked_again(old) == []
