@@ -10,6 +10,7 @@ from policy import (
     Batch,
     Kind,
     MalformedRequest,
+    Reason,
     Request,
     Snapshot,
     all_systems,
@@ -28,11 +29,12 @@ from streaming.records.decision import read_decision as read_record
 from streaming.records.formats import shorten_id
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
+from streaming.topics import Offsets, TopicNames
 
 CLOCK_MS = 5_000  # by how much the clocks of the job and a broker may differ
 ANSWERS_HELD = 100_000
 SNAPSHOTS_HELD = 16
-TOO_LATE, TOO_LARGE = "deadline-exceeded", "answer-too-large"
+TOO_LATE, TOO_LARGE, BEHIND = "deadline-exceeded", "answer-too-large", "policies-behind"
 LIMITS = frozenset({"too-many-objects"})  # the reference evaluator knows none
 
 Outcomes = tuple[str, ...]
@@ -88,62 +90,62 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
-class _Record(msgspec.Struct):
-    answered: Answered
-
-
-_decode_record = msgspec.json.Decoder(_Record).decode
-
-
 class AnswerChecker:
     """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
 
     def __init__(
         self,
         log: DocumentLog,
-        facts_topic: str,
+        names: TopicNames,
         trust_of: Callable[[str], frozenset[str]],
     ) -> None:
-        self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
+        self._log, self._facts_topic, self._trust_of = log, names.facts, trust_of
+        self._policy_topics = names.policy_topics()
         self._snapshots: dict[Any, Snapshot] = {}
         self._expectations: dict[Any, ExpectedDecision] = {}
 
     def check(
-        self, request: ConsumerRecord, value: bytes, decision: Decision, at: int
+        self, request: ConsumerRecord, value: bytes, decision: Decision, at: int, unknown: Mapping[str, Unknown]
     ) -> Iterator[Contradiction | Unknown]:
         """What is wrong with a decision that was written at a moment (ms). `value`: the request in JSON.
 
-        Raises MalformedRequest when the record is no request.
+        `unknown`: topics of documents whose offsets it names in vain, and why. Raises MalformedRequest when the record
+        is no request.
         """
         trust = self._trust_of(request.topic)
         recorded = read_request(value, request.at, trust)
+        yield from _check_copies(recorded, decision)
+        if read_record(decision.raw).answered is not None:
+            yield Contradiction("unlike_reference", "no `answered`: the request has none", "answered")
         yield from self._check(
-            request, recorded, trust, decision, lambda: _check_deadline(recorded, request.at, decision, at)
+            request, recorded, trust, decision, unknown, lambda: _check_deadline(recorded, request.at, decision, at)
         )
 
     def check_again(
-        self, request: ConsumerRecord, value: bytes, decision: Decision, skew: int
+        self, request: ConsumerRecord, value: bytes, decision: Decision, skew: int, unknown: Mapping[str, Unknown]
     ) -> Iterator[Contradiction | Unknown]:
         """The same of a request that was answered elsewhere. `skew`: see `ANSWER_SKEW_MS`."""
         answer = read_answer(value)
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
         recorded = read_request(value, at, frozenset())
         trust = answer.claims(self._trust_of(request.topic))
-        try:
-            answered = _decode_record(decision.raw).answered
-        except msgspec.ValidationError as error:
-            yield Contradiction("unlike_reference", "what the job found of the answer", str(error))
+        yield from _check_copies(recorded, decision)
+        answered = read_record(decision.raw).answered
+        if answered is None:
+            yield Contradiction("unlike_reference", "what the job found of the answer", "none")
             return
-        if decision.code != TOO_LARGE:  # which leaves findings out
+        if decision.code != TOO_LARGE:  # which leaves parts out
+            yield from _check_copy_of_answer(answer, decision)
             yield from _check_findings(answer, answered, decision, is_dated=at == answer.at)
-        if not answered.verified and decision.outcome == "error":
+        if not answered.verified:
             yield "the job did not know the policies that an answer names"
-            return
+            if decision.outcome == "error":
+                return
         if answered.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
             yield Contradiction("unlike_reference", "the offsets that the answer names", str(decision.policy_offsets))
         deadline = recorded.envelope.deadline
         late = decision.code == TOO_LATE and deadline is not None and deadline < at
-        yield from self._check(request, recorded, trust, decision, lambda: [] if late else None)
+        yield from self._check(request, recorded, trust, decision, unknown, lambda: [] if late else None)
 
     def _check(
         self,
@@ -151,20 +153,27 @@ class AnswerChecker:
         recorded: RecordedRequest,
         trust: frozenset[str],
         decision: Decision,
+        unknown: Mapping[str, Unknown],
         deadline: Callable[[], list[Contradiction] | None],
     ) -> Iterator[Contradiction | Unknown]:
         """`deadline`: what is wrong where it decides; None: it does not."""
         trust |= TIME  # the time of evaluation is no claim
-        yield from _check_names(recorded, decision)
-        yield from _check_repeated(recorded.envelope, decision)
-        facts_offset = decision.facts_offset if _has_kind(recorded.envelope.system, lambda kind: kind.fact) else None
-        versions = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
+        yield from unknown.values()
+        system, offsets = recorded.envelope.system, decision.policy_offsets
+        has_facts = _has_kind(system, lambda kind: kind.fact)
+        if unknown:  # a system's answers rest on its own topics
+            if self._policy_topics.get(system, "") in {*unknown, ""} or (has_facts and self._facts_topic in unknown):
+                return
+            offsets = {topic: partitions for topic, partitions in offsets.items() if topic not in unknown}
+        facts_offset = decision.facts_offset if has_facts else None
+        versions = (msgspec.json.encode(offsets, order="sorted"), facts_offset)
         try:
-            snapshot = self._snapshot(versions, decision, request.at)
-        except NoLongerKnown as unknown:
-            yield str(unknown)
+            snapshot = self._snapshot(versions, offsets, request.at)
+        except NoLongerKnown as error:
+            yield str(error)
             return
-        yield from self._check_version(snapshot, decision)
+        if not unknown:
+            yield from self._check_version(snapshot, decision)
         late = deadline()
         if late is not None:
             yield from late
@@ -172,12 +181,12 @@ class AnswerChecker:
         expected = self._expected(versions, recorded, snapshot, trust, decision)
         yield from self._check_answer(expected, recorded, snapshot, trust, decision)
 
-    def _snapshot(self, versions: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
+    def _snapshot(self, versions: tuple[bytes, int | None], offsets: Offsets, moment: int) -> Snapshot:
         snapshot = self._snapshots.get(versions)
         if snapshot is None:
             if len(self._snapshots) >= SNAPSHOTS_HELD:
                 del self._snapshots[next(iter(self._snapshots))]
-            snapshot = self._log.snapshot_at(decision.policy_offsets, versions[1], moment)
+            snapshot = self._log.snapshot_at(offsets, versions[1], moment)
             self._snapshots[versions] = snapshot
         return snapshot
 
@@ -217,7 +226,7 @@ class AnswerChecker:
     ) -> ExpectedDecision:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
         if not all(_covers(named, demand) for demand in _demands(request.dated)):
-            return ExpectedDecision(("error",), None)
+            return ExpectedDecision(("error",), _error_explanation(BEHIND, decision))
         policy_set = snapshot.policy_sets.get(request.envelope.system)
         dated = request.at if policy_set is not None and policy_set.edges else 0
         undated = msgspec.structs.replace(_with_time(request.dated, 0), id="")
@@ -243,16 +252,22 @@ def _expected_explanation(snapshot: Snapshot, request: Request | Batch, trust: f
 
 def _explanation(decision: EvaluatedDecision) -> Explanation:
     return tuple(
-        (_grounds(part), tuple(sorted(reason.message for reason in part.reasons)))
+        (_grounds(part), tuple(sorted([*(r.message for r in part.reasons), *(m.message for m in part.missing)])))
         for part in (decision, *decision.evaluations)
     )
+
+
+def _error_explanation(code: str, decision: Decision) -> Explanation:
+    """Of an error with this reason alone, in the words of the decision."""
+    words = decision.reasons[0].message if decision.reasons else ""
+    return _explanation(EvaluatedDecision("error", (Reason(code, words),)))
 
 
 def _grounds(decision: EvaluatedDecision) -> str:
     """Codes, rules, documents, statements, what is missing, and claims: no order counts."""
     reasons = ((reason.code, reason.rule, reason.document, reason.statement) for reason in decision.reasons)
     parts = [" ".join(str(part) for part in reason if part is not None) for reason in reasons]
-    missing = [f"{lack.permission} on {lack.object}" for lack in decision.missing]
+    missing = [f"{lack.permission} on {lack.object} {lack.rule}" for lack in decision.missing]
     grounds = (("reasons", parts), ("missing", missing), ("claims", decision.claims))
     return "; ".join(f"{name} {', '.join(sorted(texts)) or 'none'}" for name, texts in grounds)
 
@@ -275,12 +290,20 @@ def _differences(
             yield "this version words the reasons otherwise"
 
 
+def _check_copies(request: RecordedRequest, decision: Decision) -> Iterator[Contradiction]:
+    """Whether the decision says to which request it is, and has offsets that documents' topics can have."""
+    yield from _check_names(request, decision)
+    yield from _check_repeated(request.envelope, decision)
+    if any(partitions.keys() - {"0"} for partitions in decision.policy_offsets.values()):
+        yield Contradiction("wrong_version", "offsets of partition 0", str(decision.policy_offsets))
+
+
 def _check_repeated(request: Request | Batch, decision: Decision) -> Iterator[Contradiction]:
     """Whether the decision repeats the request that it answers, as far as it does: version 0.1 repeats none."""
     record = read_record(decision.raw)
     items = request.items if isinstance(request, Batch) else ()
     answers = ((f"evaluation {number}: ", item.context) for number, item in enumerate(record.evaluations))
-    pairs = zip(answers, items, strict=False) if items else [(("", record.context), request)]
+    pairs = [(("", record.context), request), *zip(answers, items, strict=False)]
     for (where, context), item in pairs:
         try:
             repeated = requested(context)
@@ -310,21 +333,39 @@ def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contr
         yield Contradiction("unlike_reference", f"request, system, time {expected}", str(actual))
 
 
+def _check_copy_of_answer(answer: Answer, decision: Decision) -> Iterator[Contradiction]:
+    """Whether the decision repeats the answer."""
+    try:
+        copy = _fields(read_answer(decision.raw))
+    except MalformedRequest as error:
+        yield Contradiction("unlike_reference", "the answer", str(error))
+        return
+    for name, expected in _fields(answer).items():
+        if copy[name] != expected:
+            yield Contradiction("unlike_reference", f"answered.{name}: {expected}", f"answered.{name}: {copy[name]}")
+
+
+def _fields(answer: Answer) -> dict[str, Any]:
+    """Of an answer, in whichever form it has its time: in Avro there is one alone. Raises MalformedRequest."""
+    return {**msgspec.structs.asdict(answer), "policy_offsets": offsets_in(answer.policy_offsets), "time": answer.at}
+
+
 def _check_findings(answer: Answer, findings: Answered, decision: Decision, is_dated: bool) -> Iterator[Contradiction]:
-    """Whether the decision repeats the answer, and says of it what holds. `is_dated`: by its own time."""
-    expected, actual = (answer.by, answer.outcome), (findings.by, findings.outcome)
-    if actual != expected:
-        yield Contradiction("unlike_reference", f"the answer {expected}", str(actual))
+    """Whether the decision says of the answer what holds. `is_dated`: by its own time."""
     if findings.misdated is is_dated:
         yield Contradiction("unlike_reference", f"misdated: {not is_dated}", f"{findings.misdated}")
-    if not findings.verified or not is_dated:
-        return
+    is_error, is_too_old = answer.outcome == "error", answer.freshness.age_ms > answer.freshness.max_ms
+    if is_error if findings.stale else is_too_old and not is_error:
+        yield Contradiction("unlike_reference", f"stale: {not findings.stale}", f"{findings.stale}")
     items = tuple(item.outcome for item in answer.evaluations)
     has_items = bool(items and decision.evaluations)
     agrees = decision.outcome == answer.outcome and (
         not has_items or items == tuple(item.outcome for item in decision.evaluations)
     )
-    if findings.agrees is not agrees:
+    if not findings.verified:
+        if findings.agrees is not None or (agrees and decision.outcome != "error"):
+            yield Contradiction("unlike_reference", f"verified: {agrees}", f"{findings.verified}, {findings.agrees}")
+    elif findings.agrees is not agrees and (is_dated or not findings.agrees):  # by its own time it may agree
         yield Contradiction("unlike_reference", f"agrees: {agrees}", f"{findings.agrees}")
 
 
@@ -335,7 +376,8 @@ def _check_deadline(
     deadline = request.envelope.deadline
     if decision.code == TOO_LATE:
         passed = deadline is not None and deadline < written + CLOCK_MS
-        right = passed and decision.outcome == "error" and not decision.evaluations
+        outcome = decision.outcome, _explanation(decision)
+        right = passed and outcome == ("error", _error_explanation(TOO_LATE, decision))
         return [] if right else [Contradiction("unlike_reference", "no deadline that had passed", TOO_LATE)]
     if deadline is not None and deadline < received - CLOCK_MS:
         expected = f"error: the deadline was {to_text(deadline)}"

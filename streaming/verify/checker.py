@@ -53,11 +53,10 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """A decision, or a dead letter (None), and its record. `deleted`: see `Checker._deleted_log`."""
+    """A decision, or a dead letter (None), and its record."""
 
     record: ConsumerRecord
     decision: Decision | None
-    deleted: str | None = None
 
 
 _NO_SUCH_TOPIC = (
@@ -153,7 +152,7 @@ class Checker:
         self._partitions = partitions
         self._is_placed_by_key = not any(name.startswith(PARTITIONER) for name in settings.source)
         self._sampled_below = int(sample * (1 << 32))
-        self._answers = AnswerChecker(log, names.facts, settings.trust_of)
+        self._answers = AnswerChecker(log, names, settings.trust_of)
         self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
 
     def take(self, record: ConsumerRecord) -> None:
@@ -202,13 +201,13 @@ class Checker:
             self._take_of_other_topic(record, decision, source)
             return
         named = _named(decision, self._facts_topic)
-        deleted = self._deleted_log(record, named)
         if source.topic not in self._answered_topics:  # answers name the policies that they are by
-            if deleted is None:
+            deleted = self._deleted_logs(named, record.at)
+            for topic in deleted:
+                self._check_named(record, source, topic, named[topic])
+            if not deleted:
                 self._check_output(record, decision, named, source)
-            else:
-                self._check_named(record, source, deleted, named[deleted])
-        self._match(source, _Answer(record, decision, deleted))
+        self._match(source, _Answer(record, decision))
 
     def _take_of_other_topic(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
         """By its id it is of a request topic before the present one; then none of the present one precedes it."""
@@ -230,6 +229,9 @@ class Checker:
         if (source := source_of(read_headers(record.headers))) is None:
             names = sorted(dict(record.headers))
             self._violated("unasked", record, f"headers {PREFIX}topic, partition and offset", str(names))
+            return
+        if source.topic in self._asking and record.topic != dead_letters_of(source.topic):
+            self._violated("unasked", record, f"{dead_letters_of(source.topic)} for {source}", record.topic)
             return
         self._match(source, _Answer(record, None))
 
@@ -293,10 +295,7 @@ class Checker:
         if decision is not None:
             self._check_copies(request, record, decision)
             self._check_partition(request, record)
-            if answer.deleted is None:
-                self._compare_decision(request, value, record, decision)
-            else:
-                self._unknown(f"{answer.deleted} got the named offset later; was the topic deleted and created again?")
+            self._compare_decision(request, value, record, decision)
         elif is_avro(request.value):
             self._unknown("the schema registry may not have known the schema of a request in Avro")
         else:
@@ -338,14 +337,20 @@ class Checker:
         self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision
     ) -> None:
         is_answered = request.topic in self._answered_topics
-        if not is_answered:
+        named = _named(decision, self._facts_topic)
+        deleted = self._deleted_logs(named, max(record.at, request.at))
+        why = "got the named offset later; was the topic deleted and created again?"
+        unknown = {topic: f"{topic} {why}" for topic in deleted}
+        missing = named.keys() - self._acknowledged.keys()
+        unknown |= {topic: f"{topic}: not among the policy topics of the settings" for topic in missing}
+        if not (is_answered or deleted):
             self._check_freshness(request, record, decision)
         if zlib.crc32(decision.id.encode()) >= self._sampled_below:
             return
         if is_answered:
-            checked = self._answers.check_again(request, value, decision, self._skew)
+            checked = self._answers.check_again(request, value, decision, self._skew, unknown)
         else:
-            checked = self._answers.check(request, value, decision, record.at)
+            checked = self._answers.check(request, value, decision, record.at, unknown)
         sound = True
         for problem in checked:
             sound = False
@@ -355,13 +360,12 @@ class Checker:
                 self._violated(problem.check, record, problem.expected, problem.found)
         self.findings.verified += sound
 
-    def _deleted_log(self, record: ConsumerRecord, named: Mapping[str, int]) -> str | None:
-        """The topic of documents that cannot have had the offset that a decision names: it got it later, if at all."""
-        written = record.at + CLOCK_MS
-        for topic, documents in self._acknowledged.items():
-            if topic in named and not documents.had_offset(named[topic], written):
-                return topic
-        return None
+    def _deleted_logs(self, named: Mapping[str, int], written: int) -> list[str]:
+        """The topics of documents that cannot have had the offsets that a decision names: they got them later, if at
+        all. `written`: the decision, ms.
+        """
+        logs = self._acknowledged.items()
+        return [t for t, log in logs if t in named and not log.had_offset(named[t], written + CLOCK_MS)]
 
     def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})

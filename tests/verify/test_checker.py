@@ -19,11 +19,13 @@ from streaming.history.records import ConsumerRecord
 from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
+from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.documents import Loader
 from streaming.topics import DAY_MS
 from streaming.verify import Findings
 from streaming.verify.answers import AnswerChecker
+from streaming.verify.checker import Checker, Range
 from streaming.verify.partitions import partition_of
 from tests.verify.histories import (
     BEGAN,
@@ -547,6 +549,103 @@ def test_offsets_that_the_topic_never_had_hide_no_decision(history: History) -> 
     assert (_broken(findings), findings.verified) == ({"wrong_version": 1}, 7)
 
 
+CDAP = NAMES.policy_topics()["cdap"]
+
+
+def _allow(decision: dict[str, Any]) -> None:
+    decision["decision"] = True
+    decision["context"].update(outcome="allow", policy_version="sha256:0")
+
+
+@pytest.mark.parametrize(
+    ("named", "unknown"),
+    [
+        (lambda context: context.update(facts_offset=99), "authz.facts.v1 got the named offset later"),
+        (lambda context: context["policy_offsets"].update({CDAP: {"0": 0}}), f"{CDAP} got the named offset later"),
+        (lambda context: context["policy_offsets"].update(other={"0": 5}), "other: not among the policy topics"),
+    ],
+)
+def test_offsets_of_topics_that_a_system_does_not_read_hide_no_decision(
+    history: History, named: Any, unknown: str
+) -> None:
+    """These topics are empty: whether there were others of their names before is unknown, but not what is decided."""
+
+    def forge(decision: dict[str, Any]) -> None:
+        _allow(decision)
+        named(decision["context"])
+
+    history.ask(request("r9", "carts"))
+    history.decide(change=forge)
+    findings = history.verify()
+    assert (_broken(findings), len(findings.unknown)) == ({"unlike_reference": 1}, 1)
+    assert unknown in next(iter(findings.unknown))
+
+
+def test_a_decision_that_is_dated_before_its_request_is_checked(history: History) -> None:
+    """Its producer dates it: no such moment shows that a topic was deleted and created again."""
+    history.ask(request("r9", "carts"), b"d")
+    history.decide(change=_allow)
+    records = history.decisions[partition_of(b"d", OUTPUT_PARTITIONS)]
+    records[-1] = msgspec.structs.replace(records[-1], at=0)
+    records.sort(key=lambda record: record.at)
+    findings = history.verify()
+    assert (findings.counts["unlike_reference"], findings.counts["wrong_version"], len(findings.unknown)) == (1, 1, 0)
+
+
+def test_offsets_of_a_partition_that_no_policy_topic_has_are_found(history: History) -> None:
+    history.ask(request("r9"))
+    history.decide(change=lambda decision: decision["context"]["policy_offsets"][POLICIES].update({"1": 3}))
+    assert _broken(history.verify()) == {"wrong_version": 1}
+
+
+def test_an_answer_given_elsewhere_to_a_request_without_one_is_found(history: History) -> None:
+    history.ask(request("r9"))
+    history.decide(change=lambda decision: decision.update(answered={**ANSWERED, "verified": True, "agrees": True}))
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+@pytest.mark.parametrize(
+    "more", [{"deadline": 1}, {"context": {"min_policy_offsets": {POLICIES: {"0": 999}}}}], ids=["late", "behind"]
+)
+def test_the_only_reason_of_an_error_without_an_evaluation_is_checked(history: History, more: dict[str, Any]) -> None:
+    history.ask(request("r9", **more))
+    history.decide(change=lambda decision: decision["context"]["reasons"].append(decision["context"]["reasons"][0]))
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_the_rule_of_what_is_missing_is_checked_and_its_words_are_unknown(history: History) -> None:
+    def change(decision: dict[str, Any]) -> None:
+        number = int(decision["request_id"][1:])
+        decision["context"]["missing"][0].update([("rule", "other"), ("message", "because")][number : number + 1])
+
+    history.ask(request("r0", "carts"))
+    history.ask(request("r1", "carts"))
+    history.decide(change=change)
+    findings = history.verify()
+    assert _broken(findings) == {"unlike_reference": 1}
+    assert findings.unknown == {"this version words the reasons otherwise": 1}
+
+
+def test_a_request_that_the_decision_on_a_batch_repeats_beside_its_evaluations_is_found(history: History) -> None:
+    def change(decision: dict[str, Any]) -> None:
+        decision["context"]["request"] = decision["evaluations"][0]["context"]["request"]
+
+    history.ask(request("r9", evaluations=[{}]))
+    history.decide(change=change)
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_a_dead_letter_on_the_topic_of_another_request_topic_is_found() -> None:
+    names = msgspec.structs.replace(NAMES, requests=(REQUESTS, "others"))
+    log = DocumentLog(names, 1 << 20, BEGAN)
+    checker = Checker(Settings(topics=names), log, {(REQUESTS, 0): Range(0, 1, 1, 1)}, {REQUESTS: TOPIC_ID}, 1)
+    checker.take(ConsumerRecord(REQUESTS, 0, 0, BEGAN, b"k", b"no request"))
+    source = {"topic": REQUESTS, "partition": "0", "offset": "0"}
+    headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in source.items())
+    checker.take(ConsumerRecord("others.dlq", 0, 0, BEGAN, b"k", b"no request", headers))
+    assert _broken(checker.finish()) == {"unasked": 1, "lost": 1}
+
+
 def test_offsets_of_a_deleted_topic_are_unknown_also_after_a_decision_by_no_policies() -> None:
     """That one names the offset before the first, as any topic has it."""
     history = History()
@@ -624,9 +723,9 @@ def _checked_again(record: dict[str, Any], at: int = BEGAN, **findings: Any) -> 
     _, _, decided, _ = evaluator.decide(b"", value, None, 0, at)
     decision = json.loads(decided or b"")
     decision["answered"] |= findings
-    checker = AnswerChecker(log, NAMES.facts, lambda _topic: frozenset())
+    checker = AnswerChecker(log, NAMES, lambda _topic: frozenset())
     asked = ConsumerRecord("answered", 0, 0, at, b"", value)
-    checked = checker.check_again(asked, value, read_decision(msgspec.json.encode(decision)), ANSWER_SKEW_MS)
+    checked = checker.check_again(asked, value, read_decision(msgspec.json.encode(decision)), ANSWER_SKEW_MS, {})
     return [str(problem) for problem in checked]
 
 
@@ -639,6 +738,49 @@ def test_what_the_job_says_of_an_answer_is_checked(outcome: str, at: int) -> Non
         assert "agrees" in "".join(_checked_again(record, at, agrees=outcome != "allow"))
     assert "misdated" in "".join(_checked_again(record, at, misdated=at == BEGAN))
     assert "pdp-2" in "".join(_checked_again(record, at, by="pdp-2"))
+    if outcome != "error":
+        [problem] = _checked_again(record, at, stale=True, agrees=None, verified=False)[:1]
+        assert ("verified" in problem) is (outcome == "allow")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"time": BEGAN + 1},
+        {"decision": False, "outcome": "deny"},
+        {"policy_version": "sha256:1"},
+        {"policy_offsets": {POLICIES: {"0": 0}}},
+        {"facts_offset": 5},
+        {"freshness": {"kind": "full", "age_ms": 3, "max_ms": 15000}},
+        {"trust": ["groups"]},
+        {"evaluations": [{"decision": True, "outcome": "allow"}]},
+        {"by": ""},
+    ],
+    ids=repr,
+)
+def test_a_decision_that_repeats_another_answer_is_found(changes: dict[str, Any]) -> None:
+    """Who looks for the server that allowed something reads it there."""
+    problems = _checked_again(request("r", answered=ANSWERED), **changes)
+    assert [problem for problem in problems if "unlike_reference" in problem]
+
+
+def test_a_decision_may_write_the_time_of_an_answer_otherwise() -> None:
+    """In Avro a moment has one form alone."""
+    assert _checked_again(request("r", answered=ANSWERED), time=to_text(BEGAN)) == []
+
+
+def test_an_answer_that_was_too_old_by_its_own_words_is_stale() -> None:
+    old = request("r", answered={**ANSWERED, "freshness": {"kind": "bounded", "age_ms": 20_000, "max_ms": 15_000}})
+    assert _checked_again(old) == []
+    assert "stale" in "".join(_checked_again(old, stale=False))
+    error = request("r", answered={**ANSWERED, "decision": False, "outcome": "error"})
+    assert "stale" in "".join(_checked_again(error, stale=True))
+
+
+def test_an_answer_of_which_the_job_says_it_did_not_know_the_policies_is_unknown() -> None:
+    denied = request("r", answered={**ANSWERED, "decision": False, "outcome": "deny"})
+    unknown = _checked_again(denied, verified=False, agrees=None)
+    assert unknown == ["the job did not know the policies that an answer names"]
 
 
 def test_answers_to_the_items_of_a_batch_are_checked() -> None:
