@@ -61,14 +61,18 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] 
     """
     metrics = AccessChangesMetrics(settings.policy_stale_seconds)
     with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):
+        unstarted_since: float | None = None
         while not stop.is_set():
             with contextlib.closing(_Process(settings, stop, metrics)) as process:
                 try:
                     process.start()
                 except UNAVAILABLE as error:
+                    process.check_login(error, unstarted_since)
+                    unstarted_since = unstarted_since or time.time()
                     log.warning("it cannot start while Kafka does not answer; trying again", error=str(error))
                     stop.wait(PAUSE_SECONDS)
                     continue
+                unstarted_since = None
                 on_ready()
                 process.follow()
 
@@ -159,6 +163,11 @@ class _Process:
             yield portion
             at_offsets.update({partition: offsets.end for partition, offsets in portion.items()})
 
+    def check_login(self, error: Exception, since: float | None) -> None:
+        """Raise JobStopped, see `login_failure`, where calls have failed since a moment (Unix time, s)."""
+        if (refused := login_failure(self._login_errors.cause_of(error), since)) is not None:
+            raise refused from error
+
     # Following
 
     def follow(self) -> None:
@@ -171,8 +180,7 @@ class _Process:
                 self._login_errors.clear()
                 self._metrics.health.policies_read()
             except UNAVAILABLE as error:
-                if (refused := login_failure(self._login_errors.cause_of(error), unread_since)) is not None:
-                    raise refused from error
+                self.check_login(error, unread_since)
                 if unread_since is None:
                     log.warning("Kafka does not answer; waiting for it", error=str(error))
                 unread_since = unread_since or time.time()

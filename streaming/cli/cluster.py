@@ -35,7 +35,7 @@ def connect(
     import structlog
     from confluent_kafka import KafkaException
 
-    from streaming.kafka.clients import admin_client, check_reachable, partition_numbers
+    from streaming.kafka.clients import LoginErrors, check_reachable, is_login_refused, partition_numbers
     from streaming.kafka.permissions import (
         Permission,
         missing_permissions,
@@ -49,13 +49,21 @@ def connect(
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     topics = {"Read": read, "DescribeConfigs": documents, "Write": written, "Describe": described}
     needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
+    login_errors: LoginErrors | None = None
     try:
-        admin = admin_client(settings)
+        login_errors = LoginErrors(settings)
+        admin = login_errors.admin
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
             check_reachable(admin, wait)
         denied = missing_permissions(admin, [*needed, *groups, *permissions])
         there = partition_numbers(admin, [*read, *written, *described])
     except (KafkaException, TimeoutError) as error:
+        cause = error if login_errors is None else login_errors.cause_of(error)
+        if is_login_refused(cause):
+            raise Failure(
+                f"Kafka at {settings.bootstrap_servers} refuses the login, or its certificate is not trusted: {cause}. "
+                "Correct the user, password and certificates under `kafka` in the settings"
+            ) from error
         why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
         raise Failure(
             f"no Kafka at {settings.bootstrap_servers} ({why}, waited {wait:g} s). Start it, or "

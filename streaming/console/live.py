@@ -58,7 +58,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
         records.share(policies)
         preparation.begin()
 
-    follower = Follower(settings, stop, lambda _read: None, stop.set, on_policies=take)
+    follower = Follower(settings, stop, lambda _read: None, stop.set, on_policies=take, ends_without_login=True)
     in_force = InForce(cluster, follower, settings.serve.max_staleness_seconds)
     logs = (ChangeLog(settings, admin), AlertLog(settings, admin), RecentDecisions(settings, admin))
     site = Site(settings, pages, cluster, records, *logs, in_force, lambda: follower.facts, unseen)

@@ -2,7 +2,7 @@
 
 import time
 
-from streaming.records.audit import Heartbeat, encode_verdict
+from streaming.records.audit import LAG_REPEATED_SECONDS, Heartbeat, encode_verdict
 from streaming.records.formats import JSON_HEADERS, Result
 from streaming.settings import Settings
 
@@ -23,7 +23,7 @@ class Heartbeats:
         # None: not known before the first batch, and a run before this one may have reported either.
         self._answered_lag: bool | None = None
         self._reported: bool | None = None
-        self._lagged = time.monotonic()
+        self._lagged = self._reported_at = time.monotonic()
         self._until = self._next = time.monotonic()
         self.start()  # a run before this one may have left something
 
@@ -55,9 +55,11 @@ class Heartbeats:
 
     def _lag_report(self, now: float) -> list[Result]:
         is_certain = self._answered_lag or now >= self._lagged + STEADY_SECONDS
-        if self._answered_lag == self._reported or not self._has_answered or not is_certain:
+        is_news = self._answered_lag != self._reported and is_certain
+        is_repeated = self._reported and now >= self._reported_at + LAG_REPEATED_SECONDS
+        if not self._has_answered or not (is_news or is_repeated):
             return []
-        self._reported = self._answered_lag
+        self._reported, self._reported_at = self._answered_lag if is_news else self._reported, now
         return [self._record(self._reported)]
 
     def _record(self, answered_lag: bool | None = None) -> Result:

@@ -83,6 +83,11 @@ class LoginErrors:
         self._errors.clear()
 
 
+def is_login_refused(error: BaseException | None) -> bool:
+    """Whether the brokers refuse the password or certificate, or theirs is not trusted."""
+    return isinstance(error, KafkaException) and error_name(error) in LOGIN_REFUSED
+
+
 def login_failure(error: BaseException | None, since: float | None) -> JobStopped | None:
     """By what a process ends whose calls have failed since a moment (Unix time, s), the last one by this error.
 
@@ -90,7 +95,7 @@ def login_failure(error: BaseException | None, since: float | None) -> JobStoppe
     """
     if since is None or time.time() - since < LOGIN_REFUSED_SECONDS:
         return None
-    if not isinstance(error, KafkaException) or error_name(error) not in LOGIN_REFUSED:
+    if not is_login_refused(error):
         return None
     return JobStopped(
         f"Kafka refuses the login, or its certificate is not trusted: {error}. Passwords and certificates are read at "

@@ -54,6 +54,11 @@ class Bucket(msgspec.Struct, array_like=True):
     answered_lag: bool = False
     caught_up: int = -1
 
+    @classmethod
+    def unreported(cls, now: int, until: int) -> "Bucket":
+        """Of a monitor that lost its state: answered records may be left, which is reported again by `until` (ms)."""
+        return cls(answered_lag=True, caught_up=until) if now < until else cls()
+
     def due(self, now: int) -> list[str]:
         """The keys whose time has come."""
         return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
@@ -108,10 +113,10 @@ _decode_state = msgspec.msgpack.Decoder(State).decode
 
 
 class Processor(StatefulProcessor):
-    """Keeps the states of each bucket and yields alerts and facts."""
+    """Keeps the states of each bucket and yields alerts and facts. `unreported_until`: see `Bucket.unreported`."""
 
-    def __init__(self, settings: MonitorSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: MonitorSettings, unreported_until: int = -1) -> None:
+        self._settings, self._unreported_until = settings, unreported_until
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark in the worker, before anything else."""
@@ -127,7 +132,7 @@ class Processor(StatefulProcessor):
                 for about, inputs in decode_inputs(bytes(cell)).items():
                     by_key.setdefault(about, []).extend(inputs)
         if key[0] != NO_BUCKET:
-            yield from self._take(self._load(), by_key, timerValues)
+            yield from self._take(self._load(timerValues), by_key, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -136,7 +141,7 @@ class Processor(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[Any]:
         """Look at a bucket again whose time has come."""
-        bucket = self._load()
+        bucket = self._load(timerValues)
         if bucket.timer == expiredTimerInfo.getExpiryTimeInMs() + SKEW_MS:
             bucket.timer = -1
         yield from self._take(bucket, {}, timerValues)
@@ -145,7 +150,7 @@ class Processor(StatefulProcessor):
         """Nothing to let go of."""
 
     def _take(self, bucket: Bucket, by_key: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
-        now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
+        now, until = _now(times), received_times().until
         results: list[Row] = []
         of_every_key = by_key.get(str(EVERY_KEY), ())
         bucket.note_unread(of_every_key)
@@ -168,9 +173,9 @@ class Processor(StatefulProcessor):
             bucket.states[about] = (state.due, msgspec.Raw(_encode(state)))
         return rows
 
-    def _load(self) -> Bucket:
+    def _load(self, times: TimerValues) -> Bucket:
         row = self._cell.get()
-        return Bucket() if row is None else _decode_bucket(bytes(row[0]))
+        return Bucket.unreported(_now(times), self._unreported_until) if row is None else _decode_bucket(bytes(row[0]))
 
     def _keep(self, bucket: Bucket) -> None:
         if bucket.empty:
@@ -185,6 +190,11 @@ class Processor(StatefulProcessor):
             self._handle.registerTimer(due - SKEW_MS)
             bucket.timer = due
         self._cell.update((_encode(bucket),))
+
+
+def _now(times: TimerValues) -> int:
+    """Ingestion time, ms."""
+    return int(times.getCurrentWatermarkInMs()) + SKEW_MS
 
 
 def _row(result: Raised | Fact) -> Row:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from policy import Compiler, FactOverlay, Snapshot
 from streaming.errors import Stopping
-from streaming.kafka.clients import RETRIED_SECONDS, admin_client
+from streaming.kafka.clients import RETRIED_SECONDS, LoginErrors, admin_client, login_failure
 from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.tally import Compiled
 from streaming.pdp.reading import Read
@@ -38,7 +38,7 @@ class Follower:
     `on_read` is called in the thread with each reading; `on_failure` when it ends by an error, which `failure` holds:
     nothing may be decided from then on. `on_compiled`: with each snapshot that is compiled. `on_policies`: with the
     policies of each reading in which they are others than before; None: nobody asks. A reading that asks for the ends
-    at a moment or after it is had by `ask`.
+    at a moment or after it is had by `ask`. `ends_without_login`: refused for long it is such an error.
     """
 
     def __init__(
@@ -49,10 +49,12 @@ class Follower:
         on_failure: Callable[[], None],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
         on_policies: Callable[[Compiler], None] | None = None,
+        *,
+        ends_without_login: bool = False,
     ) -> None:
         self._settings, self._stop = settings, stop
         self._on_read, self._on_failure, self._on_compiled = on_read, on_failure, on_compiled
-        self._on_policies = on_policies
+        self._on_policies, self._ends_without_login = on_policies, ends_without_login
         self._wake = threading.Event()
         self.read: Read | None = None
         self.facts = FactOverlay()
@@ -111,16 +113,16 @@ class Follower:
         """
         settings = self._settings
         documents = document_topics(settings.topics)
-        admin = admin_client(settings)  # one for all attempts: a connection may take longer than one of them
+        errors = LoginErrors(settings)  # one for all attempts: a connection may take longer than one of them
         while True:
             try:
                 # An application that closes its client while Kafka is away waits for an attempt to end.
-                logs = find_logs(admin, (*documents, settings.topics.history), seconds=RETRIED_SECONDS)
+                logs = find_logs(errors.admin, (*documents, settings.topics.history), seconds=RETRIED_SECONDS)
                 published = {(topic, 0): sys.maxsize for topic in documents}
                 retention = read_retention(settings, logs, RETRIED_SECONDS)
                 return Policies(settings, published, self._on_compiled, logs, retention, stop=self._stop)
             except (KafkaException, TimeoutError) as error:
-                self._note_unread(error)
+                self._note_unread(errors.cause_of(error))
 
     def _catch_up(self, policies: Policies) -> bool:
         began = time.monotonic()
@@ -153,6 +155,8 @@ class Follower:
         if self.unread_since is None:
             self.unread_since = time.time()
             log.warning("the policies cannot be read to their end; trying again", error=str(error))
+        if self._ends_without_login and (refused := login_failure(error, self.unread_since)) is not None:
+            raise refused from error
         self._stop.wait(PAUSE_SECONDS)
         if self._stop.is_set():
             raise Stopping("asked to stop while the policies were read")

@@ -170,6 +170,10 @@ def check_derived_fact(event: Lifecycle) -> None:
             raise MalformedRequest(f"not an audit event: no {kind} can be derived: {'; '.join(refused.errors)}")
 
 
+LAG_REPEATED_SECONDS = 300.0
+"""How often the enforcer reports again that answered records are left: a monitor that lost its state waits for it."""
+
+
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
     """All events up to `time` (ms) are written: time advances where no records come.
 

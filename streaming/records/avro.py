@@ -165,11 +165,35 @@ def _with_units(contract: AvroSchema, writer: AvroSchema, named: Mapping[str, Av
     """The contract with the units of the writer's moments. Raises Unreadable."""
     try:
         # Of JSON too: schema resolution would drop the writer's `Deadline` as a field that the contract does not have.
-        check_letter_case(_MemberNames(named).of(writer), frozenset(field["name"] for field in contract["fields"]))
-        schema: AvroSchema = with_written_units(contract, writer, named)
+        members = _MemberNames(named).of(writer)
+        check_letter_case(members, frozenset(field["name"] for field in contract["fields"]))
+        schema: AvroSchema = with_written_units(_with_batch_fields(contract, members), writer, named)
     except (NoMoment, ValueError) as error:
         raise Unreadable(str(error)) from error
     return schema
+
+
+def _with_batch_fields(contract: AvroSchema, members: Mapping[str, Any]) -> AvroSchema:
+    """The contract with what items of a batch may repeat of it, for a writer that has it: it is compared, as in JSON.
+
+    `members`: see `_MemberNames`. Raises ValueError for items that have evaluations of their own.
+    """
+    fields = {field["name"]: field for field in contract["fields"]}
+    items_members = members.get("evaluations")
+    if "deadline" not in fields or not isinstance(items_members, list):  # not a request, or no batch
+        return contract
+    written = {name for item in items_members if isinstance(item, dict) for name in item}
+    if "evaluations" in written:
+        raise ValueError("its field evaluations.evaluations: an item has none of its own: list them in the batch")
+    repeated = [
+        {"name": "system", "type": ["null", "string"], "default": None},
+        {"name": "deadline", "type": fields["deadline"]["type"], "default": None},
+    ]
+    null, items = fields["evaluations"]["type"]
+    record = items["items"]
+    item = {**record, "fields": [*record["fields"], *(field for field in repeated if field["name"] in written)]}
+    evaluations = {**fields["evaluations"], "type": [null, {**items, "items": item}]}
+    return {**contract, "fields": list({**fields, "evaluations": evaluations}.values())}
 
 
 class _MemberNames:
@@ -210,7 +234,10 @@ def _decoder(kind: Kind, writer: AvroSchema, contract: AvroSchema | None = None)
 
     `writer`: with pairs. `contract`: the schema in force with the units of the writer's moments; None: its own.
     """
-    own, convert = _own_schema(kind, in_pairs=True), _Reading().of(contract or avro_schema(kind))
+    own: Any = _own_schema(kind, in_pairs=True)
+    if contract is not None:
+        own = fastavro.parse_schema(with_pairs(bare(contract)), {})
+    convert = _Reading().of(contract or avro_schema(kind))
     reader = None if to_parsing_canonical_form(writer) == to_parsing_canonical_form(own) else own
     assert convert is not None, "every kind is a record"
 

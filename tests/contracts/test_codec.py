@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from policy import Batch, parse_request
 from streaming.records.avro import (
     CONFLUENT,
     SINGLE_OBJECT,
@@ -132,6 +133,48 @@ def test_a_schema_whose_names_differ_from_those_of_requests_in_case_alone_is_ref
         check_written(("request", "audit-event"), (json.dumps(schema),))
     with pytest.raises(Undecodable, match=f"{name}: some readers ignore case"):
         _read(CONFLUENT + SCHEMA_ID.to_bytes(4), schema)
+
+
+ITEMS = {
+    "none": {},
+    "null": {"system": None, "deadline": None},
+    "the batch's": {"system": "lenses6", "deadline": AT},
+    "another system": {"system": "streamsets"},
+    "another deadline": {"deadline": AT - 1},
+}
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+@pytest.mark.parametrize("extra", ITEMS.values(), ids=ITEMS)
+def test_an_item_that_names_a_system_or_deadline_is_decided_as_in_json(extra: dict[str, Any], unit: int) -> None:
+    """Without them it could be allowed by another system's policies, or too late."""
+    moment = {"type": "long", "logicalType": "timestamp-millis" if unit == 1 else "timestamp-micros"}
+
+    def add(fields: dict[str, AvroSchema]) -> None:
+        item = fields["evaluations"]["type"][1]["items"]
+        types = {"system": "string", "deadline": moment}
+        item["fields"] += [{"name": name, "type": ["null", type_], "default": None} for name, type_ in types.items()]
+        fields["deadline"]["type"] = ["null", moment]
+
+    schema = _changed(add)
+    in_avro = {name: value * unit if isinstance(value, int) else value for name, value in extra.items()}
+    empty = {"subject": None, "action": None, "resource": None, "context": None}
+    read = _read(_written(schema, _datum(deadline=AT * unit, evaluations=[{**empty, **in_avro}, empty])), schema)
+    as_json = parse_request({**ASKED, "deadline": AT, "evaluations": [extra, {}]})
+    from_avro = parse_request(read)
+    assert isinstance(as_json, Batch)
+    assert isinstance(from_avro, Batch)
+    assert list(map(type, from_avro.items)) == list(map(type, as_json.items))
+
+
+def test_a_schema_whose_items_have_evaluations_of_their_own_is_refused() -> None:
+    def nest(fields: dict[str, AvroSchema]) -> None:
+        fields["evaluations"]["type"][1]["items"]["fields"].append(
+            {"name": "evaluations", "type": {"type": "array", "items": "string"}}
+        )
+
+    with pytest.raises(Unreadable, match="an item has none of its own"):
+        check_written(("request",), (json.dumps(_changed(nest)),))
 
 
 def test_names_are_compared_in_each_type_that_an_item_may_have() -> None:

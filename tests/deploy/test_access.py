@@ -556,6 +556,21 @@ def test_a_login_that_fails_says_why(
     assert "s3cret" not in "".join(answers)
 
 
+@pytest.mark.parametrize(
+    "command", [["run"], ["serve"], ["console", "--no-browser"], ["access-changes"], ["decisions"], ["topics", "check"]]
+)
+def test_a_command_whose_login_is_refused_says_so_and_does_not_blame_the_address(
+    session_of: SessionOf, command: list[str]
+) -> None:
+    session = session_of(f"{JOB}-analyst")
+    session.settings.kafka["sasl.password"] = "wr0ng"
+    said = session.run(*command)
+    assert f"Kafka at {session.settings.bootstrap_servers} refuses the login" in said
+    assert "uthentication failed" in said
+    assert "no Kafka" not in said
+    assert "wr0ng" not in said
+
+
 def test_verify_sends_with_the_rights_of_those_who_may_ask_and_change_policies(
     broker: SecuredBroker, session_of: SessionOf
 ) -> None:

@@ -25,12 +25,12 @@ Record = tuple[str, int, int, int, bytes]
 class PureMonitor:
     """States by key; `alerts` by id, the newest; `reported`: all; `facts`: by key, the newest; `written`: all."""
 
-    def __init__(self, settings: MonitorSettings) -> None:
+    def __init__(self, settings: MonitorSettings, bucket: Bucket | None = None) -> None:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
         self._window = settings.narrowest_window_ms
         self._monitor = Monitor(settings)
         self._unread_ms = settings.longest_unread_ms
-        self._bucket = Bucket()  # of which all states are part
+        self._bucket = bucket or Bucket()  # of which all states are part
         self.states: dict[Key, State] = {}
         self.now = 0
         self._newest = self._read = 0

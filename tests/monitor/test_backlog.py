@@ -1,6 +1,7 @@
 """A backlog read in bounded batches: partitions get ahead of each other, and nothing is invented or lost by it."""
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.alert_kinds import KindRule
+from streaming.enforcer.heartbeats import Heartbeats
+from streaming.monitor.processor import Bucket
+from streaming.records.audit import decode_verdict
+from streaming.settings import Settings
 from streaming.settings.monitor import MonitorSettings, Rules
+from streaming.topics import TopicNames
 from tests.bench import incidents
 from tests.examples import examples
 from tests.monitor.pure import (
@@ -124,6 +130,40 @@ def test_reports_of_one_batch_count_in_their_order() -> None:
     monitor.batch([*reports, answered_lag(T0 + 4 * SECOND, lag=True), verdict("1", "eve", "carts", T0 + SECOND)], None)
     monitor.pass_time(T0 + 7 * SECOND)
     assert _accused(monitor) == []
+
+
+@pytest.mark.parametrize("is_lagging", [True, False])
+def test_a_monitor_that_lost_its_state_waits_for_the_next_report_of_answered_records(is_lagging: bool) -> None:
+    """The one of before is lost with it."""
+    monitor = PureMonitor(MonitorSettings(), Bucket.unreported(T0, T0 + 10 * MINUTE))
+    monitor.batch([verdict("1", "dana", "orders", T0 + SECOND)], None)
+    if is_lagging:
+        monitor.batch([answered_lag(T0 + 5 * MINUTE, lag=True)], None)
+        monitor.pass_time(T0 + 10 * MINUTE)
+        assert _accused(monitor) == []
+    monitor.batch([decision("d", "dana", "orders", "allow", T0, known=T0 + 10 * MINUTE)], None)
+    monitor.batch([verdict("2", "eve", "carts", T0 + 10 * MINUTE + SECOND)], None)
+    monitor.pass_time(T0 + 10 * MINUTE + 7 * SECOND)
+    assert _accused(monitor) == ([] if is_lagging else [("unrequested-access", "eve")])
+
+
+def test_a_monitor_that_starts_anew_long_before_a_moment_knows_no_lag_after_it() -> None:
+    assert Bucket.unreported(T0, T0).empty
+    assert not Bucket.unreported(T0 - 1, T0).empty
+
+
+def test_a_lag_of_answered_records_that_lasts_is_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    heartbeats = Heartbeats(Settings(topics=TopicNames(answered=("authz.answered.v1",))))
+
+    def reports(after: float, lag: bool) -> list[bool | None]:
+        clock[0] += after
+        records = [*heartbeats.note_answered_lag(lag), *heartbeats.due()]
+        return [report for _, _, value, _ in records if (report := decode_verdict(value).answered_lag) is not None]
+
+    assert [reports(0, True), reports(20, True), reports(285, True), reports(20, True)] == [[True], [], [True], []]
+    assert [reports(10, False), reports(16, False), reports(400, False)] == [[], [False], []]
 
 
 SMALL_BURSTS = MonitorSettings(

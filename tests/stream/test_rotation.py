@@ -8,9 +8,11 @@ from threading import Event
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
+from starlette.testclient import TestClient
 
 from streaming.access_changes import running as access_changes
 from streaming.broker import HOST, EmbeddedBroker
+from streaming.console.live import console
 from streaming.errors import JobStopped
 from streaming.kafka import clients
 from tests.brokers import TestBroker
@@ -131,3 +133,49 @@ def test_so_does_what_follows_access_changes(
             stop.set()
     assert isinstance(failure, JobStopped)
     assert "Kafka refuses the login" in str(failure)
+
+
+@pytest.mark.long
+def test_so_does_what_follows_access_changes_before_it_has_started(
+    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tried again for good."""
+    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
+    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+    settings, stop = kafka.secured.by_password(world.settings, "rotating"), Event()
+    _replace_password(kafka)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(access_changes.run, settings, stop, lambda: None)
+        try:
+            failure = ended.exception(4 * END_SECONDS)
+        finally:
+            stop.set()
+    assert isinstance(failure, JobStopped)
+    assert "Kafka refuses the login" in str(failure)
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+def test_so_does_the_console(
+    has_read: bool,
+    kafka: RestartableBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
+    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+    settings, stop = kafka.secured.by_password(world.settings, "rotating"), Event()
+    if not has_read:
+        _replace_password(kafka)
+
+    def run() -> None:
+        with console(settings, stop) as app:
+            if has_read:
+                client = TestClient(app, base_url="http://localhost:8090")
+                wait_until(lambda: client.get("/readyz").status_code == 200, "the policies are read", END_SECONDS)
+                _replace_password(kafka)
+                kafka.restart()
+            wait_until(stop.is_set, "it ends", END_SECONDS)
+
+    with pytest.raises(JobStopped, match=r"Kafka refuses the login.*uthentication failed"):
+        run()

@@ -1,5 +1,7 @@
 """The monitor as an application of its own, and what it does when Kafka fails over, also within the job."""
 
+import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +11,14 @@ import msgspec
 import pytest
 import yaml
 
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings import MetricsSettings, Settings, SettingsError, check_separate_monitor
 from streaming.settings.monitor import MonitorSettings, Rules
 from tests.brokers import TestBroker, free_port
 from tests.chaos.processes import Broker, Job
 from tests.endpoint import get
 from tests.java_archive import embedded_broker
+from tests.monitor.pure import decision, verdict
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -116,6 +120,57 @@ def test_run_leaves_it_out_and_monitor_raises_each_alert_once_also_when_killed_a
     assert "took over" in monitor.log.splitlines()[-1]
     assert "Traceback" not in monitor.log
     assert unauthorized(world) == expected
+
+
+@pytest.mark.long
+def test_without_its_checkpoint_it_accuses_nobody_for_answered_records_that_are_left(
+    broker: TestBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    start: Callable[[Settings, Path, str], Application],
+) -> None:
+    """The report of them was read by the monitor of before. Here the test writes what the job would."""
+    world = World(broker, fresh_name("forgets"), str(tmp_path / "checkpoint"), monitor=SEPARATE)
+    world.with_answered()
+    verdicts = world.names.verdicts
+
+    def report(*, lag: bool | None = None) -> None:
+        world.send([encode_verdict(Heartbeat(time=_now(), answered_lag=lag))], verdicts)
+
+    def access(id_: str, user: str, outcome: str) -> None:
+        world.send([verdict(id_, user, "orders", _now(), outcome)[-1]], verdicts)
+
+    def accused() -> set[str]:
+        return {alert["subject"] for alert in world.everything(world.names.alerts)}
+
+    monitor = start(world.settings, tmp_path / "before", "monitor")
+    report(lag=True)
+    access("a", "eve", "deny")
+    wait_until(lambda: accused() == {"eve"}, f"the first alert:\n{monitor.log}", SECONDS)
+    monitor.job.stop()
+    shutil.rmtree(f"{world.settings.checkpoint}-monitor")
+    answered_at = _now()
+    access("b", "dana", "allow")
+    monitor = start(world.settings, tmp_path / "after", "monitor")
+    monitor.await_ready()
+    for _ in range(10):
+        report()
+        time.sleep(1)
+    assert accused() == {"eve"}
+    world.send([decision("d", "dana", "orders", "allow", answered_at)[-1]], world.names.decisions)
+    report(lag=False)
+    access("c", "mallory", "allow")
+
+    def mallory_is_accused() -> bool:
+        report()
+        return "mallory" in accused()
+
+    wait_until(mallory_is_accused, f"the last alert:\n{monitor.log}", SECONDS)
+    assert accused() == {"eve", "mallory"}
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _check_metrics(text: str, world: World) -> None:
