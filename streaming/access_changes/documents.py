@@ -183,9 +183,9 @@ class Documents:
         while self._recent:
             yield self._take(self._recent.popleft())
 
-    def read(self, seconds: float = READ_SECONDS) -> Iterator[Followed]:
+    def read(self) -> Iterator[Followed]:
         """What was published since, up to the ends fetched now. Raises KafkaException, TimeoutError, TopicChanged."""
-        self._waiting.extend(steps_of(self._reader.fetch(seconds)))
+        self._waiting.extend(steps_of(self._reader.fetch(READ_SECONDS)))
         while self._waiting:
             yield self._take(self._waiting.popleft())
 

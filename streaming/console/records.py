@@ -64,6 +64,7 @@ class DocumentsInForce(msgspec.Struct, frozen=True):
 
 
 MOST_BY_ID = 1_000_000  # decisions that are read to find one: other pages wait meanwhile
+NEWEST_SECONDS = 0.8  # for which the newest decisions are read, about
 
 
 class NoSuchDecision(Exception):
@@ -94,9 +95,9 @@ class Records:
         with contextlib.suppress(NoLongerKnown):  # that page says so
             self.documents().newest()
 
-    def newest(self, query: Query, seconds: float = 0.8) -> NewestDecisions:
-        """The newest decisions that fit. `seconds`: for which it is read, about."""
-        return newest(self._settings, self._admin, query, seconds)
+    def newest(self, query: Query) -> NewestDecisions:
+        """The newest decisions that fit."""
+        return newest(self._settings, self._admin, query, NEWEST_SECONDS)
 
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""

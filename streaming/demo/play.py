@@ -204,6 +204,6 @@ class _Play:
         if code := job.stop():
             raise DemoFailed(f"the job ended with exit code {code}:\n{self._end_of_log()}")
 
-    def _end_of_log(self, lines: int = 30) -> str:
+    def _end_of_log(self) -> str:
         self._read_log.seek(0)
-        return "".join(deque(self._read_log, lines))
+        return "".join(deque(self._read_log, 30))

@@ -172,9 +172,9 @@ def probe(number: int) -> dict[str, Any]:
     return _request(f"probe-{number}", "user:dana", "kafka:ReadTopicData", "kafka:topic:prod/main/orders")
 
 
-def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
+def requests() -> Iterator[dict[str, Any]]:
     """Endless requests as a shop's services would send them; every tenth is the probe."""
-    rng, number = random.Random(seed), 0
+    rng, number = random.Random(1), 0
     while True:
         number += 1
         if number % 10 == 0:

@@ -48,9 +48,9 @@ class BoundedCounter:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def add(self, name: str, count: int = 1) -> None:
+    def add(self, name: str) -> None:
         """Count a name; a long one is kept by its beginning, its length and its hash."""
-        self._counts[shortened(name)] += count
+        self._counts[shortened(name)] += 1
         if len(self._counts) > 2 * self._capacity:
             self._prune()
 

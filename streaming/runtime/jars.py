@@ -271,10 +271,10 @@ def read_lock(jar_set: JarSet, lock: Path = _LOCK) -> list[LockedJar]:
         ) from error
 
 
-def write_lock(lock: Path = _LOCK) -> None:
+def write_lock() -> None:
     """Resolve the coordinates of `jars.toml` and write the lock file, replacing it as a whole."""
     sections = [_locked_section(jar_set) for jar_set in get_args(JarSet)]
-    lock.write_text(_LOCK_HEAD + "".join(sections))
+    _LOCK.write_text(_LOCK_HEAD + "".join(sections))
 
 
 def _fetch(jars: Sequence[LockedJar], cache: Path) -> None:
@@ -317,12 +317,12 @@ def _locked_section(jar_set: JarSet) -> str:
     return "".join(f'\n[[{jar_set}]]\ncoordinate = "{jar}"\nsha256 = "{sha256}"\n' for jar, sha256 in sums)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m streaming.runtime.jars", description=__doc__)
     parser.add_argument("--lock", action="store_true", help="write jars.lock anew from jars.toml")
     parser.add_argument("--print", action="store_true", help="print Spark's jars, as spark-submit takes them by --jars")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     try:
         if options.lock:
             write_lock()

@@ -2,16 +2,14 @@
 
 import asyncio
 import contextlib
-import functools
-import http.client
-import io
-import socket
+import ssl
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 import structlog
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
@@ -201,79 +199,42 @@ def _import(jwk: Any) -> Key | None:
     return key
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead to a URL that is not encrypted."""
-
-    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
-        """Follow none: the status becomes an HTTPError."""
-
-
-class _DeadlineHandler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
-    """Ends a response, its status and headers too, at a moment (monotonic, s): a timeout of the socket alone is for
-    each of its parts, and with one byte at a time no other fetch would begin.
-    """
-
-    def __init__(self, end: float) -> None:
-        super().__init__()
-        self._end = end
-
-    def do_open(self, http_class: Any, req: Any, **more: Any) -> Any:
-        """As `AbstractHTTPHandler`, with responses that end."""
-
-        def connect(*arguments: Any, **named: Any) -> Any:
-            connection = http_class(*arguments, **named)
-            connection.response_class = functools.partial(_DeadlineResponse, self._end)
-            return connection
-
-        return super().do_open(connect, req, **more)
-
-
-class _DeadlineResponse(http.client.HTTPResponse):
-    def __init__(self, end: float, sock: socket.socket, *arguments: Any, **named: Any) -> None:
-        super().__init__(sock, *arguments, **named)
-        self.fp.close()
-        self.fp = io.BufferedReader(_DeadlineSocketFile(end, sock))
-
-
-class _DeadlineSocketFile(io.RawIOBase):
-    def __init__(self, end: float, sock: socket.socket) -> None:
-        self._end, self._sock, self._file = end, sock, sock.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._sock.settimeout(max(self._end - time.monotonic(), 0.001))
-        return self._file.readinto(buffer)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 def fetch_url(url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
     """The body of a response; with a `body`, to a POST. Raises OSError, also for a status of an error, or ValueError.
 
-    A proxy of the environment may carry https alone: it could change plain HTTP.
+    For a thread without an event loop. A redirect is an error: it could lead to a URL that is not encrypted.
     """
     if not is_trustworthy(url):
         raise ValueError("must be an https URL")
-    proxies: dict[str, str] | None = {} if url.lower().startswith("http:") else None
-    end = time.monotonic() + FETCH_SECONDS
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler(proxies), _DeadlineHandler(end))
     try:
-        asked = urllib.request.Request(url, body, dict(headers or {}))
-        with opener.open(asked, timeout=FETCH_SECONDS) as response:
-            return _read_all(response)
-    except http.client.HTTPException as error:
-        raise OSError(f"not a response of HTTP: {type(error).__name__}") from None
+        return asyncio.run(_fetch(url, body, {**(headers or {}), "accept-encoding": "identity"}))
+    except TimeoutError:
+        raise TimeoutError("timed out") from None
+    except (httpx2.HTTPError, httpx2.InvalidURL, ImportError) as error:  # the last for a SOCKS proxy
+        raise OSError(str(error) or type(error).__name__) from None
 
 
-def _read_all(response: Any) -> bytes:
-    parts, size = list[bytes](), 0
-    while part := response.read1(1 << 16):
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BYTES:
-            raise ValueError(f"more than {MAX_BYTES} bytes")
-    return b"".join(parts)
+async def _fetch(url: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    # The timeout is of the whole response: httpx2's are of each part, and with one byte at a time none would end it.
+    async with (
+        asyncio.timeout(FETCH_SECONDS),
+        httpx2.AsyncClient(
+            verify=ssl.create_default_context(), timeout=None, trust_env=False, proxy=_proxy_for(httpx2.URL(url))
+        ) as client,
+        client.stream("GET" if body is None else "POST", url, content=body, headers=headers) as response,
+    ):
+        response.raise_for_status()
+        received = bytearray()
+        async for part in response.aiter_raw():
+            received += part
+            if len(received) > MAX_BYTES:
+                raise ValueError(f"more than {MAX_BYTES} bytes")
+        return bytes(received)
+
+
+def _proxy_for(url: httpx2.URL) -> str | None:
+    """A proxy of the environment may carry https alone: it could change plain HTTP."""
+    proxy = urllib.request.getproxies().get("https")
+    if proxy is None or url.scheme == "http" or urllib.request.proxy_bypass(url.host):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
