@@ -143,6 +143,8 @@ def _written(system: System, name: str, bare: bool) -> Iterator[str]:
     for _ in range(MOST_PREFIXES):
         if name.startswith(prefixes):
             yield name
+            if bare:  # where ids are bare, it may be the id of a user, too
+                yield from (f"{prefix}{name}" for prefix in system.subjects)
             if name.startswith(GROUP) and GROUP not in system.claims:
                 yield from (f"{prefix}{name.removeprefix(GROUP)}" for prefix in system.claims)
             return
