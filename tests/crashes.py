@@ -21,6 +21,6 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Pytest's own plugin has written the list when this is called."""
-    crashed, cache = session.config.stash.get(CRASHED, []), session.config.cache
-    if crashed and cache is not None:
+    crashed, cache = session.config.stash.get(CRASHED, []), getattr(session.config, "cache", None)
+    if crashed and cache is not None:  # None with `-p no:cacheprovider`
         cache.set(LAST_FAILED, {**cache.get(LAST_FAILED, {}), **dict.fromkeys(crashed, True)})

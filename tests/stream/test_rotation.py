@@ -116,37 +116,27 @@ def test_so_does_a_job_without_requests(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("has_started", [True, False])
 def test_so_does_what_follows_access_changes(
-    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_started: bool,
+    kafka: RestartableBroker,
+    fresh_name: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Refused at its start, it tried again for good."""
     monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
     world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     settings, stop, ready = kafka.secured.by_password(world.settings, "rotating"), Event(), Event()
+    if not has_started:
+        _replace_password(kafka)
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(access_changes.run, settings, stop, ready.set)
         try:
-            wait_until(lambda: ready.is_set() or ended.done(), "it is ready", END_SECONDS)
-            _replace_password(kafka)
-            kafka.restart()
-            failure = ended.exception(2 * END_SECONDS)
-        finally:
-            stop.set()
-    assert isinstance(failure, JobStopped)
-    assert "Kafka refuses the login" in str(failure)
-
-
-@pytest.mark.long
-def test_so_does_what_follows_access_changes_before_it_has_started(
-    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It tried again for good."""
-    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
-    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
-    settings, stop = kafka.secured.by_password(world.settings, "rotating"), Event()
-    _replace_password(kafka)
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(access_changes.run, settings, stop, lambda: None)
-        try:
+            if has_started:
+                wait_until(lambda: ready.is_set() or ended.done(), "it is ready", END_SECONDS)
+                _replace_password(kafka)
+                kafka.restart()
             failure = ended.exception(4 * END_SECONDS)
         finally:
             stop.set()
@@ -154,6 +144,7 @@ def test_so_does_what_follows_access_changes_before_it_has_started(
     assert "Kafka refuses the login" in str(failure)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("has_read", [True, False])
 def test_so_does_the_console(
     has_read: bool,
