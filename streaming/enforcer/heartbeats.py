@@ -59,7 +59,9 @@ class Heartbeats:
         is_repeated = self._reported and now >= self._reported_at + LAG_REPEATED_SECONDS
         if not self._has_answered or not (is_news or is_repeated):
             return []
-        self._reported, self._reported_at = self._answered_lag if is_news else self._reported, now
+        if is_news:
+            self._reported = self._answered_lag
+        self._reported_at = now
         return [self._record(self._reported)]
 
     def _record(self, answered_lag: bool | None = None) -> Result:

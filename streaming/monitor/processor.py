@@ -55,7 +55,7 @@ class Bucket(msgspec.Struct, array_like=True):
     caught_up: int = -1
 
     @classmethod
-    def unreported(cls, now: int, until: int) -> "Bucket":
+    def assuming_lag(cls, now: int, until: int) -> "Bucket":
         """Of a monitor that lost its state: answered records may be left, which is reported again by `until` (ms)."""
         return cls(answered_lag=True, caught_up=until) if now < until else cls()
 
@@ -113,10 +113,10 @@ _decode_state = msgspec.msgpack.Decoder(State).decode
 
 
 class Processor(StatefulProcessor):
-    """Keeps the states of each bucket and yields alerts and facts. `unreported_until`: see `Bucket.unreported`."""
+    """Keeps the states of each bucket and yields alerts and facts. `lag_assumed_until`: see `Bucket.assuming_lag`."""
 
-    def __init__(self, settings: MonitorSettings, unreported_until: int = -1) -> None:
-        self._settings, self._unreported_until = settings, unreported_until
+    def __init__(self, settings: MonitorSettings, lag_assumed_until: int = -1) -> None:
+        self._settings, self._lag_assumed_until = settings, lag_assumed_until
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called by Spark in the worker, before anything else."""
@@ -175,7 +175,9 @@ class Processor(StatefulProcessor):
 
     def _load(self, times: TimerValues) -> Bucket:
         row = self._cell.get()
-        return Bucket.unreported(_now(times), self._unreported_until) if row is None else _decode_bucket(bytes(row[0]))
+        if row is None:
+            return Bucket.assuming_lag(_now(times), self._lag_assumed_until)
+        return _decode_bucket(bytes(row[0]))
 
     def _keep(self, bucket: Bucket) -> None:
         if bucket.empty:

@@ -24,7 +24,7 @@ from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.history.records import ConsumerRecord
 from streaming.records.answered import Answer, offsets_in, read_answer
-from streaming.records.decision import ActionName, Answered, Entity, Requested, requested
+from streaming.records.decision import ActionName, Answered, DecisionRecord, Entity, Requested, requested
 from streaming.records.decision import read_decision as read_record
 from streaming.records.formats import shorten_id
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -114,8 +114,9 @@ class AnswerChecker:
         """
         trust = self._trust_of(request.topic)
         recorded = read_request(value, request.at, trust)
-        yield from _check_copies(recorded, decision)
-        if read_record(decision.raw).answered is not None:
+        record = read_record(decision.raw)
+        yield from _check_copies(recorded, decision, record)
+        if record.answered is not None:
             yield Contradiction("unlike_reference", "no `answered`: the request has none", "answered")
         yield from self._check(
             request, recorded, trust, decision, unknown, lambda: _check_deadline(recorded, request.at, decision, at)
@@ -129,8 +130,9 @@ class AnswerChecker:
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
         recorded = read_request(value, at, frozenset())
         trust = answer.claims(self._trust_of(request.topic))
-        yield from _check_copies(recorded, decision)
-        answered = read_record(decision.raw).answered
+        record = read_record(decision.raw)
+        yield from _check_copies(recorded, decision, record)
+        answered = record.answered
         if answered is None:
             yield Contradiction("unlike_reference", "what the job found of the answer", "none")
             return
@@ -290,17 +292,16 @@ def _differences(
             yield "this version words the reasons otherwise"
 
 
-def _check_copies(request: RecordedRequest, decision: Decision) -> Iterator[Contradiction]:
+def _check_copies(request: RecordedRequest, decision: Decision, record: DecisionRecord) -> Iterator[Contradiction]:
     """Whether the decision says to which request it is, and has offsets that documents' topics can have."""
     yield from _check_names(request, decision)
-    yield from _check_repeated(request.envelope, decision)
+    yield from _check_repeated(request.envelope, record)
     if any(partitions.keys() - {"0"} for partitions in decision.policy_offsets.values()):
         yield Contradiction("wrong_version", "offsets of partition 0", str(decision.policy_offsets))
 
 
-def _check_repeated(request: Request | Batch, decision: Decision) -> Iterator[Contradiction]:
+def _check_repeated(request: Request | Batch, record: DecisionRecord) -> Iterator[Contradiction]:
     """Whether the decision repeats the request that it answers, as far as it does: version 0.1 repeats none."""
-    record = read_record(decision.raw)
     items = request.items if isinstance(request, Batch) else ()
     answers = ((f"evaluation {number}: ", item.context) for number, item in enumerate(record.evaluations))
     pairs = [(("", record.context), request), *zip(answers, items, strict=False)]

@@ -135,7 +135,7 @@ def test_reports_of_one_batch_count_in_their_order() -> None:
 @pytest.mark.parametrize("is_lagging", [True, False])
 def test_a_monitor_that_lost_its_state_waits_for_the_next_report_of_answered_records(is_lagging: bool) -> None:
     """The one of before is lost with it."""
-    monitor = PureMonitor(MonitorSettings(), Bucket.unreported(T0, T0 + 10 * MINUTE))
+    monitor = PureMonitor(MonitorSettings(), Bucket.assuming_lag(T0, T0 + 10 * MINUTE))
     monitor.batch([verdict("1", "dana", "orders", T0 + SECOND)], None)
     if is_lagging:
         monitor.batch([answered_lag(T0 + 5 * MINUTE, lag=True)], None)
@@ -148,8 +148,8 @@ def test_a_monitor_that_lost_its_state_waits_for_the_next_report_of_answered_rec
 
 
 def test_a_monitor_that_starts_anew_long_before_a_moment_knows_no_lag_after_it() -> None:
-    assert Bucket.unreported(T0, T0).empty
-    assert not Bucket.unreported(T0 - 1, T0).empty
+    assert Bucket.assuming_lag(T0, T0).empty
+    assert not Bucket.assuming_lag(T0 - 1, T0).empty
 
 
 def test_a_lag_of_answered_records_that_lasts_is_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:

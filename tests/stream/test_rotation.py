@@ -57,6 +57,15 @@ def kafka(tmp_path: Path) -> Iterator[RestartableBroker]:
     broker.embedded.stop()
 
 
+@pytest.fixture
+def world(
+    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> World:
+    """On that broker. What runs in this process ends after 3 s without a login."""
+    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
+    return World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
+
+
 def _replace_password(kafka: RestartableBroker) -> None:
     add_logins(kafka.secured.admin, ["rotating"], "another")
 
@@ -73,13 +82,9 @@ def test_a_server_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_ne
     replace: Callable[[RestartableBroker], None],
     why: str,
     kafka: RestartableBroker,
-    fresh_name: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World,
 ) -> None:
     """It was not ready for good, alive, and no line named the cause."""
-    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
-    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     world.publish(role("readers", "kafka:topic:prod/main/orders"))
     world.publish(group("readers", "user:dana"))
     secured = kafka.secured
@@ -98,11 +103,8 @@ def test_a_server_ends_with_the_cause_for_its_supervisor_to_start_it_with_the_ne
 
 
 @pytest.mark.long
-def test_so_does_a_job_without_requests(
-    kafka: RestartableBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
+def test_so_does_a_job_without_requests(kafka: RestartableBroker, world: World) -> None:
     """It was not ready for good, and alive: without a login it gets no request by which Spark would fail."""
-    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     job = Job(kafka.secured.by_password(world.settings, "rotating"))
     try:
         job.await_start()
@@ -120,13 +122,9 @@ def test_so_does_a_job_without_requests(
 def test_so_does_what_follows_access_changes(
     has_started: bool,
     kafka: RestartableBroker,
-    fresh_name: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World,
 ) -> None:
     """Refused at its start, it tried again for good."""
-    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
-    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     settings, stop, ready = kafka.secured.by_password(world.settings, "rotating"), Event(), Event()
     if not has_started:
         _replace_password(kafka)
@@ -149,12 +147,8 @@ def test_so_does_what_follows_access_changes(
 def test_so_does_the_console(
     has_read: bool,
     kafka: RestartableBroker,
-    fresh_name: Callable[[str], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World,
 ) -> None:
-    monkeypatch.setattr(clients, "LOGIN_REFUSED_SECONDS", 3.0)
-    world = World(TestBroker(kafka.embedded.bootstrap_servers), fresh_name("rotated"), str(tmp_path / "checkpoint"))
     settings, stop = kafka.secured.by_password(world.settings, "rotating"), Event()
     if not has_read:
         _replace_password(kafka)
