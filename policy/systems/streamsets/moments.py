@@ -80,9 +80,7 @@ def first_version(thing: Thing) -> tuple[Version, ...]:
     return tuple(thing.versions[index] for index in _life(range(len(thing.versions)), thing)[:1])
 
 
-def _life(indexes: Sequence[int], thing: Thing) -> list[int]:
+def _life(indexes: Sequence[int], thing: Thing) -> Sequence[int]:
     """The indexes since the last deletion; none if the last is one."""
-    life: list[int] = []
-    for index in indexes:
-        life = [] if thing.versions[index].deleted else [*life, index]
-    return life
+    deleted = (place for place in reversed(range(len(indexes))) if thing.versions[indexes[place]].deleted)
+    return indexes[next(deleted, -1) + 1 :]
