@@ -5,6 +5,7 @@ A log says what is in force by its order. A document from a file may say itself 
 """
 
 import itertools
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -84,16 +85,15 @@ class DocumentHistory:
 
     def add(self, version: Version) -> None:
         """Add a version where its time says; equal times with different content refuse both."""
-        same_time = [v for v in self.versions if (v.at, v.order) == (version.at, version.order)]
+        begin, end = (bisect(self.versions, _moment(version), key=_moment) for bisect in (bisect_left, bisect_right))
+        same_time = self.versions[begin:end]
         # Without a digest (of what JSON cannot hold) nothing says that it is the same, and both may affect principals.
         if version.digest and any(other.digest == version.digest for other in same_time):
             return
         if same_time:
             for refused in (*same_time, version):
                 refused.refuse(SAME_TIME)
-        self.versions.append(version)
-        # A log orders by offset: its clock may run backwards when another broker takes over.
-        self.versions.sort(key=lambda v: (v.order, v.at, v.digest))
+        insort(self.versions, version, key=lambda v: (*_moment(v), v.digest))
         self._compiled = None
 
     def first(self, count: int) -> "DocumentHistory":
@@ -227,6 +227,11 @@ class DocumentHistory:
             newest = (self.in_force, self.newest)
             moments = dict.fromkeys((v.digest for v in newest if v is not None and not v.deleted), "")
         return [f"{self.key} {digest} {at}" for digest, at in moments.items()]
+
+
+def _moment(version: Version) -> tuple[int, int]:
+    """A log orders by offset: its clock may run backwards when another broker takes over."""
+    return version.order, version.at
 
 
 def _unpickled(key: Key, versions: list[Version], known_from: int) -> DocumentHistory:
