@@ -222,6 +222,17 @@ def test_escalations_of_renamed_statements(policies: Policies) -> None:
     assert grows_with_its_input(measure, 20)
 
 
+def test_versions_of_a_document_in_a_log() -> None:
+    """A StreamSets object keeps those since the oldest login."""
+
+    def measure(size: int) -> int:
+        store = DocumentStore()
+        value = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}
+        return work(lambda: [store.put(value, offset, offset) for offset in range(size)])
+
+    assert grows_with_its_input(measure, 30)
+
+
 @pytest.mark.parametrize("name", ["kafka.topic.shwo", "topic", "kakfa.kcipot." * 3, "x" * 1_000_000], ids=len)
 def test_a_misspelt_name_is_compared_with_few_others_and_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients choose it, and a comparison takes longer than a decision."""
