@@ -6,7 +6,7 @@ batches, are decoded and decided one by one.
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -428,19 +428,10 @@ def carried(headers: list[dict[str, Any]]) -> list[Header]:
     return [JSON, *((name, last[name]) for name in CARRIED if name in last)]
 
 
-class Decides(Protocol):
-    """Makes the record to write for a record. Never raises."""
-
-    def decide(
-        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
-    ) -> Outgoing:
-        """See `PartitionEvaluator.decide`."""
-
-
 class EncodedEvaluator:
     """An evaluator of records whose decisions are Avro."""
 
-    def __init__(self, evaluator: "Decides", source: Source, limits: Limits, formats: Formats) -> None:
+    def __init__(self, evaluator: RecordEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
         self._evaluator, self._source, self._limits = evaluator, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
         self._content_type = content_type(formats.output)
@@ -448,7 +439,7 @@ class EncodedEvaluator:
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
-        """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
+        """The record to write for one request record, as `RecordEvaluator.decide` has it. Never raises."""
         record = number, decision_key, decision, carried = self._evaluator.decide(key, value, headers, offset, at)
         if number != DECISIONS or decision is None:
             return record
