@@ -190,7 +190,7 @@ class Worker:
             return self._decide(source, reader, fitting_records, usage)
         answers_at = functools.partial(self._answers_at, source.trust)
         evaluator = AuditEvaluator(source, outputs.verdicts, answers_at, task.limits, reader, facts)
-        return _one_by_one(evaluator.evaluate, fitting_records, evaluator.counts, usage), evaluator.counts
+        return _one_by_one(evaluator.decide, fitting_records, evaluator.counts, usage), evaluator.counts
 
     def _pack(self, number: int, batch: ColumnarBatch, records: Records) -> bytes:
         usual: Headers = [content_type(self._task.formats.output)] if number == DECISIONS else JSON_HEADERS
