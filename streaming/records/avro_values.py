@@ -19,6 +19,11 @@ _raw = msgspec.json.Decoder(msgspec.Raw).decode
 class _Conversions:
     """Follows a schema. `_text`: of JSON; `_moment`: of a timestamp; `_record`: of a record's fields."""
 
+    _text: Callable[[Any], Any]
+    _moment: Callable[[Any], Any]
+    _map: Callable[[Convert], Convert]
+    _record: Callable[[list[tuple[Mapping[str, Any], Convert]]], Convert]
+
     def __init__(self) -> None:
         self._named: dict[str, Convert] = {}
 
@@ -48,18 +53,6 @@ class _Conversions:
 
     def _unless_null(self, convert: Convert, other: Any) -> Convert:
         return None if convert is None else lambda value: None if value is None else convert(value)
-
-    def _text(self, value: Any) -> Any:
-        raise NotImplementedError
-
-    def _moment(self, value: Any) -> Any:
-        raise NotImplementedError
-
-    def _map(self, convert: Convert) -> Convert:
-        raise NotImplementedError
-
-    def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
-        raise NotImplementedError
 
 
 class Reading(_Conversions):
