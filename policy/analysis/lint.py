@@ -12,11 +12,10 @@ from typing import Literal
 import msgspec
 
 from policy.analysis.impact import subsumes
-from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
-from policy.core.pattern import Pattern, example
+from policy.core.pattern import Pattern, example, pattern_text
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
 from policy.store.documents import DocumentStore

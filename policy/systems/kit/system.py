@@ -11,7 +11,7 @@ from policy.core.conversion import prepare_types
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
-from policy.core.pattern import Name, part_text
+from policy.core.pattern import Name, part_text, pattern_text
 from policy.core.request import Request
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission
@@ -170,6 +170,10 @@ class System(Protocol):
         """The documented ``resource.type`` of the resource with this id."""
         return kind_of(resource)
 
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """The permission and the object of a grant as a document of the system writes them."""
+        return pattern_text(grant.permission), pattern_text(grant.object)
+
     def object_of(self, request: Request) -> ObjectOf | None:
         """The object of the request's permission check by the resource's id, where a property repeats that.
 
@@ -245,14 +249,6 @@ class ListsActions(Protocol):
 
     def actions(self) -> Iterable[str]:
         """Each ``action.name`` that the system knows."""
-
-
-@runtime_checkable
-class HasNotation(Protocol):
-    """A system whose documents write permissions and objects otherwise than as the parts of patterns with slashes."""
-
-    def notation(self, grant: Grant) -> tuple[str, str]:
-        """The permission and the object of a grant as a document of the system writes them."""
 
 
 @runtime_checkable
