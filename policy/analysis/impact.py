@@ -23,7 +23,7 @@ from policy.store.policy_set import EffectivePrincipals, PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, engine_of
-from policy.systems.kit.system import UNTYPED, ChoosesGrants, ListsActions, ListsResourceTypes, NeedsProperties
+from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -273,10 +273,8 @@ def what_can(
         raise MalformedRequest(message)
     resolved, at = resolve(snapshot.policy_sets, parsed, trust), usable_time(parsed, trust)
     permissions = effective_permissions(resolved.effective_principals, at)
-    if not isinstance(resolved.system, ChoosesGrants):
-        return permissions
     counts = resolved.system.grants_that_count(parsed, resolved.policy_set.facts.at(at), trust)
-    return tuple(permission for permission in permissions if counts(permission.grant))
+    return tuple(permission for permission in permissions if counts is None or counts(permission.grant))
 
 
 def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
@@ -360,7 +358,7 @@ def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     actions = list(translator.actions()) if isinstance(translator, ListsActions) else []
     facts = [name for kind in translator.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
     types = list(translator.resource_types()) if isinstance(translator, ListsResourceTypes) else []
-    properties = dict.fromkeys(translator.needed_properties, "any") if isinstance(translator, NeedsProperties) else {}
+    properties = dict.fromkeys(translator.needed_properties, "any")
     for action in actions:
         ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
         for id_, type_ in itertools.product(ids, [translator.resource_type(action, "any"), *types]):

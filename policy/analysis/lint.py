@@ -12,11 +12,10 @@ from typing import Literal
 import msgspec
 
 from policy.analysis.impact import subsumes
-from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.grouping import grouped
 from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
-from policy.core.pattern import Pattern, example
+from policy.core.pattern import Pattern, example, pattern_text
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
 from policy.store.documents import DocumentStore
@@ -25,7 +24,7 @@ from policy.store.publishable import encode_document, engine_findings
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
-from policy.systems.kit.system import EVERYONE, HasWildcardPrincipal, System
+from policy.systems.kit.system import EVERYONE, System
 
 Level = Literal["error", "warning"]
 _place = operator.attrgetter("place")
@@ -157,11 +156,10 @@ class _Policies:
 
     def _always_with(self, principal: str) -> Iterator["_Index"]:
         """The grants of principals that need no membership to count beside ``principal``."""
-        if isinstance(self._system, HasWildcardPrincipal):
-            for other in self._system.always_with(principal):
-                if other not in self._of_everyone:
-                    self._of_everyone[other] = _indexed(self._grants.get(other, ()))
-                yield self._of_everyone[other]
+        for other in self._system.always_with(principal) if self._system is not None else ():
+            if other not in self._of_everyone:
+                self._of_everyone[other] = _indexed(self._grants.get(other, ()))
+            yield self._of_everyone[other]
 
     def _denies_beside(self, principal: str) -> "_Index":
         """The denies of every principal that is always assigned with ``principal``: they apply to all of its allows.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from policy.core.facts import Facts
 from policy.core.model import Unanswerable
-from policy.systems.kit.fact_changes import ComparesFacts, FactChange, Opening
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.system import System
 
 ANYTHING = (Opening(),)
@@ -12,7 +12,7 @@ ANYTHING = (Opening(),)
 
 def openings(system: System, change: FactChange, facts: Facts) -> Sequence[Opening]:
     """What a change of facts opens; where that is not known, anything. ``facts``: after the change."""
-    if not isinstance(system, ComparesFacts) or not _is_timeless(change):
+    if not _is_timeless(change):
         return ANYTHING
     try:
         return sorted(set(system.opened_by(change, facts)))

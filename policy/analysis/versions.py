@@ -12,7 +12,7 @@ from policy.core.times import Window
 from policy.matching.subsuming import Holders, SubsumptionIndex
 from policy.store.memberships import Windows, reachable_windows
 from policy.store.policy_set import PolicySet
-from policy.systems.kit.system import EVERYONE, ImpliesGrants, System
+from policy.systems.kit.system import EVERYONE, System
 
 Written = TypeVar("Written", Grant, Membership)
 
@@ -40,8 +40,8 @@ class PolicySetVersion:
     def __init__(
         self, system: System, policy_set: PolicySet, documents: Mapping[str, CompiledDocument], at: int
     ) -> None:
-        self._implied = system.implied if isinstance(system, ImpliesGrants) else None
-        self._policy_set, self._replaced, self.future = policy_set, documents.keys(), Window(at)
+        self._implied, self._policy_set = system.implied, policy_set
+        self._replaced, self.future = documents.keys(), Window(at)
         grants = (grant for document in documents.values() for grant in document.grants)
         memberships = (membership for document in documents.values() for membership in document.memberships)
         self._grants = grouped(grants, lambda grant: grant.principal)
@@ -85,7 +85,7 @@ class PolicySetVersion:
                 self._filed.add(principal)
                 for grant in self.grants(principal):
                     self._index.add(grant)
-                    for other in self._implied(grant) if self._implied is not None else ():
+                    for other in self._implied(grant):
                         self._index.add(other)
 
     def covering(self, part: Grant) -> Iterator[Holders]:

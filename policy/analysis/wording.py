@@ -4,23 +4,11 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from policy.core.model import CompiledDocument, Grant, Membership
-from policy.core.pattern import EVERYTHING, Exact, Name, Pattern, part_text
+from policy.core.pattern import Exact, Name, Pattern, pattern_text
 from policy.core.times import ALWAYS, Window, to_text
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statements_of
-from policy.systems.kit.system import HasNotation, System
-
-
-def pattern_text(pattern: Pattern) -> str:
-    """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all.
-
-    In a part that another one follows, ``%2F`` stands for a slash and ``%25`` for a percent sign.
-    """
-    if pattern == EVERYTHING:
-        return "*"
-    *parts, last = [*map(part_text, pattern.parts), *(["**"] if pattern.open else [])]
-    # Else an allow-list's `dataset/dev/*` would cover the connection `dev/prod`.
-    return "/".join([*(part.replace("%", "%25").replace("/", "%2F") for part in parts), last])
+from policy.systems.kit.system import System
 
 
 class GrantWords(NamedTuple):
@@ -32,9 +20,7 @@ class GrantWords(NamedTuple):
 
 def grant_words(system: System, grant: Grant) -> GrantWords:
     """The permission and the object of a grant in the notation of its system."""
-    if isinstance(system, HasNotation):
-        return GrantWords(*system.notation(grant))
-    return GrantWords(pattern_text(grant.permission), pattern_text(grant.object))
+    return GrantWords(*system.notation(grant))
 
 
 def literal_name(pattern: Pattern) -> Name | None:

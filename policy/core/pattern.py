@@ -72,6 +72,18 @@ def part_text(part: Part) -> str:
     return f"{part.text}*" if isinstance(part, Prefix) else part.text
 
 
+def pattern_text(pattern: Pattern) -> str:
+    """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all.
+
+    In a part that another one follows, ``%2F`` stands for a slash and ``%25`` for a percent sign.
+    """
+    if pattern == EVERYTHING:
+        return "*"
+    *parts, last = [*map(part_text, pattern.parts), *(["**"] if pattern.open else [])]
+    # Else an allow-list's `dataset/dev/*` would cover the connection `dev/prod`.
+    return "/".join([*(part.replace("%", "%25").replace("/", "%2F") for part in parts), last])
+
+
 def match_text(pattern: str, text: str) -> bool:
     """The string match of Lenses 6: a closing ``*`` makes the rest irrelevant (L6-MATCH-STRING)."""
     if pattern.endswith("*"):

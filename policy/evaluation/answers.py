@@ -6,10 +6,9 @@ found by the content and the state of the trie to which the name leads, which ma
 not read the id, by the content; else by the content and the id. What may change an answer beside that is its `Basis`.
 """
 
-import functools
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -25,7 +24,7 @@ from policy.matching.grants import Table
 from policy.matching.index import TrieState
 from policy.store.policy_set import PolicySet
 from policy.systems.kit.query import check_name
-from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
+from policy.systems.kit.system import ObjectOf, System
 
 ID = "\N{INTERLINEAR ANNOTATION ANCHOR}"
 """In an answer to several resources, the id of each: a format character, which no name has."""
@@ -369,14 +368,8 @@ def _basis(system: str, policy_sets: PolicySets, reads: Reads, at: int | None, f
 
 def _objects_of(system: System, request: Request, repeats_id: bool) -> ObjectOf | None:
     if repeats_id:
-        return cast(NamesResourceTwice, system).object_of(request) if _names_resource_twice(type(system)) else None
+        return system.object_of(request)
     return ObjectOf(system.name_of_resource) if system.name_of_resource else None
-
-
-@functools.cache
-def _names_resource_twice(system: type[System]) -> bool:
-    """Looked up once: it takes 7 µs for a protocol."""
-    return issubclass(system, NamesResourceTwice)
 
 
 def _shared_check(resolved: ResolvedQuery, objects: ObjectOf) -> PermissionCheck | None:

@@ -54,11 +54,8 @@ class _State(msgspec.Struct, frozen=True):
     """`change` None: a moment passed. Without the snapshot, which `Questions` hold."""
 
     number: int
-    at: int
     change: Change | None
-    policy_version: str
-    policy_offsets: Offsets
-    facts_offset: int
+    since: Moment
 
 
 class Following:
@@ -129,9 +126,9 @@ class Following:
                 continue
             if self._has_seen(decided, state):
                 newest = state.number if newest is None else newest
-                if newest == state.number and decided.at < state.at:
+                if newest == state.number and decided.at < state.since.at:
                     return newest, False  # what has ended by then, it may have taken for granted
-                if self._has_seen_offsets(decided, state) and decided.at >= state.at:
+                if self._has_seen_offsets(decided, state) and decided.at >= state.since.at:
                     return (later if newest == state.number else newest), True
             elif newest is None:
                 later = state.number - 1
@@ -142,28 +139,26 @@ class Following:
     def _has_seen(self, decided: Decided, state: _State) -> bool:
         """Whether it has seen what is new in a state; of the oldest one that is held: all of it."""
         if state.number == self.questions.oldest_state:
-            return self._has_seen_offsets(decided, state) and decided.at >= state.at
+            return self._has_seen_offsets(decided, state) and decided.at >= state.since.at
         if state.change is None:
-            return decided.at >= state.at
+            return decided.at >= state.since.at
         if state.change.topic == self._facts:
             return decided.facts_offset >= state.change.offset
         return newest_offset(decided.policy_offsets, state.change.topic) >= state.change.offset
 
     def _has_seen_offsets(self, decided: Decided, state: _State) -> bool:
         topic = self._topics[decided.question.request.system]
-        policies = newest_offset(decided.policy_offsets, topic) >= newest_offset(state.policy_offsets, topic)
-        return policies and decided.facts_offset >= state.facts_offset
+        policies = newest_offset(decided.policy_offsets, topic) >= newest_offset(state.since.policy_offsets, topic)
+        return policies and decided.facts_offset >= state.since.facts_offset
 
     def _records(self, turned: Iterable[Turned]) -> list[AccessChange]:
         return [access_change(question, self._moment(question)) for question in turned]
 
     def _moment(self, turned: Turned) -> Moment:
-        state = self._states[turned.state]
-        change = state.change if state.at == turned.at else None  # else time has passed since
-        cause = change.cause if change is not None else None
-        return Moment(turned.at, state.policy_version, state.policy_offsets, state.facts_offset, cause)
+        since = self._states[turned.state].since
+        return since if since.at == turned.at else msgspec.structs.replace(since, at=turned.at, change=None)
 
 
 def _state(number: int, at: int, change: Change | None, in_force: InForce) -> _State:
-    offsets = in_force.policy_offsets, in_force.facts_offset
-    return _State(number, at, change, in_force.snapshot.version, *offsets)
+    cause, version = change.cause if change is not None else None, in_force.snapshot.version
+    return _State(number, change, Moment(at, version, in_force.policy_offsets, in_force.facts_offset, cause))

@@ -4,10 +4,9 @@ import contextlib
 import ctypes
 import os
 import re
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -16,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.decision import ClientError
 from streaming.client.records import ProducerRecord
-from streaming.kafka.clients import FETCHING, Partition, first_offsets, is_fatal, last_stable_offsets, partition_numbers
-from streaming.kafka.failed_producers import FailedProducers
+from streaming.kafka.clients import FETCHING, Partition, first_offsets, last_stable_offsets, partition_numbers
+from streaming.kafka.idempotent import RenewedProducer
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
@@ -61,15 +60,7 @@ class Connection:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The connection that settings of the job describe."""
-        return cls(
-            settings.bootstrap_servers,
-            settings.topics,
-            dict(settings.kafka),
-            settings.schema_registry,
-            settings.limits,
-            settings.trust,
-            settings.mode,
-        )
+        return cls(**{own.name: getattr(settings, own.name) for own in fields(cls)})
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -86,15 +77,7 @@ class Connection:
 
     def settings(self, **more: Any) -> Settings:
         """The same as settings of the job, for what takes those."""
-        own = {
-            "topics": self.topics,
-            "schema_registry": self.schema_registry,
-            "kafka": dict(self.kafka),
-            "limits": self.limits,
-            "trust": dict(self.trust),
-            "mode": self.mode,
-        }
-        return Settings(bootstrap_servers=self.bootstrap_servers, **{**own, **more})
+        return Settings(**{own.name: getattr(self, own.name) for own in fields(self)} | more)
 
     def make(self, kind: type[T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:
         """One of Kafka's clients. `usual` gives way to the user's settings, and those to `fixed`.
@@ -165,12 +148,7 @@ class IdempotentProducer:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._renewing = threading.Lock()
-        self._producer = self._make()
-        self._failed = FailedProducers()
-
-    def _make(self) -> Producer:
-        return self._connection.make(Producer, USUAL, FIXED)
+        self._producer = RenewedProducer(lambda: connection.make(Producer, USUAL, FIXED))
 
     def send(self, record: ProducerRecord, report: Report) -> None:
         """Begin to send. The report comes from `poll`, or at once for what cannot be sent."""
@@ -181,7 +159,7 @@ class IdempotentProducer:
             else:
                 report(None, self._why(KafkaException(error), producer, record.topic))
 
-        producer = self._producer
+        producer = self._producer.current
         try:
             producer.produce(record.topic, record.value, record.key, headers=record.headers, on_delivery=delivered)
         except (KafkaException, BufferError, TypeError, ValueError) as error:
@@ -189,23 +167,14 @@ class IdempotentProducer:
 
     def _why(self, error: Exception, failed: Producer, topic: str) -> str:
         inner = error.args[0] if error.args else None
-        if isinstance(inner, KafkaError) and is_fatal(inner):
-            self._renew(failed)
+        self._producer.renew_after(inner, failed)
         denied = is_not_authorized(inner, "topic")
         why = self._connection.denied(topic_permissions("Write", [topic])) if denied else describe(error)
         return self._connection.scrub(f"not sent: {why}")
 
-    def _renew(self, failed: Producer) -> None:
-        """An idempotent producer that has lost count refuses everything from then on."""
-        with self._renewing:
-            if self._producer is failed:
-                self._producer = self._make()
-                self._failed.add(failed)
-
     def poll(self, seconds: float) -> None:
         """Give the reports that have come; wait for the first of them."""
         self._producer.poll(seconds)
-        self._failed.poll()
 
     def close(self, seconds: float) -> None:
         """Wait for what is on its way, and give its reports."""

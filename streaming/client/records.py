@@ -13,7 +13,7 @@ from policy.testing import CaseFileError, full_request
 from streaming.client.guarding import Subject, acting_subject
 from streaming.records.audit import read_event
 from streaming.records.avro import Reader
-from streaming.records.formats import JSON_ALONE
+from streaming.records.formats import JSON_ALONE, key_of
 from streaming.settings import Limits
 from streaming.topics import Offsets
 
@@ -173,12 +173,6 @@ def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: in
         return ProducerRecord(topic, key_of(whole.get("subject")), value, headers, id_, items, deadline)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequest(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
-
-
-def key_of(party: Any) -> bytes | None:
-    """The subject's id, so that the requests of one subject stay in order."""
-    name = party.get("id") if isinstance(party, Mapping) else None
-    return name.encode() if isinstance(name, str) else None
 
 
 def event_record(topic: str, event: Mapping[str, Any], decision_id: str | None) -> ProducerRecord:

@@ -31,9 +31,9 @@ from streaming.enforcer.answers import (
     may_share,
     pieces_of,
 )
-from streaming.enforcer.evaluator import EXPECTED, Source
+from streaming.enforcer.evaluator import EXPECTED, RecordEvaluator, Source
 from streaming.enforcer.pending_facts import FactReads, derived_reads
-from streaming.ops.tally import DEAD, LIFECYCLE, Label, label, no_counts
+from streaming.ops.tally import LIFECYCLE, Label, label
 from streaming.records.audit import (
     EVENT_NAMES,
     AuditEvent,
@@ -44,10 +44,8 @@ from streaming.records.audit import (
     read_event,
 )
 from streaming.records.avro import Reader, is_avro
-from streaming.records.dead_letter import rejected
 from streaming.records.decision import ActionName, Entity
 from streaming.records.formats import JSON_ALONE
-from streaming.records.packing import Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
@@ -148,12 +146,12 @@ class AuditAnswers(AnswerCache[RenderedVerdict]):
         return at >= self._known_from
 
 
-class AuditEvaluator:
+class AuditEvaluator(RecordEvaluator):
     """Evaluates the audit events of one partition in one batch.
 
     `verdicts`: the number of their output. `answers_at`: those of what was in force at a moment (ms), to producers with
     the trust of the source; None: that is not known any more. `reader`: of events in Avro; None knows no registry.
-    `counts`: what it made, for the metrics. `facts`: notes which facts are read and passed on; None: none are derived.
+    `facts`: notes which facts are read and passed on; None: none are derived.
     """
 
     def __init__(
@@ -165,26 +163,16 @@ class AuditEvaluator:
         reader: Reader | None = None,
         facts: FactReads | None = None,
     ) -> None:
-        self._source, self._verdicts, self._answers_at = source, verdicts, answers_at
-        self._limits, self._facts = limits, facts
-        self.counts = no_counts()
-        self._reader = reader or Reader(JSON_ALONE)
+        super().__init__(source, limits, verdicts)
+        self._answers_at, self._facts, self._reader = answers_at, facts, reader or Reader(JSON_ALONE)
         self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
         self._has_failed = False
 
-    def evaluate(
-        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
-    ) -> Outgoing:
-        """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
-        source = self._source
-        try:
-            verdict = self._kept(key, value, offset, at)
-            if verdict is None:
-                verdict = self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at)
-            return self._verdicts, key, verdict, None
-        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
-            self.counts[DEAD] += 1
-            return rejected(source, offset, refusal, key, value, headers, self._limits)
+    def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
+        verdict = self._kept(key, value, offset, at)
+        if verdict is None:
+            verdict = self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at)
+        return verdict
 
     def _kept(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
         """The verdict by an answer that is kept, encoded; None: the event is evaluated by itself."""

@@ -6,7 +6,7 @@ batches, are decoded and decided one by one.
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -171,23 +171,24 @@ _parts = msgspec.json.Decoder(QueryParts).decode
 
 
 class RecordEvaluator:
-    """Decides records one by one. `counts`: what it made, for the metrics."""
+    """Evaluates records one by one. `counts`: what it made, for the metrics. `output`: the number of what it writes."""
 
-    def __init__(self, source: Source, limits: Limits) -> None:
-        self._source, self._limits, self.counts = source, limits, no_counts()
+    def __init__(self, source: Source, limits: Limits, output: int = DECISIONS) -> None:
+        self._source, self._limits, self._output, self.counts = source, limits, output, no_counts()
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
-        """The record to write for one record: its decision, or its dead letter. Never raises."""
+        """The record to write for one record: its decision or verdict, or its dead letter. Never raises."""
         try:
-            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
+            record = self._record(key, value, offset, at)
+            return self._output, key, record, carried(headers) if headers and self._output == DECISIONS else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
             return rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
-        """The decision. Raises what makes it a dead letter."""
+        """The decision or verdict. Raises what makes it a dead letter."""
         raise NotImplementedError
 
 
@@ -428,19 +429,10 @@ def carried(headers: list[dict[str, Any]]) -> list[Header]:
     return [JSON, *((name, last[name]) for name in CARRIED if name in last)]
 
 
-class Decides(Protocol):
-    """Makes the record to write for a record. Never raises."""
-
-    def decide(
-        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
-    ) -> Outgoing:
-        """See `PartitionEvaluator.decide`."""
-
-
 class EncodedEvaluator:
     """An evaluator of records whose decisions are Avro."""
 
-    def __init__(self, evaluator: "Decides", source: Source, limits: Limits, formats: Formats) -> None:
+    def __init__(self, evaluator: RecordEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
         self._evaluator, self._source, self._limits = evaluator, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
         self._content_type = content_type(formats.output)
@@ -448,7 +440,7 @@ class EncodedEvaluator:
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
-        """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
+        """The record to write for one request record, as `RecordEvaluator.decide` has it. Never raises."""
         record = number, decision_key, decision, carried = self._evaluator.decide(key, value, headers, offset, at)
         if number != DECISIONS or decision is None:
             return record

@@ -14,7 +14,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
@@ -28,12 +28,12 @@ from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, P
 from streaming.commit.transaction import Outage, Output, is_unavailable
 from streaming.enforcer.heartbeats import Heartbeats
 from streaming.enforcer.idle_offsets import IdleOffsets
-from streaming.enforcer.known_task import Versions, encode_task
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of
 from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.tasks import Tasks
 from streaming.enforcer.undecided_events import UndecidedEvents
-from streaming.enforcer.worker import Outputs, Task, Worker
+from streaming.enforcer.worker import Task
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
@@ -52,10 +52,8 @@ from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_l
 from streaming.ops.metrics import Step
 from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
-from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import Result
-from streaming.records.packing import VERDICTS
 from streaming.runtime.executors import count_slots, describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
@@ -63,16 +61,8 @@ from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.broadcasts import (
     RECENT,
-    SNAPSHOTS_KEPT,
-    Broadcasts,
-    FactBroadcasts,
-    Facts,
-    PublishedSnapshot,
 )
-from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
-from streaming.snapshots.rebuilt import PastSnapshots
-from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
 
@@ -133,11 +123,6 @@ class Enforcer:
         documents = document_topics(settings.topics)
         self._logs = find_logs(self._admin, documents, (*self._inputs, settings.topics.history))
         self._topic_ids = {topic: log.id for topic, log in self._logs.items()}
-        self._output_topics = (
-            settings.topics.decisions,
-            settings.topics.verdicts,
-            *map(dead_letters_of, self._inputs),
-        )
         self._tracker = self._open_tracker()
         retention = read_retention(settings, self._logs)
         self._policies = Policies(
@@ -151,18 +136,22 @@ class Enforcer:
             self._tracker.replaced,
             RECENT if settings.topics.answered else 0,
         )
-        self._broadcasts, self._facts = (
-            Broadcasts(spark.sparkContext.broadcast, SNAPSHOTS_KEPT, watch.metrics.broadcast),
-            FactBroadcasts(spark.sparkContext.broadcast),
+        self._during = watch.watchdog.during
+        self._tasks = Tasks(
+            settings,
+            spark,
+            self._policies,
+            self._tracker,
+            self._topic_ids,
+            self._encodings,
+            self._during,
+            watch.metrics.broadcast,
         )
-        self._versions = Versions()
-        self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, SNAPSHOTS_KEPT)
-        self._named = self._open_named(spark)
         has_monitor = settings.monitor.mode != "none"
         self._fact_lag = FactLag(settings, self._admin) if has_monitor else None
         self._undecided = UndecidedEvents(settings) if has_monitor else None
         self._stale = StaleWatch(self._admin, settings, self._policies.positions)
-        self._outage, self._during = Outage(stop, watch), watch.watchdog.during
+        self._outage = Outage(stop, watch)
         self._heartbeats = Heartbeats(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -175,12 +164,6 @@ class Enforcer:
         self._idle = IdleOffsets(self._inputs, partitions.sets, idle_commit_seconds)
         self._sent = NOTHING_SENT
         watch.add_consumer_group(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
-
-    def _open_named(self, spark: SparkSession) -> NamedOffsets | None:
-        """What decides again what was answered elsewhere; None: there are no such topics."""
-        if not self._settings.topics.answered:
-            return None
-        return NamedOffsets(self._policies.documents, spark.sparkContext.broadcast)
 
     def _open_tracker(self) -> OffsetTracker:
         topics = (*self._inputs, *document_topics(self._settings.topics))
@@ -360,7 +343,7 @@ class Enforcer:
             else:
                 self._watch.metrics.partition_failed(result.executor)
         self._account_for(committed)
-        self._tidy()
+        self._tasks.tidy()
         self._check_results([result for result in results if result.status != OK])
 
     def _account_for(self, committed: Collection[Partition]) -> None:
@@ -453,7 +436,7 @@ class Enforcer:
         All over again when they met Avro schemas that had to be asked for, accesses of a time whose policies had to be
         rebuilt, or ones that need a login of the same batch or of what is decided after it.
         """
-        may_rebuild, is_again = self._named is not None, False
+        may_rebuild, is_again = True, False
         pending = (
             self._undecided.pending_if_behind(newest, range_.ends) if self._undecided is not None else PendingFacts()
         )
@@ -461,14 +444,12 @@ class Enforcer:
             self._read_policies()
             if self._policies.has_news or self._lacks_positions():
                 self._commit([])  # what decisions name is known before they are
-            snapshots = self._published()
-            if self._named is not None:
-                self._named.follow(snapshots, self._policies.policy_offsets())
+            snapshots = self._tasks.current_snapshots()
             self._on_step("policies-read", batch)
             range_ = range_.left(self._tracker.committed)
-            worker, task = self._worker(snapshots, range_, pending)
+            worker, task = self._tasks.task(snapshots, self._budgets(range_), self._pending_facts(pending))
             committed = self._committed(range_.undecided)
-            known = self._known(task, snapshots, committed)
+            known = self._tasks.by_known_answers(task, snapshots, committed)
             evaluated = self._partitions.evaluate(records, worker, committed, range_.ends, known)
             if self._move(evaluated.of(MOVED)):
                 continue
@@ -478,8 +459,8 @@ class Enforcer:
             with self._during("look up Avro schemas"):
                 learned = self._encodings.learn(needed, self._stop)
             with self._during("rebuild policies of the past"):
-                rebuilt = self._past.rebuild(moments)
-            resolved = may_rebuild and self._resolve(evaluated)
+                rebuilt = self._tasks.rebuild(moments)
+            resolved = may_rebuild and self._tasks.resolve(evaluated)
             may_rebuild = False  # once for a batch: any producer may name any offsets
             missed = self._overlooked(evaluated, range_, newest, is_again)
             is_again = is_again or bool(missed)
@@ -495,41 +476,6 @@ class Enforcer:
         if self._undecided is None or not any(side.fact_reads for side in side_outputs):
             return PendingFacts()
         return overlooked(side_outputs, self._undecided.pending(newest, range_.decided(side_outputs)), again)
-
-    def _worker(
-        self, snapshots: tuple[PublishedSnapshot, ...], range_: OffsetRange, pending: PendingFacts
-    ) -> tuple[Worker, Task]:
-        """What decides a range by these snapshots."""
-        published, facts = (*self._past.held(), *snapshots), self._current_facts()
-        task = self._task(published, facts, self._budgets(range_), pending)
-        broadcasts = [snapshot.broadcast for snapshot in published]
-        rebuilt = self._named.broadcasts() if self._named is not None else []
-        worker = Worker(task, broadcasts, self._facts.broadcasts, self._broadcasts.changes, rebuilt)
-        return worker, task
-
-    def _known(
-        self, task: Task, snapshots: Sequence[PublishedSnapshot], partitions: Iterable[Partition]
-    ) -> bytes | None:
-        """How tasks decide by what is known; None: they do not."""
-        return encode_task(task, snapshots[-1].version, self._versions, partitions)
-
-    def _current_facts(self) -> Facts:
-        """How the workers get the facts that are known now.
-
-        Also while there are no requests: else all changes of that time would be held one by one. What they end of the
-        known answers is noted first: changes are taken once, and sending them may fail.
-        """
-        policies = self._policies
-        changes, older = policies.take_fact_changes(), policies.take_older_facts()
-        self._versions.follow(policies.snapshot, policies.changed_lookups)
-        with self._during("send the facts to the workers"):
-            return self._facts.current(policies.overlay, changes, policies.facts_offset(), older)
-
-    def _resolve(self, evaluated: Evaluated) -> bool:
-        """Look for the snapshots that answers name and that are not held; whether any was found."""
-        if self._named is None:
-            return False
-        return self._named.resolve(itertools.chain.from_iterable(side.offsets for side in evaluated.side_outputs))
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -579,45 +525,12 @@ class Enforcer:
             lambda error: is_unavailable(error) and time.monotonic() < until,
         )
 
-    def _published(self) -> tuple[PublishedSnapshot, ...]:
-        policies = self._policies
-        with self._during("send the snapshot to the workers"):
-            return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
-
     def _budgets(self, range_: OffsetRange) -> dict[Partition, Budget]:
         settings, limits = self._settings, self._settings.limits
         exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
         seconds = min(BATCH_SECONDS, settings.transaction_timeout_seconds / 10)
         whole = Budget(max(int(settings.max_batch_bytes * self._limits.share), 1), seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
-
-    def _task(
-        self,
-        snapshots: Sequence[PublishedSnapshot],
-        facts: Facts,
-        budgets: Mapping[Partition, Budget],
-        passed_on: PendingFacts,
-    ) -> Task:
-        return Task(
-            topics=self._output_topics,
-            committed=self._tracker.committed,
-            topic_ids=self._topic_ids,
-            trust={topic: self._settings.trust_of(topic) for topic in self._inputs},
-            outputs={topic: self._outputs_of(topic) for topic in self._inputs},
-            read=self._policies.all_offsets(),
-            policy_offsets=self._policies.policy_offsets(),
-            facts_offset=self._policies.facts_offset(),
-            snapshots=tuple((snapshot.since, snapshot.until, snapshot.number) for snapshot in snapshots),
-            segments=self._broadcasts.segments,
-            facts=facts,
-            now=time.time_ns() // 1_000_000,
-            limits=self._settings.limits,
-            formats=self._encodings.formats(),
-            enforced=self._settings.mode == "enforce",
-            budgets=budgets,
-            pending=self._pending_facts(passed_on),
-            **({} if self._named is None else self._answered(self._named)),
-        )
 
     def _pending_facts(self, passed_on: PendingFacts) -> PendingFacts | None:
         """Derived facts that are not on the facts topic yet. `passed_on`: by the batch under way."""
@@ -626,21 +539,6 @@ class Enforcer:
         pending = self._fact_lag.pending(self._policies.facts_offset() + 1)
         pending.update(passed_on)
         return pending
-
-    def _answered(self, named: NamedOffsets) -> dict[str, Any]:
-        """What the workers need of a task to decide answered records."""
-        topics = self._settings.topics
-        return {
-            "named": named.named(),
-            "policy_topics": topics.policy_topics(),
-            "facts_topic": topics.facts,
-            "answer_skew": ANSWER_SKEW_MS,
-        }
-
-    def _outputs_of(self, topic: str) -> Outputs:
-        dead_letters = self._output_topics.index(dead_letters_of(topic))
-        topics = self._settings.topics
-        return Outputs(dead_letters, VERDICTS if topic in topics.audit else None, topic in topics.answered)
 
     def _commit(self, results: Iterable[Result], starts: PartitionOffsets | None = None) -> None:
         """One transaction of the driver: these results, the pending records of the policies, the offsets of documents.
@@ -664,16 +562,8 @@ class Enforcer:
         self._tracker.advance(offsets)
         self._policies.published()
         self._watch.committed(said)
-        self._tidy()
+        self._tasks.tidy()
         self._last_commit = time.monotonic()
-
-    def _tidy(self) -> None:
-        """Drop what only batches before the one that is committed have used."""
-        self._broadcasts.tidy()
-        self._facts.tidy()
-        self._past.tidy()
-        if self._named is not None:
-            self._named.tidy()
 
     def _commit_offsets(self, offsets: Mapping[Partition, int]) -> None:
         """Commit offsets of input partitions of which nothing is decided, by their transactional ids (rule 1)."""
@@ -710,8 +600,8 @@ class Enforcer:
                 return  # a batch has failed, and the query ends by it: what is written now would hide the cause
             with self._noting_failure():
                 self._read_policies()
-                self._published()
-                self._current_facts()
+                self._tasks.current_snapshots()
+                self._tasks.current_facts()
                 self._alert([*self._stale.stuck(), *self._heartbeats.due()])
                 self._watch.health.stuck = self._stale.late
                 overdue = time.monotonic() - self._last_commit > self._idle_commit_seconds

@@ -1,8 +1,8 @@
 """Request records decoded only as far as needed: the envelope always, its parts when they were not seen before."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -80,14 +80,34 @@ def moment(value: str | int) -> int:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
+Part = TypeVar("Part", Subject, Action)
+
+
+class _Seen(Generic[Part]):
+    """Parts of one kind that were seen before, by their bytes."""
+
+    def __init__(self, kind: type[Part]) -> None:
+        self._decode: Callable[[bytes], Part] = msgspec.json.Decoder(kind).decode
+        self._parts: Cache[bytes, Part] = Cache()
+
+    def get(self, raw: bytes) -> Part:
+        """The part, typed. Raises ValueError, also for an empty type, id or name."""
+        part = self._parts.get(raw)
+        if part is None:
+            part = self._decode(raw)
+            fields = msgspec.structs.astuple(part)
+            if "" in fields:
+                raise ValueError("empty")
+            if len(raw) <= PART_BYTES:
+                self._parts.hold(raw, part, len(raw) + weight_of(fields))
+        return part
+
+
 class Parts:
-    """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
+    """Requests of which subject and action were seen before. Resources are too many to be worth it."""
 
     def __init__(self) -> None:
-        self._subjects: Cache[bytes, Subject] = Cache()
-        self._actions: Cache[bytes, Action] = Cache()
-        self._subject = msgspec.json.Decoder(Subject).decode
-        self._action = msgspec.json.Decoder(Action).decode
+        self._subjects, self._actions = _Seen(Subject), _Seen(Action)
         self._resource = msgspec.json.Decoder(Resource).decode
 
     def request(self, envelope: Envelope, value: bytes, at: int) -> Request | Batch:
@@ -98,33 +118,13 @@ class Parts:
         if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
             return _with_time(decode_request(value), at)
         try:
-            subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
+            subject, action = self._subjects.get(bytes(envelope.subject)), self._actions.get(bytes(envelope.action))
             resource = self._resource(envelope.resource)
         except ValueError:
             return _with_time(decode_request(value), at)
         if not (envelope.system and resource.type and resource.id):
             return _with_time(decode_request(value), at)
         return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None)
-
-    def _known_subject(self, raw: bytes) -> Subject:
-        subject = self._subjects.get(raw)
-        if subject is None:
-            subject = self._subject(raw)
-            if not (subject.type and subject.id):
-                raise ValueError("empty")
-            if len(raw) <= PART_BYTES:
-                self._subjects.hold(raw, subject, len(raw) + weight_of((subject.type, subject.id, subject.properties)))
-        return subject
-
-    def _known_action(self, raw: bytes) -> Action:
-        action = self._actions.get(raw)
-        if action is None:
-            action = self._action(raw)
-            if not action.name:
-                raise ValueError("empty")
-            if len(raw) <= PART_BYTES:
-                self._actions.hold(raw, action, len(raw) + weight_of((action.name, action.properties)))
-        return action
 
 
 def _with_time(parsed: Request | Batch, at: int) -> Request | Batch:

@@ -5,6 +5,7 @@ is bounded by the size of the queue, and what is lost otherwise is counted.
 """
 
 import asyncio
+import functools
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -16,10 +17,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from policy import REQUEST_NAMES, Decision, to_text
 from streaming.errors import CannotStart
-from streaming.kafka.clients import admin_client, is_fatal, partition_numbers
-from streaming.kafka.failed_producers import FailedProducers
+from streaming.kafka.clients import admin_client, partition_numbers
+from streaming.kafka.idempotent import RenewedProducer
 from streaming.pdp.reading import AnswerContext
 from streaming.records.answered import Answer, ItemAnswer
+from streaming.records.formats import key_of
 from streaming.settings import Settings
 from streaming.topics import ROOM
 
@@ -78,26 +80,10 @@ class Recorder:
         self._most_bytes = settings.limits.record_in
         self.recorded = self.lost = 0
         self._is_refused = False  # the newest record of which there was a report
-        self._counting, self._renewing = threading.Lock(), threading.Lock()
-        self._producer, self._stop = self._make(), threading.Event()
-        self._failed = FailedProducers()
+        self._counting, self._stop = threading.Lock(), threading.Event()
+        self._producer = RenewedProducer(functools.partial(_producer, settings))
         self._thread = threading.Thread(target=self._poll, name="recorder", daemon=True)
         self._thread.start()
-
-    def _make(self) -> Producer:
-        settings = self._settings
-        return Producer(
-            {
-                "log_level": "2",
-                "linger.ms": "2",
-                **settings.kafka,
-                "bootstrap.servers": settings.bootstrap_servers,
-                "enable.idempotence": True,
-                "message.timeout.ms": "0",  # what Kafka does not take for a while waits in the queue
-                "message.max.bytes": self._most_bytes + ROOM,
-                "queue.buffering.max.messages": QUEUE,
-            }
-        )
 
     def awaits_delivery(self, system: str) -> bool:
         """Whether an answer is given once Kafka has its record: also while it refuses records, such as of a topic that
@@ -117,16 +103,15 @@ class Recorder:
 
         Raises NotRecorded for one that is too large, and where the queue is full.
         """
-        key = _key_of(body)
+        key = key_of(body.get("subject"))
         if len(value) + len(key or b"") > self._most_bytes:
             raise RecordTooLarge(f"the request and its answer have more than {self._most_bytes} bytes")
-        producer = self._producer
+        producer = self._producer.current
         try:
             producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))
         except (BufferError, KafkaException) as error:
             self._count(lost=1)
-            if isinstance(error, KafkaException):
-                self._renew(producer, error.args[0])
+            self._producer.renew_after(error.args[0], producer)
             raise NotRecorded("the queue of records is full, or Kafka does not take them") from error
 
     def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
@@ -135,18 +120,11 @@ class Recorder:
             self._is_refused = error is not None
             if error is not None:
                 log.error("an answer was not recorded", error=error.str())
-                self._renew(producer, error)
+                self._producer.renew_after(error, producer)
             if delivered is not None:
                 delivered(error is None)
 
         return note
-
-    def _renew(self, failed: Producer, error: KafkaError) -> None:
-        """An idempotent producer that has lost count refuses everything from then on."""
-        with self._renewing:
-            if is_fatal(error) and self._producer is failed:
-                self._producer = self._make()
-                self._failed.add(failed)
 
     def _count(self, recorded: int = 0, lost: int = 0) -> None:
         with self._counting:
@@ -156,19 +134,17 @@ class Recorder:
     @property
     def queued(self) -> int:
         """How many records wait for Kafka: at most so many are lost when the process is killed."""
-        return len(self._producer)
+        return len(self._producer.current)
 
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(POLL_SECONDS)
-            self._failed.poll()
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Wait for what is in the queue; what is left of it is lost."""
         self._stop.set()
         self._thread.join()
         left = self._producer.flush(seconds)
-        self._failed.poll()
         if left:
             self._count(lost=left)
             log.error("answers were not recorded: Kafka did not take them in time", records=left)
@@ -195,11 +171,19 @@ class Recorder:
             raise NotRecorded("Kafka did not take the record")
 
 
-def _key_of(body: Mapping[str, Any]) -> bytes | None:
-    """The subject's id, so that the records of one subject stay in order."""
-    subject = body.get("subject")
-    name = subject.get("id") if isinstance(subject, Mapping) else None
-    return name.encode("utf-8", "replace") if isinstance(name, str) else None
+def _producer(settings: Settings) -> Producer:
+    return Producer(
+        {
+            "log_level": "2",
+            "linger.ms": "2",
+            **settings.kafka,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "enable.idempotence": True,
+            "message.timeout.ms": "0",  # what Kafka does not take for a while waits in the queue
+            "message.max.bytes": settings.limits.record_in + ROOM,
+            "queue.buffering.max.messages": QUEUE,
+        }
+    )
 
 
 def topic_of(settings: Settings) -> str:

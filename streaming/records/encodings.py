@@ -19,7 +19,8 @@ from typing import TypeVar
 import structlog
 
 from streaming.errors import CannotStart, Stopping
-from streaming.records.avro import Unencodable, Unreadable, Writer, check_written
+from streaming.records.avro import Unencodable, Writer
+from streaming.records.avro_written import Unreadable, check_written
 from streaming.records.formats import Formats, Result, content_type, with_content_type
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import Kind, read

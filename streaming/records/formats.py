@@ -79,3 +79,9 @@ def shorten_id(text: str) -> str:
         return text
     hashed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{text[:ID_BEGIN]}{SHORTENED}{len(text)} characters, sha256:{hashed})"
+
+
+def key_of(party: object) -> bytes | None:
+    """The id of a subject, so that the records of one subject stay in order."""
+    name = party.get("id") if isinstance(party, Mapping) else None
+    return name.encode("utf-8", "replace") if isinstance(name, str) else None

@@ -15,18 +15,9 @@ from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offs
 from streaming.records.alert import Alert, alert_record
 from streaming.records.formats import Result
 from streaming.settings import Settings
-from streaming.snapshots.documents import Refused
+from streaming.snapshots.documents import PublishedDocument, Refused
 
 SHOWN = 20  # principals of an escalation, and escalations of an alert; the rest is counted
-
-
-class PublishedDocument(msgspec.Struct, frozen=True):
-    """A record of a policy topic: which document it holds, and where and when (ms) it was published."""
-
-    document: str
-    topic: str
-    offset: int
-    at: int
 
 
 def policy_rejected(topic: str, refused: Refused) -> Result:
@@ -118,7 +109,7 @@ def enforcement_disabled(topic: str, record: PublishedDocument, grants: Sequence
 def _record_of(
     topic: str,
     kind: AlertKind,
-    record: PublishedDocument | Refused,
+    record: PublishedDocument,
     message: str,
     evidence: Sequence[Mapping[str, Any]],
     severity: str = "",

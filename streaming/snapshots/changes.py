@@ -32,13 +32,12 @@ from streaming.records.change import ChangeWidens, widens_record
 from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import (
-    PublishedDocument,
     enforcement_disabled,
     incomplete_escalation,
     privilege_escalation,
     unknown_escalation,
 )
-from streaming.snapshots.documents import DocumentRecord, document_name
+from streaming.snapshots.documents import DocumentRecord, PublishedDocument, document_name
 
 log = structlog.get_logger()
 

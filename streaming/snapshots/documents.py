@@ -42,13 +42,18 @@ def said_since(headers: Iterable[Any]) -> int | None:
     return since if 0 <= since <= LAST_MS else None
 
 
-class Refused(msgspec.Struct, frozen=True):
-    """A record that did not come into force: where it stands, which document it is, and why."""
+class PublishedDocument(msgspec.Struct, frozen=True):
+    """A record of a documents' topic: which document it is of, and where and when (ms) it was published."""
 
+    document: str
     topic: str
     offset: int
     at: int
-    document: str
+
+
+class Refused(PublishedDocument, frozen=True):
+    """One that did not come into force, and why."""
+
     errors: tuple[str, ...]
 
 
@@ -71,7 +76,7 @@ class Loader(msgspec.Struct, frozen=True):
         """Add a record to the document store. Returns why it was refused, or None."""
         key = self.key_of(record)
         errors = self._put(key, record) if key is not None else self._without_key(record)
-        return Refused(record.topic, record.offset, record.at, str(key or "?"), errors) if errors else None
+        return Refused(str(key or "?"), record.topic, record.offset, record.at, errors) if errors else None
 
     def _put(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:

@@ -349,24 +349,24 @@ def test_an_event_that_is_not_confirmed_is_not_reported(client: Client, other: A
 def test_an_idempotent_producer_that_lost_count_is_made_anew(flag: bool) -> None:
     """After a fatal error librdkafka refuses everything on that producer: a service would be locked out for good."""
     producer = IdempotentProducer(NOBODY)
-    first = producer._producer
+    first = producer._producer.current
     assert "lost" in producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=flag)), first, "topic")
-    second = producer._producer
+    second = producer._producer.current
     assert second is not first
     producer._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=flag)), first, "topic")
     producer._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second, "topic")
-    assert producer._producer is second
+    assert producer._producer.current is second
 
 
 @pytest.mark.parametrize("flag", [True, False])
 def test_so_is_that_of_recorded_answers(flag: bool) -> None:
     settings = Settings(bootstrap_servers="localhost:1", topics=TopicNames(answered=("answered",)))
     with contextlib.closing(Recorder(settings)) as recorder:
-        first = recorder._producer
-        recorder._renew(first, KafkaError(KafkaError._TRANSPORT))
-        assert recorder._producer is first
-        recorder._renew(first, KafkaError(KafkaError._FATAL, "lost", fatal=flag))
-        assert recorder._producer is not first
+        first = recorder._producer.current
+        recorder._producer.renew_after(KafkaError(KafkaError._TRANSPORT), first)
+        assert recorder._producer.current is first
+        recorder._producer.renew_after(KafkaError(KafkaError._FATAL, "lost", fatal=flag), first)
+        assert recorder._producer.current is not first
 
 
 def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> None:
@@ -376,7 +376,7 @@ def test_records_of_a_producer_that_failed_for_good_are_counted_as_lost() -> Non
     with contextlib.closing(Recorder(settings)) as recorder:
         for _ in range(3):
             recorder.send({}, b"{}", reported.append)
-        recorder._renew(recorder._producer, KafkaError(KafkaError._FATAL, "lost"))
+        recorder._producer.renew_after(KafkaError(KafkaError._FATAL, "lost"), recorder._producer.current)
         wait_until(lambda: reported == [False] * 3, "the reports")
         assert (recorder.lost, recorder.queued) == (3, 0)
         assert recorder.awaits_delivery("lenses6"), "the next answers are given once they are recorded"
@@ -386,7 +386,9 @@ def test_requests_and_events_on_a_producer_that_failed_for_good_are_not_sent_and
     producer, reported = IdempotentProducer(NOBODY), list[tuple[Place | None, str]]()
     for _ in range(3):
         producer.send(ProducerRecord("topic", None, b"{}", [], "id"), lambda *report: reported.append(report))
-    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), producer._producer, "topic")
+    producer._why(
+        KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), producer._producer.current, "topic"
+    )
 
     def are_reported() -> bool:
         producer.poll(0)

@@ -113,7 +113,7 @@ def _decided(scene: Scene) -> Iterator[bytes]:
 
 def alerts() -> list[bytes]:
     """Alerts as the code makes them."""
-    refused = Refused("authz.policies.lenses6.v1", 7, NOW, "lenses6/Role/x", ("statements: must be a list", "é"))
+    refused = Refused("lenses6/Role/x", "authz.policies.lenses6.v1", 7, NOW, ("statements: must be a list", "é"))
     stale = policy_stale("authz.alerts.v1", ("authz.facts.v1", 0), 12, NOW, "no answer")
     recreated = topic_recreated("authz.alerts.v1", "authz.requests.v1", "id-1", "id-2", {0: 17}, NOW)
     made = (policy_rejected("authz.alerts.v1", refused), stale, recreated)

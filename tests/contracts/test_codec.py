@@ -16,13 +16,11 @@ from streaming.records.avro import (
     SINGLE_OBJECT,
     Reader,
     Undecodable,
-    Unreadable,
     Writer,
-    check_written,
     is_avro,
-    parse_written,
     print_of,
 )
+from streaming.records.avro_written import Unreadable, check_written, parse_written
 from streaming.records.formats import JSON_ALONE, Formats
 from streaming.records.schemas import AvroSchema, avro_schema
 

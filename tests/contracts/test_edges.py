@@ -113,10 +113,8 @@ def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int
     partition_evaluator = AuditEvaluator(source, 1, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
-    assert partition_evaluator.evaluate(b"k", avro, None, 17, AT) == partition_evaluator.evaluate(
-        b"k", value, None, 17, AT
-    )
-    assert partition_evaluator.evaluate(b"k", value, None, 17, AT)[0] == 1
-    to, _, _, headers = partition_evaluator.evaluate(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
+    assert partition_evaluator.decide(b"k", avro, None, 17, AT) == partition_evaluator.decide(b"k", value, None, 17, AT)
+    assert partition_evaluator.decide(b"k", value, None, 17, AT)[0] == 1
+    to, _, _, headers = partition_evaluator.decide(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
     assert to == 3
     assert b"avro/audit-event.avsc" in dict(headers or ())["__connect.errors.exception.message"]

@@ -137,7 +137,7 @@ class AuditedJob:
         answers_at = functools.partial(self._answers_at, trust=trust)
         evaluator, value = AuditEvaluator(source, 1, answers_at, Limits(), None, facts), {"id": "e", **event}
         offset = self._order + 1
-        output, _, verdict, _ = evaluator.evaluate(b"", json.dumps(value).encode(), None, offset, at)
+        output, _, verdict, _ = evaluator.decide(b"", json.dumps(value).encode(), None, offset, at)
         assert output == 1, verdict
         return VERDICTS, partition, offset, at, verdict or b""
 

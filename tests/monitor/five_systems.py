@@ -259,7 +259,7 @@ class Day:
         source = Source("audit", 0, "audit-id", DEFAULT_TRUST, 2)
         partition_evaluator = AuditEvaluator(source, 1, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
-            written, _, value, _ = partition_evaluator.evaluate(b"", msgspec.json.encode(event), None, offset, at)
+            written, _, value, _ = partition_evaluator.decide(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value
             yield VERDICTS, 0, offset, at + SECOND, value or b""
 

@@ -83,7 +83,7 @@ def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() 
         {"id": "4"},
     ]
     for number, event in enumerate(events):
-        partition_evaluator.evaluate(b"k", json.dumps(event).encode(), None, number, NOW)
+        partition_evaluator.decide(b"k", json.dumps(event).encode(), None, number, NOW)
     counted = tally("audit", NOW, partition_evaluator.counts, np.full(4, NOW), [None] * 4)
     assert sorted(counted.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
     assert counted.dead_letters == 1

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from policy import CLAIMS, Batch, compile_documents
 from policy.analysis.lint import lint
-from policy.analysis.wording import pattern_text
 from policy.core.model import Grant
+from policy.core.pattern import pattern_text
 from policy.core.request import parse_request
 from policy.evaluation import reference
 from policy.store.policy_set import PolicySet

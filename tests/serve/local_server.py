@@ -11,11 +11,12 @@ from typing import Any
 from policy import compile_documents
 from streaming.pdp.reading import Read
 from streaming.serve.admission import MOST_REQUESTS
+from streaming.serve.application import Application
 from streaming.serve.authentication import Authentication
 from streaming.serve.connections import MOST_CONNECTIONS, REQUEST_SECONDS, Connections
 from streaming.serve.http_server import HttpServer
 from streaming.serve.metrics import ServeHealth, ServeMetrics
-from streaming.serve.server import Application, bind
+from streaming.serve.server import bind
 from streaming.serve.tls import Tls
 from streaming.settings import ServeSettings, Settings
 from tests.stream.world import SYSTEM, group, role

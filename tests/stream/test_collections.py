@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming.enforcer import worker
+from streaming.enforcer import process_cache
 
 
 class Cycle:
@@ -23,16 +23,16 @@ def _as_before() -> Iterator[None]:
 
 
 def test_what_a_task_leaves_is_not_searched_again_until_the_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_tasks", iter(range(1, 1000)))
+    monkeypatch.setattr(process_cache, "_tasks", iter(range(1, 1000)))
     left = Cycle()
     known = weakref.ref(left)
-    worker._set_caches_aside()
+    process_cache.set_caches_aside()
     del left
     assert len(gc.get_objects()) < gc.get_freeze_count()
-    for _ in range(worker.TASKS_BETWEEN_COLLECTIONS - 2):
+    for _ in range(process_cache.TASKS_BETWEEN_COLLECTIONS - 2):
         gc.collect()  # as Spark does after a task
-        worker._set_caches_aside()
+        process_cache.set_caches_aside()
     assert known() is not None
-    worker._set_caches_aside()
+    process_cache.set_caches_aside()
     gc.collect()
     assert known() is None

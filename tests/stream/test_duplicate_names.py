@@ -145,8 +145,8 @@ def test_a_duplicate_in_an_unknown_field_is_refused_beside_a_known_query() -> No
 def test_an_audit_event_gets_no_verdict(text: str) -> None:
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 100)
     evaluator = AuditEvaluator(Source("audit", 0, "t", DEFAULT_TRUST, 1), 0, lambda _: answers, LIMITS)
-    assert evaluator.evaluate(None, EVENT.encode(), None, 0, AT)[0] == 0
-    number, _, _, headers = evaluator.evaluate(None, text.encode(), None, 1, AT)
+    assert evaluator.decide(None, EVENT.encode(), None, 0, AT)[0] == 0
+    number, _, _, headers = evaluator.decide(None, text.encode(), None, 1, AT)
     assert number == 1
     assert _is_named(headers)
     with pytest.raises(MalformedRequest, match=f"{SAID}|{CASE_SAID}"):

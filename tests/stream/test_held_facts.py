@@ -11,9 +11,9 @@ from policy.core.document import Key
 from policy.core.model import Fact
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactChange, FactOverlay, changes_of
-from streaming.enforcer import worker as worker_module
+from streaming.enforcer import process_cache
 from streaming.enforcer.facts_at import FactsAt
-from streaming.enforcer.worker import HeldFacts
+from streaming.enforcer.process_cache import HeldFacts
 from streaming.snapshots import broadcasts as broadcasts_module
 from streaming.snapshots.broadcasts import FactBroadcasts
 
@@ -87,7 +87,7 @@ def test_changes_that_could_not_be_sent_are_sent_with_the_next_ones(monkeypatch:
 
 
 def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "LOOKUPS_HELD", 10)
+    monkeypatch.setattr(process_cache, "LOOKUPS_HELD", 10)
     feed, overlay = FactBroadcasts(Arrived), FactOverlay()
     facts = feed.current(overlay, [])
     held = HeldFacts(facts.base, feed.broadcasts[0].value)

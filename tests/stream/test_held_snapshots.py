@@ -10,8 +10,7 @@ from policy.core.document import Key
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
-from streaming.enforcer import worker as worker_module
-from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
+from streaming.enforcer.process_cache import HeldSnapshots
 from streaming.snapshots import broadcasts as broadcasts_module
 from streaming.snapshots.broadcasts import Broadcasts, PublishedSnapshot, Segment
 from tests.policy.test_compiler import contents_of, role
@@ -47,18 +46,12 @@ class Process:
     def snapshots(
         self, eras: tuple[PublishedSnapshot, ...], segments: tuple[Segment, ...], changes: Any
     ) -> list[Snapshot]:
-        worker_module._snapshots = self.held
         found = []
         for era in reversed(eras):
             which = max(number for number, segment in enumerate(segments) if segment.first <= era.number)
-            found.append(HeldSnapshot(era.number, segments[which], era.broadcast, changes[which]).value)
+            found.append(self.held.get(era.number, segments[which], era.broadcast, changes[which]))
         self.held.keep({era.number for era in eras})
         return found[::-1]
-
-
-@pytest.fixture(autouse=True)
-def _own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "_snapshots", HeldSnapshots())
 
 
 @pytest.mark.parametrize("skipped", [0.0, 0.6, 0.95])

@@ -26,8 +26,8 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer import evaluator as evaluator_module
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.process_cache import HeldFacts, NewestEvaluator
 from streaming.enforcer.source import Records
-from streaming.enforcer.worker import HeldFacts, _evaluator_of
 from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.bench import workload
@@ -508,13 +508,6 @@ def test_each_decision_reports_its_own_requests_time_and_offset_where_others_are
     assert _in_order(made) == careful
 
 
-class Shown:
-    """What a worker process has of a broadcast."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
 @pytest.mark.parametrize("system", WRITTEN_FOR)
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
@@ -530,7 +523,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
             policies.put(document, order, order)
-    compiled, held, evaluators = Snapshot(policies), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    compiled, held, newest = Snapshot(policies), HeldFacts(0, FactOverlay()), NewestEvaluator()
     changes = [document for document in documents if document["kind"] in kinds]
     steps = [None, *changes, *map(spoiled, changes), *map(deletion, changes)]
     for order, document in enumerate(steps, len(documents)):
@@ -538,7 +531,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
             changed = change(facts, document, order)
             overlay.apply(changed)
             held._apply(held.applied, [changed])
-        evaluator = _evaluator_of(0, held, Shown(compiled), LIMITS, evaluators)  # type: ignore[arg-type]
+        evaluator = newest.get(0, held, lambda: compiled, LIMITS)
         for at in (data.draw(st.sampled_from(MOMENTS)), 6):
             records = Records(records_batch(sent, at))
             with unprepared():
@@ -564,16 +557,16 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
     asked = [{**data.draw(requests_of(of)), "id": str(number)} for number, of in enumerate((system, other, system))]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    store, held, evaluators = DocumentStore(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    store, held, newest = DocumentStore(), HeldFacts(0, FactOverlay()), NewestEvaluator()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiling, "WHOLE", 0)
-        patched.setattr("streaming.enforcer.worker.Evaluator", partial(Evaluator, most=most))
+        patched.setattr("streaming.enforcer.process_cache.Evaluator", partial(Evaluator, most=most))
         compiler = Compiler(store)
         for order, document in enumerate([*documents, *map(spoiled, documents), *map(deletion, documents)]):
             document.pop("effective_at", None)
             change(store, document, order)
             compiler.compile()
-            evaluator = _evaluator_of(order, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
+            evaluator = newest.get(order, held, lambda: compiler.snapshot, LIMITS)
             assert evaluator.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
@@ -587,15 +580,15 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
     store = DocumentStore()
     for order, document in enumerate([*DOCUMENTS, *({**_grant("n"), "name": f"g{number}"} for number in range(20))]):
         store.put(document, order, order)
-    compiler, held, evaluators = Compiler(store), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    compiler, held, newest = Compiler(store), HeldFacts(0, FactOverlay()), NewestEvaluator()
     records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
-        evaluator = _evaluator_of(number, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
+        evaluator = newest.get(number, held, lambda: compiler.snapshot, LIMITS)
         _for_partition(evaluator).decide_all(records)
         kept.append(dict(evaluator.answers(DEFAULT_TRUST)._queries))
         store.put(changed, 50 + number, 50 + number)
         assert compiler.compile() is not None
-    evaluator = _evaluator_of(3, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
+    evaluator = newest.get(3, held, lambda: compiler.snapshot, LIMITS)
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
     assert not len(evaluator.answers(DEFAULT_TRUST))

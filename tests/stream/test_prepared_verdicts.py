@@ -45,7 +45,7 @@ def _for_partition(answers: AuditAnswers) -> AuditEvaluator:
 
 
 def _evaluated(partition_evaluator: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:
-    return [partition_evaluator.evaluate(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
+    return [partition_evaluator.decide(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
 
 
 def _compare(events: list[tuple[bytes, int]], kept: AuditAnswers, fresh: AuditAnswers) -> AuditEvaluator:

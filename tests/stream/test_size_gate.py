@@ -27,8 +27,8 @@ from streaming.records.schemas import Kind
 from streaming.records.size_gate import fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.settings.monitor import MonitorSettings
-from streaming.snapshots.alerts import PublishedDocument, policy_rejected, policy_stale, privilege_escalation
-from streaming.snapshots.documents import DocumentRecord, Loader, Refused
+from streaming.snapshots.alerts import policy_rejected, policy_stale, privilege_escalation
+from streaming.snapshots.documents import DocumentRecord, Loader, PublishedDocument, Refused
 from streaming.topics import ALWAYS_FITS, ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
 from tests.stream.arrow import records_batch
@@ -130,7 +130,7 @@ LARGE_LOGIN = {
 )
 def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_the_size(event: dict[str, Any]) -> None:
     partition_evaluator = _audit_evaluator()
-    made = partition_evaluator.evaluate(b"key", _avro("audit-event", event), None, 17, AT)
+    made = partition_evaluator.decide(b"key", _avro("audit-event", event), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < KAFKA_TAKES
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
@@ -139,7 +139,7 @@ def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_t
 
 def test_a_verdict_whose_reasons_are_too_large_comes_without_them() -> None:
     event = {**request("e", "dana", CONTROL * 400_000), "outcome": "success"}
-    number, _, value, _ = _audit_evaluator().evaluate(b"key", _avro("audit-event", event), None, 17, AT)
+    number, _, value, _ = _audit_evaluator().decide(b"key", _avro("audit-event", event), None, 17, AT)
     assert number == DECISION
     record = json.loads(value or b"")
     assert (record["outcome"], record["reasons"]) == ("error", [])
@@ -170,7 +170,7 @@ def test_a_refused_document_of_440_kb_makes_a_small_alert_that_says_what_it_leav
 
 def test_an_alert_that_is_small_stays_as_it_is() -> None:
     errors = tuple(f"statement {number}: unknown field" for number in range(100))
-    alert = _alert(policy_rejected("alerts", Refused("policies", 5, AT, "lenses6/Role/r", errors)))
+    alert = _alert(policy_rejected("alerts", Refused("lenses6/Role/r", "policies", 5, AT, errors)))
     assert alert["evidence"][0]["errors"] == list(errors)
     assert alert["message"].endswith(errors[-1])
 
@@ -244,13 +244,13 @@ def test_every_verdict_and_its_dead_letter_fits(asked: dict[str, Any], login: bo
     event = {**asked, "event": "login"} if login else {**asked, "outcome": "success"}
     event.pop("evaluations", None)
     value = _avro("audit-event", event) if avro else json.dumps(event).encode()
-    assert fits(_size(_audit_evaluator(record_out=limit).evaluate(b"key", value, None, 17, AT)), limit)
+    assert fits(_size(_audit_evaluator(record_out=limit).decide(b"key", value, None, 17, AT)), limit)
 
 
 @settings(max_examples=25)
 @given(TEXTS, st.lists(TEXTS, max_size=2), st.sampled_from([0, 1, 30]))
 def test_every_alert_of_the_policies_fits(name: str, errors: list[str], times: int) -> None:
-    _alert(policy_rejected("alerts", Refused("policies", 5, AT, name, tuple(errors * times))))
+    _alert(policy_rejected("alerts", Refused(name, "policies", 5, AT, tuple(errors * times))))
     _alert(policy_stale("alerts", ("policies", 0), 5, AT, name))
     many, record = tuple(errors * times), PublishedDocument(name, "policies", 5, AT)
     texts: dict[str, Any] = dict.fromkeys(("names", "grants", "principals", "before", "after", "ways"), many)

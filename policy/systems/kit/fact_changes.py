@@ -1,16 +1,15 @@
 """What a change of facts opens: access that comes without any grant, where something that is known restricted it.
 
-A system says so by `ComparesFacts`. Where it does not, any change of a fact may open anything to anyone: what a fact
+A system says so by `System.opened_by`. Where it does not, any change of a fact may open anything to anyone: what a fact
 does is known to evaluation alone, and a change that is reported for nothing is better than one that passes in silence.
 """
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
-from policy.core.facts import Facts
 from policy.core.grouping import grouped
 from policy.core.model import Fact
 from policy.systems.kit.privileged import Severity
@@ -59,17 +58,6 @@ class Opening(msgspec.Struct, frozen=True, order=True):
     who: str = "*"
     lifts: str = ""
     severity: Severity = "medium"
-
-
-@runtime_checkable
-class ComparesFacts(Protocol):
-    """A system that knows what a change of its facts opens."""
-
-    def opened_by(self, change: FactChange, facts: Facts) -> Iterable[Opening]:
-        """What it opens beside what grants say; nothing: nothing. ``facts``: of the policy set after the change.
-
-        Is asked of facts alone that count at every moment. May raise Unanswerable: then it is not known.
-        """
 
 
 def fact_changes(before: Iterable[Fact], after: Iterable[Fact], apart: Iterable[str] = ()) -> Iterator[FactChange]:

@@ -1,7 +1,7 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -11,8 +11,9 @@ from policy.core.conversion import prepare_types
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
-from policy.core.pattern import Name, part_text
+from policy.core.pattern import Name, part_text, pattern_text
 from policy.core.request import Request
+from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission
 
 EVERYONE = "*"  # every principal
@@ -97,6 +98,9 @@ class System(Protocol):
     subjects: tuple[str, ...]  # prefixes of the principals that subjects are: a request has one (none: an engine's) …
     claims: tuple[str, ...] = ()  # … and beside it any number that it claims to be, with these prefixes
 
+    needed_properties: tuple[str, ...] = ()
+    """Of a resource, where it is read by its properties too: a request without one of these is not answered."""
+
     reads_resource_id: bool = True
     """Whether anything of a query depends on the resource's id beside that its name has no fault."""
 
@@ -166,6 +170,42 @@ class System(Protocol):
         """The documented ``resource.type`` of the resource with this id."""
         return kind_of(resource)
 
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """The permission and the object of a grant as a document of the system writes them."""
+        return pattern_text(grant.permission), pattern_text(grant.object)
+
+    def object_of(self, request: Request) -> ObjectOf | None:
+        """The object of the request's permission check by the resource's id, where a property repeats that.
+
+        Asked of a request of which exactly one property is the id. As `name_of_resource` has it, for all requests that
+        differ from this one in their id and, in the same property, its repetition. None: it is not so simple.
+        """
+        return None
+
+    def always_with(self, principal: str) -> tuple[str, ...]:
+        """The principals that count, without a membership, wherever ``principal`` does, as Kafka's User:* does."""
+        return ()
+
+    def implied(self, grant: Grant) -> Iterable[Grant]:
+        """The grants that would give nothing beside ``grant``, of its principal and window, as VIEWER beside OWNER."""
+        return ()
+
+    def grants_that_count(
+        self, request: Request, facts: Facts, trust: frozenset[str]
+    ) -> Callable[[Grant], bool] | None:
+        """Whether a grant of the effective principals counts for the request's subject, as StreamSets' do by his last
+        login; None: each in force does. Raises Unanswerable.
+        """
+        return None
+
+    def opened_by(self, change: FactChange, facts: Facts) -> Iterable[Opening]:
+        """What a change of facts opens beside what grants say; nothing: nothing. ``facts``: of the policy set after it.
+
+        Is asked of facts alone that count at every moment. May raise Unanswerable: then it is not known. Of a system
+        that does not say it, it may be anything.
+        """
+        return (Opening(),)
+
     @abstractmethod
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The request as a query; raises Unanswerable. ``trust``: the claims that may be used."""
@@ -196,19 +236,6 @@ class NamesKinds(System):
 
 
 @runtime_checkable
-class NamesResourceTwice(Protocol):
-    """A system in which one property of a resource may be the name that its id is, and then all that it is for."""
-
-    def object_of(self, request: Request) -> ObjectOf | None:
-        """The object of the request's permission check by the resource's id, where a property repeats that.
-
-        Asked of a request of which exactly one property is the id. As `System.name_of_resource` has it, for all
-        requests that differ from this one in their id and, in the same property, its repetition. None: it is not so
-        simple.
-        """
-
-
-@runtime_checkable
 class HasCompanions(Protocol):
     """A system in which a request has several principals at once that are no claims, as Kafka's does by its host."""
 
@@ -217,50 +244,11 @@ class HasCompanions(Protocol):
 
 
 @runtime_checkable
-class HasWildcardPrincipal(Protocol):
-    """A system in which a principal counts for whoever has another one, without a membership, as Kafka's User:*."""
-
-    def always_with(self, principal: str) -> tuple[str, ...]:
-        """The principals whose grants count wherever those of ``principal`` do."""
-
-
-@runtime_checkable
-class ImpliesGrants(Protocol):
-    """A system in which a grant implies others, as Ververica's OWNER does VIEWER."""
-
-    def implied(self, grant: Grant) -> Iterator[Grant]:
-        """The grants that would give nothing beside ``grant``, of its principal and window."""
-
-
-@runtime_checkable
-class ChoosesGrants(Protocol):
-    """A system in which not every grant in force counts for a subject, as StreamSets' do by his last login."""
-
-    def grants_that_count(self, request: Request, facts: Facts, trust: frozenset[str]) -> Callable[[Grant], bool]:
-        """Whether a grant of the effective principals counts for the request's subject; raises Unanswerable."""
-
-
-@runtime_checkable
-class NeedsProperties(Protocol):
-    """A system that reads a resource by its properties too: a request without one of these is not answered."""
-
-    needed_properties: tuple[str, ...]
-
-
-@runtime_checkable
 class ListsActions(Protocol):
     """A system whose actions are known beforehand, by its catalogue: those of a search for actions."""
 
     def actions(self) -> Iterable[str]:
         """Each ``action.name`` that the system knows."""
-
-
-@runtime_checkable
-class HasNotation(Protocol):
-    """A system whose documents write permissions and objects otherwise than as the parts of patterns with slashes."""
-
-    def notation(self, grant: Grant) -> tuple[str, str]:
-        """The permission and the object of a grant as a document of the system writes them."""
 
 
 @runtime_checkable

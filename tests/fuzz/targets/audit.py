@@ -80,7 +80,7 @@ class AuditEvents:
         )
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
-        number, made_key, made, made_headers = partition_evaluator.evaluate(key, value, listed, 17, at)
+        number, made_key, made, made_headers = partition_evaluator.decide(key, value, listed, 17, at)
         try:
             event = read_event(value, key, limits, reader)
         except MalformedRequest:
@@ -175,7 +175,7 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
         event = to_json(dice, {**request, "outcome": "success"})
         source = Source("audit", 0, "topic-id", DEFAULT_TRUST, LETTERS)
         answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
-        made, _, value, _ = AuditEvaluator(source, VERDICTS, lambda _at: answers, limits).evaluate(
+        made, _, value, _ = AuditEvaluator(source, VERDICTS, lambda _at: answers, limits).decide(
             b"k", event, None, 17, AT
         )
         wrong = made == LETTERS

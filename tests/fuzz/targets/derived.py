@@ -80,7 +80,7 @@ class DerivedFacts:
             source = Source(f"audit-{number}", 0, "topic-id", trust, LETTER)
             answers = AuditAnswers(self._snapshot, trust, 9)
             evaluator = AuditEvaluator(source, VERDICT, lambda _at, answers=answers: answers, LIMITS, reader)  # type: ignore[misc]
-            output, _, made, _ = evaluator.evaluate(None, value, None, number, at)
+            output, _, made, _ = evaluator.decide(None, value, None, number, at)
             if output == VERDICT:
                 unread.append((VERDICTS, 0, number, at, made or b""))
                 _explain(read_event(value, None, LIMITS, reader), at, trust, explained)

@@ -100,7 +100,7 @@ class Asked:
             partition = self._evaluator.for_partition(self._source, self._context)
             return partition.decide(b"k", _in_avro(request), None, 0, AT)
         if way == "audit":
-            return self._auditor(AuditEvaluator).evaluate(b"k", _event(request), None, 0, AT)
+            return self._auditor(AuditEvaluator).decide(b"k", _event(request), None, 0, AT)
         return _served(request, self.snapshot, self._trust) if way == "serve" else self._client(request)
 
     def cold_answer(self, way: str, request: Any) -> Any:
@@ -111,7 +111,7 @@ class Asked:
             )
             return partition.decide(b"k", _value(request) if way == "json" else _in_avro(request), None, 0, AT)
         if way == "audit":
-            return self._auditor(_UnpreparedVerdicts).evaluate(b"k", _event(request), None, 0, AT)
+            return self._auditor(_UnpreparedVerdicts).decide(b"k", _event(request), None, 0, AT)
         if way in ("decide", "batch"):
             return _answered(self.cold, request, self._trust).to_record()
         trust = self._trust | TIME
