@@ -13,3 +13,18 @@ from policy.evaluation.answers import (
     PolicySets,
     State,
 )
+
+__all__ = [
+    "ANSWERS_KEPT",
+    "FIRST",
+    "ID",
+    "Answer",
+    "AnswerCache",
+    "ByState",
+    "Cache",
+    "CachedQuery",
+    "Lookup",
+    "PolicySets",
+    "State",
+    "weight_of",
+]

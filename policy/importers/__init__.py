@@ -16,6 +16,21 @@ from policy.importers.frame import Export, Finding, ImportInput, Source, Target,
 from policy.importers.written import state_of, to_text
 from policy.systems import packages
 
+__all__ = [
+    "Export",
+    "Finding",
+    "ImportInput",
+    "Source",
+    "Target",
+    "Translation",
+    "export",
+    "sources",
+    "state_of",
+    "targets",
+    "to_text",
+    "translate",
+]
+
 Named = TypeVar("Named", Source, Target)
 
 

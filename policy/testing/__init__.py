@@ -24,3 +24,32 @@ from policy.testing.drafts import (
 )
 from policy.testing.run import Coverage, Result, cover, describe, junit_xml, run_cases
 from policy.testing.unknown import CaseNames, names_in
+
+__all__ = [
+    "BESIDE_SUBJECT",
+    "NAMED",
+    "CaseFileError",
+    "CaseNames",
+    "Coverage",
+    "Detail",
+    "Draft",
+    "DraftAnswer",
+    "DraftPolicies",
+    "DraftRequest",
+    "Evaluation",
+    "Problem",
+    "Result",
+    "actions_of",
+    "cover",
+    "describe",
+    "document_key",
+    "evaluate_draft",
+    "full_request",
+    "junit_xml",
+    "load_cases",
+    "names_in",
+    "refuse_ignored",
+    "refuse_unknown_members",
+    "run_cases",
+    "short_form_of",
+]
