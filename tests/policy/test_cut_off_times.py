@@ -63,7 +63,9 @@ def test_zeros_are_not_finer(digits: str) -> None:
 def test_the_time_of_a_request_is_on_its_side_of_an_edge(time: str, expected: str) -> None:
     window = {"valid_from": f"{TEN}Z", "valid_until": "2026-11-21T10:00:01Z"}
     minute = "2026-11-21T09:59:" if time.startswith("59") else "2026-11-21T10:00:"
-    assert outcome(policy.compile_documents([{**ROLE, **window}, GROUP]), {**ASK, "time": f"{minute}{time}Z"}) == expected
+    assert (
+        outcome(policy.compile_documents([{**ROLE, **window}, GROUP]), {**ASK, "time": f"{minute}{time}Z"}) == expected
+    )
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,9 @@ def _entity(row: Row) -> str:
 
 def _window(row: Row) -> Window:
     """Raises ValueError."""
-    start, end = (to_whole_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until"))
+    start, end = (
+        to_whole_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until")
+    )
     if start is not None and end is not None and start >= end:
         raise ValueError("valid_until: must be later than valid_from")
     return Window(start, end)
