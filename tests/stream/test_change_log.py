@@ -131,7 +131,7 @@ def test_headers_tell_changes_of_one_reading_apart_and_only_their_ends_have_a_ve
 
 
 def test_where_records_of_changes_alternate_none_of_a_change_was_in_force_before_it() -> None:
-    """As of transactions that were open at the same time, or where a publisher has chosen the id of an earlier change."""
+    """As of transactions that were open at the same time, or where an id of an earlier change was chosen again."""
     job = Reading()
     job.read(role("x", "*"))
     [earlier] = job.close()
