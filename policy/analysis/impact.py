@@ -29,6 +29,7 @@ UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
 USER = "user"
 REFUSED = "refused-document"  # the code of an error that is one for this reason
+NO_SUBJECT = "no-subject"  # the answer to what is not written as subjects of the system are
 MOST_PAIRS = 100_000  # of an action and a resource, each of which is decided by Cedar (docs, "Limits of the analysis")
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
@@ -62,7 +63,7 @@ class Reach(msgspec.Struct, frozen=True):
     """Who is allowed, subjects before claims.
 
     ``everyone``: also subjects that no document names; then ``but`` lists those who are denied, or answered ``error``
-    because a refused document names them, and ``allowed`` names no claims, which need not be made. ``complete``: False
+    though they are subjects, and ``allowed`` names no claims, which need not be made. ``complete``: False
     where a system evaluates by an engine of its own: subjects that its documents do not name may be allowed too, or
     denied.
     """
@@ -100,7 +101,8 @@ def who_can(
     if not all(_allows_unknown(snapshot, base, type_, trust) for type_ in types):
         return Reach(allowed, complete=engine is None)
     subjects = tuple(who for who in allowed if not who.claim)
-    affected = {Who(name.partition(":")[2]) for name in snapshot.policy_sets[system].broken_at(None)}
+    named = (name.partition(":")[2] for name in snapshot.policy_sets[system].broken_at(None))
+    affected = {Who(name) for name in named if name}
     outcomes |= {who: _outcomes(snapshot, base, who, trust) for who in sorted(affected - outcomes.keys())}
     but = tuple(who for who, answers in outcomes.items() if _is_refused(who, answers, system) and who not in allowed)
     return Reach(subjects, True, but, engine is None)
@@ -171,24 +173,30 @@ def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
 
 
 def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:
-    """The answers; of a claim those for unknown principals of either form. `REFUSED`: error by a refused document."""
+    """The answers; of a claim those for unknown principals of either form.
+
+    `REFUSED`: error by a refused document; `NO_SUBJECT`: error by what the subject is called.
+    """
     shared = request["subject"]["properties"]
     named = [_subject(name, {**shared, who.claim: [who.name]}) for name in UNKNOWN_PRINCIPALS]
     subjects = named if who.claim else [_subject(who.name, shared, who.type or USER)]
     decisions = (decide(snapshot, {**request, "subject": subject}, trust=trust) for subject in subjects)
-    return {REFUSED if _is_by_refusal(decision) else decision.outcome for decision in decisions}
+    return set(map(_answer, decisions))
 
 
-def _is_by_refusal(decision: Decision) -> bool:
-    return decision.outcome == "error" and any(reason.code == REFUSED for reason in decision.reasons)
+def _answer(decision: Decision) -> str:
+    codes = {reason.code for reason in decision.reasons} if decision.outcome == "error" else set[str]()
+    return REFUSED if REFUSED in codes else NO_SUBJECT if codes & OF_SUBJECTS else decision.outcome
 
 
 def _is_refused(who: Who, answers: set[str], system: str) -> bool:
-    """Whether somebody is denied, or named by a refused document, which may have held a deny.
+    """Whether somebody is not allowed: denied, or an error, as where a moment is needed or a condition fails.
 
-    Such a document names each of its texts with each prefix of the system's principals: subjects have none.
+    A refused document names each of its texts with each prefix of the system's principals: subjects have none.
     """
-    return "deny" in answers or (REFUSED in answers and not who.name.startswith(tuple(all_systems()[system].subjects)))
+    if "deny" in answers or "error" in answers:
+        return True
+    return REFUSED in answers and not who.name.startswith(tuple(all_systems()[system].subjects))
 
 
 def shared_properties(request: Mapping[str, Any]) -> dict[str, Any]:

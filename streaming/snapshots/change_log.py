@@ -72,8 +72,19 @@ class _Change(msgspec.Struct):
     topic: str
     authorship: Authorship
     at: int
-    last: int  # offset
+    first: int  # offset
+    last: int
     documents: dict[bytes, _Document] = {}  # by the record's key: what is shown of it may be the same for two
+
+
+def _before(change: _Change, state: PolicyState) -> PolicyState:
+    """The state before a change, which begins before the one ahead of it ends where their records alternate.
+
+    Else what it changed would seem to have been in force before it, and a rollback would leave that.
+    """
+    if change.first > state.policy_offsets[change.topic]["0"]:
+        return state
+    return PolicyState({**state.policy_offsets, change.topic: {"0": change.first - 1}}, None)
 
 
 class ChangeLog:
@@ -101,7 +112,7 @@ class ChangeLog:
         self._current = None
         if published is not None and record.offset < published:
             return id_
-        new = _Change(id_, record.topic, authorship, record.at, record.offset)
+        new = _Change(id_, record.topic, authorship, record.at, record.offset, record.offset)
         change = self._open.setdefault((record.topic, id_), new)
         change.last = record.offset
         name = document_text(self._systems[record.topic], record.key)
@@ -143,7 +154,7 @@ class ChangeLog:
         for number, change in enumerate(changes, 1):
             is_last = number == len(changes)
             read = offsets if is_last else {**self._state.policy_offsets, change.topic: {"0": change.last}}
-            before, self._state = self._state, PolicyState(read, version if is_last else None)
+            before, self._state = _before(change, self._state), PolicyState(read, version if is_last else None)
             self._pending.append(self._record(change, before))
         self._state = PolicyState(offsets, version)
         self._published = {topic: offset or 0 for topic, offset in self._published.items()}

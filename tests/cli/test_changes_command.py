@@ -18,6 +18,7 @@ from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.snapshots.policies import Policies
 from streaming.topics import TopicNames
+from tests.brokers import await_transaction_markers
 from tests.cli.documents import GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 from tests.waiting import wait_until
@@ -172,6 +173,34 @@ def test_a_rollback_is_refused_when_a_later_change_touched_a_document_unless_for
     assert "later changes touched lenses6/Role/order-readers" in refused.err
     assert session("rollback", change, "--force").code == 0
     assert session.version() == version
+
+
+def test_changes_that_were_published_at_the_same_time_are_taken_back_each_by_itself(
+    session: Session, admin: AdminClient
+) -> None:
+    """Publishers of one and of several systems do not fence each other, so their records may alternate."""
+    session.publish({f"Role/{name}".encode(): role(name, "own") for name in "xyz"})
+    publishers = [policy_producer(session.settings, systems) for systems in ({"lenses6"}, {"lenses6", "cdap"})]
+    changes = [Authorship(author=author).with_id() for author in ("dana", "eve")]
+    for producer in publishers:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for name, number in (("x", 0), ("y", 1), ("z", 0)):
+        headers: Any = changes[number].headers()
+        publishers[number].produce(
+            session.settings.topics.policies["lenses6"], role(name, "*"), f"Role/{name}", 0, headers=headers
+        )
+        assert publishers[number].flush(30) == 0
+    for producer in reversed(publishers):
+        producer.commit_transaction(30)
+    await_transaction_markers(admin, [(session.settings.topics.policies["lenses6"], 0)])
+    session.write_changes()
+    for change, taken_back, left in ((changes[1], "y", "xz"), (changes[0], "xyz", "")):
+        undone = session("rollback", change.change)
+        assert undone.code == 0, undone.err
+        documents = {record["key"][-1]: record["document"] for record in session("get", "--json").records}
+        assert documents == {name: json.loads(role(name, "*" if name in left else "own")) for name in "xyz"}, taken_back
+        session.write_changes()
 
 
 def test_a_rollback_does_not_delete_what_was_refused_before(session: Session) -> None:

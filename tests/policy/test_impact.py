@@ -185,6 +185,38 @@ def test_those_whom_a_refused_document_names_may_not_what_everyone_else_may(else
     assert (reach.everyone, reach.but) == (True, (Who("User:erik"),))
 
 
+def test_those_who_get_an_error_where_a_moment_is_needed_may_not_what_everyone_else_may() -> None:
+    """Whether a deny that is bound in time has ended is not known without a time."""
+    entry = {"operation": "Read", "resource_type": "Topic", "name": "t"}
+    documents: list[dict[str, Any]] = [
+        {"system": "kafka-acls", "kind": "Acls", "name": name, "spec": {"entries": [{**entry, **more}]}, **window}
+        for name, more, window in (
+            ("all", {"principal": "User:*", "permission": "ALLOW"}, {}),
+            ("dana", {"principal": "User:dana", "permission": "DENY"}, {"valid_until": 5}),
+        )
+    ]
+    snapshot = policy.compile_documents(documents)
+    request = {"id": "r", "system": "kafka-acls", "action": {"name": "Read"}, "resource": {"type": "Topic", "id": "t"}}
+    dana = Who("User:dana")
+    assert who_can(snapshot, request) == Reach((), True, (dana,))
+    assert who_can(snapshot, {**request, "time": 4}) == Reach((), True, (dana,))
+    assert who_can(snapshot, {**request, "time": 5}) == Reach((dana,), True)
+
+
+def test_those_for_whom_a_condition_of_cedar_fails_may_not_what_everyone_else_may() -> None:
+    policies = "permit (principal, action, resource); forbid (principal is User, action, resource) when { %s };"
+    condition = "principal has level && principal.level > 3"
+    known = [{"uid": {"type": "User", "id": name}, "attrs": {"level": level}} for name, level in (("a", "5"), ("b", 1))]
+    documents = [
+        {"system": "cedar", "kind": "PolicySet", "name": "p", "spec": {"policies": policies % condition}},
+        {"system": "cedar", "kind": "Entities", "name": "e", "spec": {"entities": known}},
+    ]
+    snapshot = policy.compile_documents(documents)
+    request = {"id": "r", "system": "cedar", "action": {"name": "read"}, "resource": {"type": "Doc", "id": "d"}}
+    reach = who_can(snapshot, {**request, "subject": {"type": "User", "id": "any"}})
+    assert reach == Reach((Who("b", "", "User"),), True, (Who("a", "", "User"),), complete=False)
+
+
 def test_a_star_among_kafkas_super_users_is_nobodys() -> None:
     """Kafka has no wildcard there (KA-PRINCIPAL): no tool says that everybody is a super user, whom `decide` denies."""
     authorizer = {

@@ -130,6 +130,21 @@ def test_headers_tell_changes_of_one_reading_apart_and_only_their_ends_have_a_ve
     assert two["after"]["policy_version"] == job.version
 
 
+def test_where_records_of_changes_alternate_none_of_a_change_was_in_force_before_it() -> None:
+    """As of transactions that were open at the same time, or where an id of an earlier change was chosen again."""
+    job = Reading()
+    job.read(role("x", "*"))
+    [earlier] = job.close()
+    for name, author in (("x", ANNA), ("y", BEN), ("z", ANNA)):
+        job.read(role(name, "kafka:topic:*"), by=author, skip=2)
+    one, two = job.close()
+    assert (one["id"], two["id"]) == ("a", "b")
+    assert one["before"] == earlier["after"]
+    assert one["after"] == {"policy_offsets": _offsets(9)}
+    assert two["before"] == {"policy_offsets": _offsets(5)}
+    assert two["after"] == {"policy_offsets": _offsets(9), "policy_version": job.version}
+
+
 def test_without_headers_the_marker_between_transactions_tells_them_apart() -> None:
     job = Reading()
     job.read(role("x", "*"), role("y", "*"))
