@@ -10,7 +10,7 @@ import msgspec
 from policy.core.model import DocumentRefused
 from policy.core.names import fault
 from policy.core.request import check_nesting
-from policy.core.times import ALWAYS, Window, to_whole_ms, window_between
+from policy.core.times import ALWAYS, Window, to_ms, window_between
 
 SINCE_EVER = -1  # `effective_at` of a document that does not say
 FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})
@@ -94,7 +94,7 @@ def _moment(value: Mapping[str, Any], field: str, errors: list[str]) -> int | No
     if field not in value:
         return None
     try:
-        return to_whole_ms(value[field])
+        return to_ms(value[field])
     except ValueError as error:
         errors.append(f"{field}: {error}")
         return None

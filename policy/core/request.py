@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.core.conversion import prepare_types
-from policy.core.times import is_cut_off, to_ms
+from policy.core.times import to_ms
 from policy.core.unique_names import decode_json
 
 MAX_NESTING = 32  # walks through a value recurse, and Python ends them at a thousand calls
@@ -226,8 +226,7 @@ def _request(
 
 def _moments(envelope: "_Envelope") -> tuple[int | None, int | None]:
     time = None if envelope.time is None else to_ms(envelope.time)
-    deadline = None if envelope.deadline is None else to_ms(envelope.deadline)
-    return time, deadline if deadline is None else deadline - is_cut_off(envelope.time)  # else it is later than it says
+    return time, None if envelope.deadline is None else to_ms(envelope.deadline)
 
 
 def _batch(envelope: "_Envelope", most: int) -> Batch:

@@ -14,7 +14,6 @@ RFC_3339 = re.compile(  # its date-time: ISO 8601, of which `datetime` reads far
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:[.][0-9]+)?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
-FINER_THAN_MS = re.compile(r"[.][0-9]{3}0*[1-9]")
 SECONDS = slice(17, 19)  # where RFC 3339 has them
 
 
@@ -79,23 +78,6 @@ def to_ms(value: object) -> int:
         moments = f"{to_text(number)} in milliseconds, {to_text(number * 1000)} in seconds"
         raise ValueError(f"{number} may be {moments}: write milliseconds ({number * 1000}?) or RFC 3339")
     return _checked(number)
-
-
-def to_whole_ms(value: object) -> int:
-    """The same for what begins or ends. Raises ValueError also for text that is finer than a millisecond.
-
-    Cut off, an allow would begin before its start, and a deny end before its end. The time of a request may be cut off:
-    it is on the same side of each whole millisecond as before.
-    """
-    moment = to_ms(value)
-    if is_cut_off(value):
-        raise ValueError(f"{value!r} is finer than a millisecond: write three digits after the point at most")
-    return moment
-
-
-def is_cut_off(value: object) -> bool:
-    """Whether a moment lies after the millisecond that `to_ms` gives."""
-    return isinstance(value, str) and FINER_THAN_MS.search(value) is not None
 
 
 def _checked(moment: int) -> int:

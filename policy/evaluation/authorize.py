@@ -19,7 +19,7 @@ from policy.core.request import (
     parse_request,
     usable_time,
 )
-from policy.core.times import is_cut_off, to_ms
+from policy.core.times import to_ms
 from policy.evaluation.answers import ID, Answer, AnswerCache
 from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
 from policy.store.snapshot import Snapshot
@@ -98,7 +98,7 @@ def _question(request: Mapping[str, Any], trust: frozenset[str]) -> Question | N
     try:
         at = None if time is None else to_ms(time)
         at = at if "time" in trust else None
-        if deadline is not None and (at is None or at + is_cut_off(time) > to_ms(deadline)):
+        if deadline is not None and (at is None or at > to_ms(deadline)):
             return None
         if properties and type(properties) is dict:
             repeating, properties = _without_id(properties, id_)

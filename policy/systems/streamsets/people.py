@@ -8,7 +8,7 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
-from policy.core.times import is_cut_off, to_ms
+from policy.core.times import to_ms
 from policy.systems.kit.claims import Claimed, claimed
 from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.streamsets.organizations import principal_of_role, sole_organization
@@ -49,7 +49,7 @@ def read_session(document: Document) -> CompiledDocument:
         validator.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
     groups, roles = (_names(validator, field) for field in ("groups", "roles"))
     session = Session(_moment(validator, "login_at"), groups, roles)
-    return _event(document, validator, session, "login_at")
+    return _event(document, validator, session, session.login_at)
 
 
 def read_active_job(document: Document) -> CompiledDocument:
@@ -58,12 +58,11 @@ def read_active_job(document: Document) -> CompiledDocument:
     if not document.key.name.startswith("job:") or document.key.name == "job:":
         validator.error(f"{document.key.name!r} is not job:NAME", "name")
     run = ActiveJob(_moment(validator, "started_at"))
-    return _event(document, validator, run, "started_at")
+    return _event(document, validator, run, run.started_at)
 
 
-def _event(document: Document, validator: Validator, body: Any, field: str) -> CompiledDocument:
+def _event(document: Document, validator: Validator, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
-    happened = _moment(validator, field) + is_cut_off(validator.raw(field))
     return one_fact(document, validator, body, not_before=None if document.logged else happened)
 
 

@@ -13,7 +13,7 @@ principal and entity add up.
 
 from collections.abc import Iterable, Sequence
 
-from policy.core.times import Window, to_whole_ms
+from policy.core.times import Window, to_ms
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
 from policy.systems.cdap.grants import PRINCIPAL_KINDS
@@ -86,9 +86,7 @@ def _entity(row: Row) -> str:
 
 def _window(row: Row) -> Window:
     """Raises ValueError."""
-    start, end = (
-        to_whole_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until")
-    )
+    start, end = (to_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until"))
     if start is not None and end is not None and start >= end:
         raise ValueError("valid_until: must be later than valid_from")
     return Window(start, end)
