@@ -304,6 +304,13 @@ def test_malformed_burst_is_many_dead_letters_of_one_topic() -> None:
     assert kinds(watch([letter(n, T0 + n) for n in range(50)])) == []
 
 
+def test_a_burst_of_a_re_created_topic_has_an_id_of_its_own() -> None:
+    """Its dead letters have the offsets of before again."""
+    bursts = (watch([letter(n, at + n) for n in range(51)]).alerts for at in (T0, T0 + 24 * 60 * MINUTE))
+    first, second = map(set, bursts)
+    assert not first & second
+
+
 def test_fact_contradiction_is_what_a_decision_notes() -> None:
     reason = {"code": "fact-contradiction", "message": "says 1", "rule": None, "document": None, "statement": None}
     monitor = watch([decision("1", "dana", "orders", "allow", T0, reasons=[reason])])
