@@ -174,6 +174,16 @@ def test_an_access_may_name_the_decision_of_a_batch_of_evaluations() -> None:
     assert kinds(watch([(*one[:4], msgspec.json.encode(record))], [event])) == [], "another item allowed the same"
 
 
+@pytest.mark.parametrize("others", [["allow"], ["allow", "deny"], ["deny", "allow"]])
+def test_an_access_that_names_a_denial_of_before_the_window_is_denied_but_done_whatever_else_was_decided(
+    others: list[str],
+) -> None:
+    named = decision("named", "dana", "orders", "deny", T0)
+    near = [decision(f"d{n}", "dana", "orders", outcome, T0 + 6 * MINUTE) for n, outcome in enumerate(others)]
+    monitor = watch([named, *near], [verdict("e", "dana", "orders", T0 + 7 * MINUTE, decision_id="named")])
+    assert kinds(monitor) == [("denied-but-done", "dana", 1)]
+
+
 @pytest.mark.parametrize("named", ["of-eve", "of-payments", "of-another-action"])
 def test_a_decision_about_something_else_excuses_no_access(named: str) -> None:
     act = {"subject": {"type": "user", "id": "dana"}, "action": {"name": "other"}, "resource": {"type": "lrn"}}
