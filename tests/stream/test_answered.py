@@ -77,6 +77,23 @@ def test_an_existing_checkpoint_takes_the_topic_and_every_record_is_decided_once
     assert {name: ids.count(name) for name in ("before", "waiting", "after")} == {"before": 1, "waiting": 1, "after": 1}
 
 
+def test_answers_that_a_job_before_has_left_are_reported_before_anything_is_decided(world: World) -> None:
+    """It may have been killed when the verdicts on what rests on them were written: the monitor must wait for them."""
+
+    def reports(messages: list[Any]) -> list[tuple[bool, int]]:
+        records = ((json.loads(message.value()), message.timestamp()[1]) for message in messages)
+        return [(record["answered_lag"], at) for record, at in records if record.get("answered_lag") is not None]
+
+    verdicts = world.reader(world.names.verdicts)
+    (is_lagging, at), *_ = reports(verdicts.until(lambda found: bool(reports(found)), "the first report"))
+    decisions = world.reader(world.names.decisions).until(
+        lambda found: len(found) >= 2, "the decision on what was left"
+    )
+    times = {json.loads(message.value())["request_id"]: message.timestamp()[1] for message in decisions}
+    assert is_lagging
+    assert times["before"] < at <= times["waiting"]
+
+
 def test_an_answer_is_judged_by_the_policies_that_it_names_and_not_by_newer_ones(world: World) -> None:
     first = world.publish(role("readers", ORDERS))
     second = world.publish(role("readers", ORDERS, effect="deny"))
