@@ -31,7 +31,8 @@ def traffic(draw: st.DrawFn) -> list[Record]:
             records.append(decision(str(number), who, what, outcome, at, known))
         elif sort == "v":
             outcome = draw(st.sampled_from(["allow", "deny"]))
-            records.append(verdict(str(number), who, what, at, outcome, known))
+            named = draw(st.none() | st.integers(0, number).map(str))
+            records.append(verdict(str(number), who, what, at, outcome, known, decision_id=named))
         else:
             records.append(lifecycle("login", at, known, subject=who))
     return records
@@ -77,7 +78,8 @@ def test_every_success_without_an_allow_in_its_window_raises_an_alert_and_no_oth
             for decided, record in zip(inputs, records, strict=True)
             if isinstance(decided, DecisionEvent) and decided.access == happened.access and _who(record) == _who(key)
         ]
-        expected += not any(
+        names_denial = any(happened.decision in decided.ids for decided in mine)
+        expected += names_denial or not any(
             decided.allowed and decided.first - grace <= happened.time <= decided.last + window for decided in mine
         )
     counts, _ = _outcome([records])
