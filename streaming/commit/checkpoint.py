@@ -16,7 +16,7 @@ from streaming.errors import CannotStart
 from streaming.kafka.clients import Partition, PartitionOffsets
 from streaming.runtime.checkpoints import ARCHIVE
 
-CLUSTER_FILE = "kafka-cluster"  # beside Spark's own files
+CLUSTER_FILE, LAG_FILE = "kafka-cluster", "lag-assumed-until"  # beside Spark's own files
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -83,20 +83,30 @@ class Checkpoint:
 
     def write_cluster(self, cluster_id: str) -> None:
         """Note to which Kafka cluster the checkpoint belongs, once it is known that it does."""
-        if self._cluster_id() == cluster_id:
-            return
-        path, files = self._find(CLUSTER_FILE)
-        stream = files.create(path, True)
-        try:
-            stream.write(json.dumps({"id": cluster_id}).encode())
-        finally:
-            stream.close()
+        if self._cluster_id() != cluster_id:
+            self._write(CLUSTER_FILE, {"id": cluster_id})
 
     def _cluster_id(self) -> str | None:
         """None: it is not known, also where a job was killed while it wrote it."""
         with contextlib.suppress(ValueError, LookupError, TypeError):
             return str(json.loads(self._read(CLUSTER_FILE) or "")["id"])
         return None
+
+    def lag_assumed_until(self) -> int:
+        """Until when (ms) this checkpoint's monitor may not know of answered records that are left; -1: it does."""
+        return int(json.loads(self._read(LAG_FILE) or "-1"))
+
+    def write_lag_assumed_until(self, until: int) -> None:
+        """Note that before the first batch: the state of the checkpoint before is lost, and a restart must know it."""
+        self._write(LAG_FILE, until)
+
+    def _write(self, name: str, value: Any) -> None:
+        path, files = self._find(name)
+        stream = files.create(path, True)
+        try:
+            stream.write(json.dumps(value).encode())
+        finally:
+            stream.close()
 
     def _read(self, name: str) -> str | None:
         """The text of a part of the checkpoint; None: it is not there."""

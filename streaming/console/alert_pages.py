@@ -56,7 +56,7 @@ class AlertPages:
             "alert.html.j2",
             "/alerts",
             row=row_of(episode),
-            evidence=[(piece, _change_of(piece, history, self._topics)) for piece in evidence],
+            evidence=[(piece, _change_of(piece, history, self._topics, episode.at)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
             more=address("/alerts", {"subject": episode.subject}),
@@ -80,9 +80,11 @@ def row_of(episode: Episode) -> dict[str, Any]:
     }
 
 
-def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str]) -> str:
-    """The address of the change that a piece of evidence names by its record; "" for none of these."""
-    change = change_at(history, topics, piece.topic, piece.offset) if piece.topic and piece.offset >= 0 else None
+def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], at: int) -> str:
+    """The address of the change that a piece of evidence names by its record; "" for none of these. `at`: ms."""
+    if not piece.topic or piece.offset < 0:
+        return ""
+    change = change_at(history, topics, piece.topic, piece.offset, at)
     return "" if change is None else change_address(change.name)
 
 

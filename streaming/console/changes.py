@@ -19,6 +19,7 @@ from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.logged import ChangeHistory, ChangeRecords, LoggedChange, snapshots_around
+from streaming.snapshots.record_log import APART_MS
 
 MOST_CHANGES = 20_000  # records of the topic that are read at first, the newest
 REQUEST_SECONDS = 1.0  # in which requests are decided before and after a change; each is finished
@@ -66,13 +67,20 @@ def history_seen_by(viewer: Viewer, history: ChangeHistory) -> ChangeHistory:
     return ChangeHistory(seen, history.is_cut, history.job_ids)
 
 
-def change_at(history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int) -> LoggedChange | None:
-    """The change that a record of a policy topic is of. `topics`: by system."""
-    for change in reversed(history.changes):
-        for part in change.parts:
-            if topics.get(part.system) == topic and any(document.offset == offset for document in part.documents):
-                return change
-    return None
+def change_at(
+    history: ChangeHistory, topics: Mapping[str, str], topic: str, offset: int, at: int
+) -> LoggedChange | None:
+    """The change that a record of a policy topic is of, the newest before `at` (ms). `topics`: by system.
+
+    Where the topic was re-created later, the newest of all is of another record.
+    """
+    changes = (
+        change
+        for change in reversed(history.changes)
+        for part in change.parts
+        if topics.get(part.system) == topic and any(document.offset == offset for document in part.documents)
+    )
+    return max(changes, key=lambda change: change.at <= at + APART_MS, default=None)
 
 
 def rollback_command(change: LoggedChange) -> str:

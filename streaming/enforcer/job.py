@@ -225,8 +225,11 @@ class Enforcer:
     def _start(self) -> StreamingQuery:
         starts = self._starts()
         self._read_policies()
+        # A job that was killed between the partitions of a batch has left answers to what it has written verdicts on:
+        # reported before any record by which the monitor's time advances.
+        lag = self._heartbeats.note_answered_lag(self._answered_lag(self._newest(starts), starts))
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
-        self._commit([], starts)
+        self._commit(lag, starts)
         self._outage.end()
         if self._stop.is_set():
             raise Stopping("asked to stop before the query was started")

@@ -141,7 +141,7 @@ class Intake:
         elif topic == self._decisions:
             yield from _of_decision(self._decision(value or b""), at)
         else:
-            id_ = f"{topic}-{partition}-{offset}"
+            id_ = f"{topic}-{partition}-{offset}-{at}"  # its time, as a re-created topic has the same offsets again
             yield Key(TOPIC, "", topic), CountedEvent(AlertKind.MALFORMED_BURST, at, at, id_, f"offset {offset}")
 
     def _note(self, partition: str, offset: int, error: Exception) -> None:

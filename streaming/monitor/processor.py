@@ -159,7 +159,7 @@ class Processor(StatefulProcessor):
             if about != str(EVERY_KEY):
                 results += self._take_one(bucket, about, by_key.get(about, []), now, until)
         bucket.forget_unread(now, self._settings.longest_unread_ms)
-        self._keep(bucket)
+        self._keep(bucket, now)
         yield from results
 
     def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
@@ -179,8 +179,8 @@ class Processor(StatefulProcessor):
             return Bucket.assuming_lag(_now(times), self._lag_assumed_until)
         return _decode_bucket(bytes(row[0]))
 
-    def _keep(self, bucket: Bucket) -> None:
-        if bucket.empty:
+    def _keep(self, bucket: Bucket, now: int) -> None:
+        if bucket.empty and now >= self._lag_assumed_until:  # until then a new one would assume the lag again
             self._cell.clear()
             return
         # Beyond the watermark: what is due by now has been looked at. With SPARK-56400 and without SPARK-56566, Spark

@@ -148,17 +148,16 @@ class MonitorQuery:
         first = first_offsets(self._admin, self._partitions)
         starts = {partition: self._tracker.committed.get(partition, first[partition]) for partition in self._partitions}
         self._publish([], starts)
-        lag_assumed_until = -1
         if self._checkpoint.query_id() is None and any(starts.values()):
             since = int(min(self._alignment.times(starts).until, time.time_ns() // 1_000_000))
-            if self._settings.topics.answered:
-                lag_assumed_until = since + int(2000 * LAG_REPEATED_SECONDS)  # twice: each waits for a batch
+            if self._settings.topics.answered:  # twice: each waits for a batch
+                self._checkpoint.write_lag_assumed_until(since + int(2000 * LAG_REPEATED_SECONDS))
             if any(starts[partition] > first[partition] for partition in first):
                 log.warning("the monitor's checkpoint is gone: alerts may repeat, under the same ids, or be missed")
                 starts = {**starts, **self._remembered(starts, since)}
         monitor = self._settings.monitor
         use_pool(self._spark, "monitor")
-        results = self._alerts_and_facts(starts, lag_assumed_until)
+        results = self._alerts_and_facts(starts)
         writer = results.writeStream.foreachBatch(self._on_batch).outputMode("update")
         writer = writer.queryName(self._settings.job_name).option("checkpointLocation", self._settings.checkpoint)
         return writer.trigger(processingTime=f"{monitor.trigger_seconds} seconds").start()
@@ -168,7 +167,7 @@ class MonitorQuery:
         decided = {partition: at for partition, at in starts.items() if partition[0] == self._settings.topics.decisions}
         return offsets_since(self._admin, decided, since - self._settings.monitor.longest_kept_ms)
 
-    def _alerts_and_facts(self, starts: Mapping[Partition, int], lag_assumed_until: int) -> DataFrame:
+    def _alerts_and_facts(self, starts: Mapping[Partition, int]) -> DataFrame:
         settings, monitor = self._settings, self._settings.monitor
         options = {
             **connection_options(settings),
@@ -183,7 +182,7 @@ class MonitorQuery:
         intake = Intake(topics.decisions, topics.verdicts, window, formats)
         inputs = self._beside_decisions(records).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
         keyed = inputs.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
-        processor = Processor(monitor, lag_assumed_until)
+        processor = Processor(monitor, self._checkpoint.lag_assumed_until())
         return self._beside_decisions(keyed.transformWithState(processor, OUTPUT, "update", "eventTime"))
 
     def _beside_decisions(self, rows: DataFrame) -> DataFrame:

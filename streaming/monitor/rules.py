@@ -250,11 +250,13 @@ class Accesses(msgspec.Struct, array_like=True):
         return happened.time - rules.window_seconds * 1000 <= self.forgotten
 
     def denied(self, happened: AccessEvent, rules: Rules) -> str | None:
-        """The decision that denied an access, or None: the one that it names, else the newest."""
+        """The decision that denied an access, or None: the one that it names, whenever that was, else the newest."""
         decisions = self.decided.get(happened.access)
-        if decisions is None or not within(decisions.denied, happened.time, *_reach(rules)):
+        if decisions is None:
             return None
-        return happened.decision if happened.decision in decisions.denials else decisions.denial
+        if happened.decision in decisions.denials:
+            return happened.decision
+        return decisions.denial if within(decisions.denied, happened.time, *_reach(rules)) else None
 
     def settle(self, now: int, rules: Rules, answered_lag: bool) -> Iterator[AccessEvent]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.

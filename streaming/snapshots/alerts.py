@@ -115,8 +115,8 @@ def _record_of(
     severity: str = "",
     suffix: str = "",
 ) -> Result:
-    """An alert about the document of a record."""
-    occasion = f"{record.topic}-{record.offset}{suffix}"
+    """An alert about the document of a record. Its time is in the id: a re-created topic has the same offsets again."""
+    occasion = f"{record.topic}-{record.offset}-{record.at}{suffix}"
     return _record(topic, kind, occasion, record.at, record.document, message, evidence, severity)
 
 

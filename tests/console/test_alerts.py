@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from policy import to_ms
 from policy.analysis import Concerned, Difference
 from streaming.console.addresses import MOST_TEXT
 from streaming.console.alert_pages import _fits as alert_fits
@@ -125,11 +126,14 @@ def test_evidence_leads_to_the_decision_and_the_record_that_it_names() -> None:
     assert (other.topic, other.offset, other.decision) == ("", -1, "")
 
 
-def _change(system: str, offset: int, name: str = "changes-1") -> LoggedChange:
+CHANGED_AT = to_ms("2026-11-21T10:00:00Z")
+
+
+def _change(system: str, offset: int, name: str = "changes-1", time: str = "2026-11-21T10:00:00Z") -> LoggedChange:
     documents = (DocumentChange(f"{system}/Role/r", "changed", offset),)
     state = PolicyState({})
     part = PolicyChange(
-        id="x", system=system, time="2026-11-21T10:00:00Z", before=state, after=state, documents=documents,
+        id="x", system=system, time=time, before=state, after=state, documents=documents,
         documents_count=1,
     )  # fmt: skip
     return LoggedChange("x", [part], [], name)
@@ -138,9 +142,17 @@ def _change(system: str, offset: int, name: str = "changes-1") -> LoggedChange:
 def test_a_record_of_a_policy_topic_is_of_one_change() -> None:
     history = ChangeHistory([_change("lenses6", 3, "a"), _change("cdap", 3, "b")])
     topics = {system: topic for topic, system in TOPICS.items()}
-    found = [change_at(history, topics, topic, 3) for topic in (*TOPICS, "other")]
+    found = [change_at(history, topics, topic, 3, CHANGED_AT) for topic in (*TOPICS, "other")]
     assert [None if one is None else one.name for one in found] == ["a", "b", None]
-    assert change_at(history, topics, "policies.cdap", 4) is None
+    assert change_at(history, topics, "policies.cdap", 4, CHANGED_AT) is None
+
+
+def test_of_a_topic_that_was_re_created_an_alert_is_about_the_change_before_it() -> None:
+    """The records of the new one have the same offsets."""
+    history = ChangeHistory([_change("cdap", 3, "a"), _change("cdap", 3, "b", "2026-11-22T10:00:00Z")])
+    topics, day = {"cdap": "policies.cdap"}, 24 * 3600 * 1000
+    found = [change_at(history, topics, "policies.cdap", 3, CHANGED_AT + after) for after in (-day, 1000, day)]
+    assert [change.name for change in found if change is not None] == ["b", "a", "b"]
 
 
 def test_a_viewer_sees_its_part_of_a_change() -> None:

@@ -174,6 +174,16 @@ def test_an_access_may_name_the_decision_of_a_batch_of_evaluations() -> None:
     assert kinds(watch([(*one[:4], msgspec.json.encode(record))], [event])) == [], "another item allowed the same"
 
 
+@pytest.mark.parametrize("others", [["allow"], ["allow", "deny"], ["deny", "allow"]])
+def test_an_access_that_names_a_denial_of_before_the_window_is_denied_but_done_whatever_else_was_decided(
+    others: list[str],
+) -> None:
+    named = decision("named", "dana", "orders", "deny", T0)
+    near = [decision(f"d{n}", "dana", "orders", outcome, T0 + 6 * MINUTE) for n, outcome in enumerate(others)]
+    monitor = watch([named, *near], [verdict("e", "dana", "orders", T0 + 7 * MINUTE, decision_id="named")])
+    assert kinds(monitor) == [("denied-but-done", "dana", 1)]
+
+
 @pytest.mark.parametrize("named", ["of-eve", "of-payments", "of-another-action"])
 def test_a_decision_about_something_else_excuses_no_access(named: str) -> None:
     act = {"subject": {"type": "user", "id": "dana"}, "action": {"name": "other"}, "resource": {"type": "lrn"}}
@@ -302,6 +312,13 @@ def test_items_of_a_batch_of_evaluations_count_one_by_one() -> None:
 def test_malformed_burst_is_many_dead_letters_of_one_topic() -> None:
     assert kinds(watch([letter(n, T0 + n) for n in range(51)])) == [("malformed-burst", "requests.dlq", 51)]
     assert kinds(watch([letter(n, T0 + n) for n in range(50)])) == []
+
+
+def test_a_burst_of_a_re_created_topic_has_an_id_of_its_own() -> None:
+    """Its dead letters have the offsets of before again."""
+    bursts = (watch([letter(n, at + n) for n in range(51)]).alerts for at in (T0, T0 + 24 * 60 * MINUTE))
+    first, second = map(set, bursts)
+    assert not first & second
 
 
 def test_fact_contradiction_is_what_a_decision_notes() -> None:

@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from policy import to_ms, to_text
 from streaming.kafka.clients import log_ends
+from streaming.settings.monitor import MonitorSettings
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import LOOKS_BACK, World, group, request, role
@@ -75,6 +77,26 @@ def test_an_existing_checkpoint_takes_the_topic_and_every_record_is_decided_once
     world.await_no_lag()
     ids = [one["request_id"] for one in world.everything(world.names.decisions)]
     assert {name: ids.count(name) for name in ("before", "waiting", "after")} == {"before": 1, "waiting": 1, "after": 1}
+
+
+def test_answers_that_a_job_before_has_left_are_reported_before_anything_is_decided(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It may have been killed when the verdicts on what rests on them were written: the monitor must wait for them."""
+    separate = MonitorSettings(mode="separate")
+    world = World(broker, fresh_name("left"), str(tmp_path / "checkpoint"), monitor=separate)
+    world.send([_answered(world, "left")], world.with_answered())
+
+    def reports(messages: list[Any]) -> list[tuple[bool, int]]:
+        records = ((json.loads(message.value()), message.timestamp()[1]) for message in messages)
+        return [(record["answered_lag"], at) for record, at in records if record.get("answered_lag") is not None]
+
+    with running(world.settings):
+        verdicts = world.reader(world.names.verdicts)
+        (is_lagging, reported_at), *_ = reports(verdicts.until(lambda found: bool(reports(found)), "the first report"))
+        [decision] = world.reader(world.names.decisions).until(bool, "the decision on what was left")
+    assert is_lagging
+    assert reported_at <= decision.timestamp()[1]
 
 
 def test_an_answer_is_judged_by_the_policies_that_it_names_and_not_by_newer_ones(world: World) -> None:

@@ -13,8 +13,9 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import Partition
 from streaming.settings import Settings
 from streaming.snapshots import changes
+from streaming.snapshots.alerts import policy_rejected
 from streaming.snapshots.changes import Changes
-from streaming.snapshots.documents import DocumentRecord, Loader, policy_key
+from streaming.snapshots.documents import DocumentRecord, Loader, Refused, policy_key
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 
@@ -80,7 +81,7 @@ def test_the_first_reading_is_the_baseline_and_what_comes_after_it_a_change() ->
     job = CompiledDocument({}, *FIRST)
     assert job.ids() == []
     job.read(group("admin", "user:dana", "user:erik"))
-    assert job.ids() == ["privilege-escalation-policies-2"]
+    assert job.ids() == ["privilege-escalation-policies-2-1002"]
     assert job.ids() == []
 
 
@@ -88,14 +89,14 @@ def test_records_from_the_committed_offset_on_are_changes_of_what_lay_below_it()
     """As after a restart: dana is the baseline, erik was reported, finn came while the job was away."""
     log = [*FIRST, group("admin", "user:dana", "user:erik"), group("admin", "user:dana", "user:erik", "user:finn")]
     [alert] = CompiledDocument({("policies", 0): 3}, *log).alerts()
-    assert alert["id"] == "privilege-escalation-policies-3"
+    assert alert["id"] == "privilege-escalation-policies-3-1003"
     assert alert["time"] == "1970-01-01T00:00:01.003Z"
     assert (alert["subject"], alert["severity"]) == ("lenses6/Group/admin", "critical")
     assert all(item["holders"] == ["user:finn"] for item in alert["evidence"][1:])
 
 
 def test_a_topic_that_was_empty_when_it_was_committed_has_an_empty_baseline() -> None:
-    assert CompiledDocument({("policies", 0): 0}, *FIRST).ids() == ["privilege-escalation-policies-1"]
+    assert CompiledDocument({("policies", 0): 0}, *FIRST).ids() == ["privilege-escalation-policies-1-1001"]
     assert CompiledDocument({("switches", 0): 0}, *FIRST).ids() == []
 
 
@@ -104,7 +105,7 @@ def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays
     job = CompiledDocument({}, *FIRST)
     job.read(more, group("admin", "user:dana", "user:erik", "user:finn"))
     [alert] = job.alerts()
-    assert alert["id"] == "privilege-escalation-policies-3"
+    assert alert["id"] == "privilege-escalation-policies-3-1003"
     assert alert["evidence"][1]["holders"] == ["user:erik", "user:finn"]
     job.read(first, more, first)
     assert job.ids() == []
@@ -113,7 +114,7 @@ def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays
 def test_a_role_and_its_member_are_one_change_reported_with_the_last_record_of_the_two() -> None:
     job = CompiledDocument({("policies", 0): 0}, group("admin", "user:dana"), ADMIN)
     [alert] = job.alerts()
-    assert alert["id"] == "privilege-escalation-policies-1"
+    assert alert["id"] == "privilege-escalation-policies-1-1001"
     assert alert["evidence"][0] == {"document": "lenses6/Group/admin", "topic": "policies", "offset": 0}
     assert alert["evidence"][1]["document"] == "lenses6/Role/admin"
 
@@ -121,7 +122,7 @@ def test_a_role_and_its_member_are_one_change_reported_with_the_last_record_of_t
 def test_changes_that_have_nothing_to_do_with_each_other_are_reported_one_by_one() -> None:
     job = CompiledDocument({}, *FIRST, group("ops", "user:erik"))
     job.read(group("admin", "user:gina"), {**ADMIN, "name": "ops"})
-    assert job.ids() == ["privilege-escalation-policies-3", "privilege-escalation-policies-4"]
+    assert job.ids() == ["privilege-escalation-policies-3-1003", "privilege-escalation-policies-4-1004"]
 
 
 def test_a_refused_version_changes_nothing_and_the_next_good_one_is_compared_with_the_last() -> None:
@@ -137,19 +138,19 @@ def test_what_is_not_committed_is_reported_again_with_what_came_after_it() -> No
     job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
     job.read(group("admin", "user:erik", "user:finn"))
-    assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-3"]
+    assert job.ids() == ["privilege-escalation-policies-2-1002", "privilege-escalation-policies-3-1003"]
 
 
 def test_organizations_that_enforce_nothing_are_reported_at_first_and_at_each_change() -> None:
     job = CompiledDocument({}, SOLO, topic="switches")
     [alert] = job.alerts()
-    assert (alert["id"], alert["severity"]) == ("enforcement-disabled-switches-0", "critical")
+    assert (alert["id"], alert["severity"]) == ("enforcement-disabled-switches-0-1000", "critical")
     job.read({**SOLO, "spec": {"enforcement": False}}, topic="switches")
     assert job.ids() == [], "it was off before"
     job.read({**SOLO, "spec": {"enforcement": True}}, topic="switches")
     assert job.ids() == []
     job.read(SOLO, topic="switches")
-    assert job.ids() == ["enforcement-disabled-switches-3"]
+    assert job.ids() == ["enforcement-disabled-switches-3-1003"]
     assert CompiledDocument({("switches", 0): 1}, SOLO, topic="switches").ids() == []
 
 
@@ -161,9 +162,19 @@ def test_a_change_that_cannot_be_computed_is_reported_all_the_same(monkeypatch: 
     monkeypatch.setattr(changes, "analyse", failing)
     job.read(group("admin", "user:erik"))
     [alert] = job.alerts()
-    assert (alert["id"], alert["kind"]) == ("privilege-escalation-policies-2", "privilege-escalation")
+    assert (alert["id"], alert["kind"]) == ("privilege-escalation-policies-2-1002", "privilege-escalation")
     assert "could not be worked out: RecursionError" in alert["message"]
     assert "s3cret" not in json.dumps(alert)
+
+
+def test_an_id_names_a_record_of_one_topic_and_not_of_another_that_was_re_created_under_its_name() -> None:
+    """Who leaves out ids that were seen before must not miss what is about another record."""
+
+    def id_of(at: int) -> str:
+        _, _, value, _ = policy_rejected("alerts", Refused("policies", 5, at, "lenses6/Role/r", ("wrong",)))
+        return str(json.loads(value or b"")["id"])
+
+    assert id_of(1000) == id_of(1000) != id_of(2000)
 
 
 def test_an_alert_is_small_however_much_it_is_about() -> None:
@@ -200,7 +211,7 @@ def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: th
     assert job.changes.unanalysed() == {"policies": (2,)}
     job.changes.published()
     held.set()
-    assert job.ids() == ["privilege-escalation-policies-2"]
+    assert job.ids() == ["privilege-escalation-policies-2-1002"]
     assert (job.changes.pending(), job.changes.unanalysed()) == ([], {})
 
 
@@ -216,7 +227,10 @@ def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held
     held.set()
     restarted = CompiledDocument({("policies", 0): 4}, *log, unanalysed=unanalysed)
     alerts = restarted.alerts()
-    assert [alert["id"] for alert in alerts] == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
+    assert [alert["id"] for alert in alerts] == [
+        "privilege-escalation-policies-2-1002",
+        "privilege-escalation-policies-4-1004",
+    ]
     assert [alert["evidence"][1]["holders"] for alert in alerts] == [["user:erik"], ["user:finn"]]
     assert restarted.changes.unanalysed() == {}
 
@@ -230,7 +244,7 @@ def test_alerts_that_a_transaction_lacks_leave_their_change_unanalysed(held: thr
     wait_until(lambda: job.changes.is_idle, "the change is analysed")
     assert job.changes.unanalysed() == {"policies": (2,)}
     assert job.changes.has_news
-    assert job.ids() == ["privilege-escalation-policies-2"]
+    assert job.ids() == ["privilege-escalation-policies-2-1002"]
 
 
 def test_an_analysis_that_is_too_much_work_says_so_and_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +253,7 @@ def test_an_analysis_that_is_too_much_work_says_so_and_what_it_found(monkeypatch
     statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(20)]
     job = CompiledDocument({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
     *found, incomplete = job.alerts()
-    assert incomplete["id"] == "privilege-escalation-policies-1-incomplete"
+    assert incomplete["id"] == "privilege-escalation-policies-1-1001-incomplete"
     assert "known in part only: the analysis would have taken too much work" in incomplete["message"]
     assert {alert["kind"] for alert in found} <= {"privilege-escalation"}
 
@@ -255,10 +269,10 @@ def test_changes_that_come_too_fast_are_compared_together_which_is_said(
         job.read(group("admin", f"user:{user}"))
     held.set()
     first, *together = job.alerts()
-    assert first["id"] == "privilege-escalation-policies-2"
+    assert first["id"] == "privilege-escalation-policies-2-1002"
     assert [alert["id"] for alert in together] == [
-        "privilege-escalation-policies-4",
-        "privilege-escalation-policies-4-incomplete",
+        "privilege-escalation-policies-4-1004",
+        "privilege-escalation-policies-4-1004-incomplete",
     ]
     assert "2 changes came sooner than they could be analysed" in together[-1]["message"]
 
@@ -282,7 +296,7 @@ def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
     assert (job.changes.pending(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})
     assert not job.changes.has_news
     job.read(*log[4:])
-    assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
+    assert job.ids() == ["privilege-escalation-policies-2-1002", "privilege-escalation-policies-4-1004"]
     assert job.changes.unanalysed() == {}
 
 
