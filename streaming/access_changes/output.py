@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
 from streaming.errors import CannotWrite, Fenced, Stopping
@@ -102,7 +102,9 @@ class Output:
                 self._check_fenced(cause)
                 if not since:
                     since = time.time()
-                    log.warning("a transaction failed; looking whether it is committed", error=self._explain(cause))
+                    # The transaction's own error may only say how many records were not delivered.
+                    why = self._explain(next(map(KafkaException, self._undelivered), cause))
+                    log.warning("a transaction failed; looking whether it is committed", error=why)
                 if self._is_committed(id_, list(offsets), since):
                     break
                 self._wait(since, pause, cause)  # it may be refused for long, such as for want of a permission
@@ -111,12 +113,16 @@ class Output:
         self._transaction = id_
 
     def _write(self, results: Iterable[Result], commits: list[TopicPartition]) -> None:
-        self._began = time.monotonic()
+        self._began, self._undelivered = time.monotonic(), list[KafkaError]()
         self._producer.begin_transaction()
         for topic, key, value, headers in results:
-            self._producer.produce(topic, value, key, headers=list(headers))
+            self._producer.produce(topic, value, key, on_delivery=self._note_delivery, headers=list(headers))
         self._producer.send_offsets_to_transaction(commits, self._group.consumer_group_metadata(), SECONDS)
         self._producer.commit_transaction(SECONDS)
+
+    def _note_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._undelivered.append(error)
 
     def _is_committed(self, id_: str, partitions: Sequence[Partition], since: float) -> bool:
         """After a failure: whether the transaction is committed, once a new producer has ended it."""
