@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import structlog
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
@@ -18,10 +17,10 @@ from streaming.commit.partitions import PartitionTransactions
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import check_security_protocols, session_settings
-from streaming.errors import CannotStart, JobStopped, Stopping
+from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
-from streaming.kafka.permissions import Permission, explain_lacking, explain_refused, missing_permissions
+from streaming.kafka.permissions import explain_lacking, missing_permissions, refusals_explained
 from streaming.kafka.topics import Problem, check_topics, explained_problems
 from streaming.monitor.query import MonitorObserver, MonitorStep
 from streaming.monitor.running import RunningMonitor, run_alone
@@ -80,7 +79,7 @@ def run(
                 return stack.enter_context(context())
 
         stack.enter_context(watch.watchdog.watched())
-        stack.enter_context(_refusals_explained(settings, enforcer_permissions(settings)))
+        stack.enter_context(refusals_explained(settings, enforcer_permissions(settings)))
         stack.enter_context(explained(settings))
         opened("lock the checkpoints", lambda: checkpoints_locked(settings))
         # Rule 1: first fence other instances, then read what is committed, then start the query.
@@ -139,7 +138,7 @@ def run_monitor(
     _check_monitor_permissions(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())
-        stack.enter_context(_refusals_explained(settings, monitor_permissions(settings)))
+        stack.enter_context(refusals_explained(settings, monitor_permissions(settings)))
         stack.enter_context(explained(own))
         stack.enter_context(locked(own.checkpoint))
         with watch.watchdog.during("start Spark"):
@@ -147,18 +146,6 @@ def run_monitor(
         with watch.watchdog.during("wait for Spark's executors"):
             await_executors(spark, stop)
         run_alone(settings, spark, stop, on_step, watch)
-
-
-@contextlib.contextmanager
-def _refusals_explained(settings: Settings, needed: Iterable[Permission]) -> Iterator[None]:
-    """Where a permission was taken away while it ran, what ends it names that."""
-    try:
-        yield
-    except (JobStopped, KafkaException) as error:
-        message = explain_refused(settings, error, needed)
-        if message == str(error):
-            raise
-        raise (type(error) if isinstance(error, JobStopped) else JobStopped)(message) from error
 
 
 def _check_monitor_permissions(settings: Settings) -> None:

@@ -35,7 +35,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.manifests import permissions_of
-from streaming.kafka.permissions import explain_refused
+from streaming.kafka.permissions import Permission, explain_refused, refusals_explained
 from streaming.kafka.reader import ACCEPT, document_topics
 from streaming.ops.health import serving
 from streaming.records.access_change import AccessChange, access_change_record
@@ -62,7 +62,8 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] 
     the login; CannotStart; CannotWrite.
     """
     metrics = AccessChangesMetrics(settings.policy_stale_seconds)
-    with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):
+    explained = refusals_explained(settings, _needed(settings))
+    with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping), explained:
         unstarted_since: float | None = None
         while not stop.is_set():
             with contextlib.closing(_Process(settings, stop, metrics)) as process:
@@ -263,7 +264,11 @@ class _Process:
 
 
 def _explain(settings: Settings, error: Exception) -> str:
-    return explain_refused(settings, error, permissions_of(settings, access_changes_settings(settings).job_name))
+    return explain_refused(settings, error, _needed(settings))
+
+
+def _needed(settings: Settings) -> list[Permission]:
+    return permissions_of(settings, access_changes_settings(settings).job_name)
 
 
 def _portion(starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int) -> dict[Partition, Range]:

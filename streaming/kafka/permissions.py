@@ -4,6 +4,7 @@ Kafka's own errors name neither the principal nor the operation, and hide a topi
 missing permission is named with its principal, operation and resource, and with the ACL that grants it.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from streaming.errors import JobStopped
 from streaming.kafka.clients import admin_client, error_name, once_coordinated
 from streaming.settings import Settings
 
@@ -219,6 +221,18 @@ def explain_refused(settings: Settings, error: object, needed: Iterable[Permissi
         missing += [permission for permission in needed if permission.type == "transactionalId"]
     principal = principal_of_java(settings.source, settings.kafka) if refused["java"] else principal_of(settings.kafka)
     return f"{text}\n{explain_missing(principal, settings.bootstrap_servers, missing)}" if missing else text
+
+
+@contextlib.contextmanager
+def refusals_explained(settings: Settings, needed: Iterable[Permission]) -> Iterator[None]:
+    """What ends a process whose permission is taken away names that: raised as JobStopped, or a subclass."""
+    try:
+        yield
+    except (JobStopped, KafkaException) as error:
+        message = explain_refused(settings, error, needed)
+        if message == str(error):
+            raise
+        raise (type(error) if isinstance(error, JobStopped) else JobStopped)(message) from error
 
 
 def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Iterator[str]:
