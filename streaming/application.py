@@ -20,7 +20,7 @@ from streaming.enforcer.source import check_security_protocols, session_settings
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
-from streaming.kafka.permissions import explain_lacking, missing_permissions
+from streaming.kafka.permissions import explain_lacking, missing_permissions, refusals_explained
 from streaming.kafka.topics import Problem, check_topics, explained_problems
 from streaming.monitor.query import MonitorObserver, MonitorStep
 from streaming.monitor.running import RunningMonitor, run_alone
@@ -79,6 +79,7 @@ def run(
                 return stack.enter_context(context())
 
         stack.enter_context(watch.watchdog.watched())
+        stack.enter_context(refusals_explained(settings, enforcer_permissions(settings)))
         stack.enter_context(explained(settings))
         opened("lock the checkpoints", lambda: checkpoints_locked(settings))
         # Rule 1: first fence other instances, then read what is committed, then start the query.
@@ -137,6 +138,7 @@ def run_monitor(
     _check_monitor_permissions(settings)
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())
+        stack.enter_context(refusals_explained(settings, monitor_permissions(settings)))
         stack.enter_context(explained(own))
         stack.enter_context(locked(own.checkpoint))
         with watch.watchdog.during("start Spark"):

@@ -72,7 +72,7 @@ def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {
         at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
         last, is_new = of_topic[-1] if of_topic else None, message.offset() == committed.get((topic, 0))
         follows = last is not None and message.offset() == last.offset + 1
-        if last is not None and follows and not is_new and authorship.change == last.authorship.change:
+        if last is not None and follows and not is_new and authorship == last.authorship:
             last.messages.append(message)
             last.at = at
         else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from streaming.commit.offsets import CommitMetadata, Committed, read_committed
 from streaming.errors import CannotWrite, Fenced, Stopping
@@ -40,11 +40,17 @@ class Output:
     read after that, and each transaction leaves an id beside them by which it is known whether it was committed.
 
     `on_wait` is called with the moment (Unix time, s) since when it waits for Kafka, and with None when it no longer
-    does. All methods raise Fenced when another instance took over, and Stopping.
+    does. `explain`: an error in words. All methods raise Fenced when another instance took over, and Stopping.
     """
 
-    def __init__(self, settings: Settings, stop: threading.Event, on_wait: Callable[[float | None], None]) -> None:
-        self._settings, self._stop, self._on_wait = settings, stop, on_wait
+    def __init__(
+        self,
+        settings: Settings,
+        stop: threading.Event,
+        on_wait: Callable[[float | None], None],
+        explain: Callable[[Exception], str] = str,
+    ) -> None:
+        self._settings, self._stop, self._on_wait, self._explain = settings, stop, on_wait, explain
         self._group = group_consumer(settings)
         self._transaction = UNUSED  # the last one that is known to be committed
         self._began = 0.0
@@ -86,41 +92,56 @@ class Output:
             TopicPartition(topic, number, offset, _metadata(topic_ids[topic], moment, id_))
             for (topic, number), offset in sorted(offsets.items())
         ]
+        since, pause = 0.0, FIRST_PAUSE
         while True:
             try:
                 self._write(results, commits)
                 break
             except KafkaException as error:
-                if self._is_committed(cause_of(error, self._producer), id_, list(offsets)):
+                cause = cause_of(error, self._producer)
+                self._check_fenced(cause)
+                if not since:
+                    since = time.time()
+                    # The transaction's own error may only say how many records were not delivered.
+                    why = self._explain(next(map(KafkaException, self._undelivered), cause))
+                    log.warning("a transaction failed; looking whether it is committed", error=why)
+                if self._is_committed(id_, list(offsets), since):
                     break
+                self._wait(since, pause, cause)  # it may be refused for long, such as for want of a permission
+                pause = min(2 * pause, LONGEST_PAUSE)
+        self._on_wait(None)
         self._transaction = id_
 
     def _write(self, results: Iterable[Result], commits: list[TopicPartition]) -> None:
-        self._began = time.monotonic()
+        self._began, self._undelivered = time.monotonic(), list[KafkaError]()
         self._producer.begin_transaction()
         for topic, key, value, headers in results:
-            self._producer.produce(topic, value, key, headers=list(headers))
+            self._producer.produce(topic, value, key, on_delivery=self._note_delivery, headers=list(headers))
         self._producer.send_offsets_to_transaction(commits, self._group.consumer_group_metadata(), SECONDS)
         self._producer.commit_transaction(SECONDS)
 
-    def _is_committed(self, error: KafkaException, id_: str, partitions: Sequence[Partition]) -> bool:
+    def _note_delivery(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._undelivered.append(error)
+
+    def _is_committed(self, id_: str, partitions: Sequence[Partition], since: float) -> bool:
         """After a failure: whether the transaction is committed, once a new producer has ended it."""
-        self._check_fenced(error)
-        log.warning("a transaction failed; looking whether it is committed", error=str(error))
-        since, pause = time.time(), FIRST_PAUSE
+        pause = FIRST_PAUSE
         while True:
             try:
                 self._check_transaction(self._newest(partitions), id_)
                 committed = _transaction_of(self._reopened(partitions))
                 self._check_transaction(committed, id_)
-                self._on_wait(None)
                 return committed == id_
             except KafkaException as failure:
                 self._check_fenced(failure)
-                self._on_wait(since)
-                if self._stop.wait(pause):
-                    raise Stopping("asked to stop while it waited for Kafka") from failure
+                self._wait(since, pause, failure)
                 pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _wait(self, since: float, seconds: float, failure: KafkaException) -> None:
+        self._on_wait(since)
+        if self._stop.wait(seconds):
+            raise Stopping("asked to stop while it waited for Kafka") from failure
 
     def _check_transaction(self, committed: str, id_: str) -> None:
         if committed not in (self._transaction, id_):

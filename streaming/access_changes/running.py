@@ -34,6 +34,8 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
+from streaming.kafka.manifests import permissions_of
+from streaming.kafka.permissions import Permission, explain_refused, refusals_explained
 from streaming.kafka.reader import ACCEPT, document_topics
 from streaming.ops.health import serving
 from streaming.records.access_change import AccessChange, access_change_record
@@ -60,7 +62,8 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] 
     the login; CannotStart; CannotWrite.
     """
     metrics = AccessChangesMetrics(settings.policy_stale_seconds)
-    with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping):
+    explained = refusals_explained(settings, _needed(settings))
+    with serving(settings.metrics, metrics.registry, metrics.health), contextlib.suppress(Stopping), explained:
         unstarted_since: float | None = None
         while not stop.is_set():
             with contextlib.closing(_Process(settings, stop, metrics)) as process:
@@ -69,7 +72,9 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] 
                 except UNAVAILABLE as error:
                     process.check_login(error, unstarted_since)
                     unstarted_since = unstarted_since or time.time()
-                    log.warning("it cannot start while Kafka does not answer; trying again", error=str(error))
+                    log.warning(
+                        "it cannot start while Kafka does not answer; trying again", error=_explain(settings, error)
+                    )
                     stop.wait(PAUSE_SECONDS)
                     continue
                 unstarted_since = None
@@ -89,7 +94,8 @@ class _Process:
         self._decisions = DecisionReader(self._own, self._admin)
         self._opened = contextlib.ExitStack()
         on_wait = functools.partial(setattr, metrics.health, "waits_since")
-        self._output = self._opened.enter_context(contextlib.closing(Output(self._own, stop, on_wait)))
+        output = Output(self._own, stop, on_wait, functools.partial(_explain, settings))
+        self._output = self._opened.enter_context(contextlib.closing(output))
         self._joined: Joined | None = None
         self._pending: list[AccessChange] = []
         self._moments: list[int] = []
@@ -182,7 +188,7 @@ class _Process:
             except UNAVAILABLE as error:
                 self.check_login(error, unread_since)
                 if unread_since is None:
-                    log.warning("Kafka does not answer; waiting for it", error=str(error))
+                    log.warning("Kafka does not answer; waiting for it", error=_explain(self._settings, error))
                 unread_since = unread_since or time.time()
                 self._metrics.health.policies_unread(unread_since)
                 self._stop.wait(PAUSE_SECONDS)
@@ -255,6 +261,14 @@ class _Process:
     def close(self) -> None:
         """Leave Kafka."""
         self._opened.close()
+
+
+def _explain(settings: Settings, error: Exception) -> str:
+    return explain_refused(settings, error, _needed(settings))
+
+
+def _needed(settings: Settings) -> list[Permission]:
+    return permissions_of(settings, access_changes_settings(settings).job_name)
 
 
 def _portion(starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int) -> dict[Partition, Range]:

@@ -223,16 +223,33 @@ class _Rollback:
             )
 
     def _check_untouched(self, log: "DocumentLog") -> None:
+        from streaming.kafka.committed import RecordKey
+
         topics = self._settings.topics.policy_topics()
-        newest = {
-            (system, record.key): record.offset for system in self.systems for record in log.records(topics[system])
-        }
-        touched = [str(entry.record_key) for entry in self.documents if newest.get(entry.record_key, -1) > entry.offset]
+        records: dict[RecordKey, dict[int, bytes]] = {}
+        for system in self.systems:
+            for record in log.records(topics[system]):
+                records.setdefault(RecordKey(system, record.key), {})[record.offset] = record.value
+        touched = [str(key) for key, offset in self.documents if _is_touched(records.get(key, {}), offset)]
         if touched:
             raise Failure(
                 f"nothing was published: later changes touched {some_names(touched, SHOWN)} (`policy log --document` "
                 "lists them). Roll them back first, or undo them too with --force"
             )
+
+
+def _is_touched(values: Mapping[int, bytes], offset: int) -> bool:
+    """Whether a later record says something else than the one at an offset: the same again is no change.
+
+    `values`: of a document's records, by offset. Where compaction has taken that record, nothing says that it is so.
+    """
+    from policy import Unreadable, is_same_value, read_value
+
+    later = [value for at, value in values.items() if at > offset and value != values.get(offset)]
+    try:
+        return any(not is_same_value(read_value(values[offset]), read_value(value)) for value in later)
+    except (KeyError, Unreadable):
+        return True
 
 
 class ChangedRecord(NamedTuple):

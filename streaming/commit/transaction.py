@@ -370,11 +370,11 @@ class Outage:
     """The time in which Kafka does not do what the job needs. One thread at a time waits.
 
     `since`: when the outage under way began (Unix time, s); None: there is none. `cause`: its first error.
-    `reported`: whether an alert says that policies could not be read meanwhile.
+    `reported`: whether an alert says that policies could not be read meanwhile. `explain`: an error in words.
     """
 
-    def __init__(self, stop: threading.Event, watch: Watch) -> None:
-        self._stop, self._watch = stop, watch
+    def __init__(self, stop: threading.Event, watch: Watch, explain: Callable[[BaseException], str] = str) -> None:
+        self._stop, self._watch, self._explain = stop, watch, explain
         self._pause = FIRST_PAUSE
         self.since: float | None = None
         self.cause = ""
@@ -400,7 +400,7 @@ class Outage:
         if (refused := login_failure(error, self.since)) is not None:
             raise refused from error
         if self.since is None:
-            self.since, self.cause = time.time(), str(error)
+            self.since, self.cause = time.time(), self._explain(error)
             log.warning("waiting for Kafka", awaited=awaited, error=self.cause)
         else:
             log.debug("still waiting for Kafka", awaited=awaited, error=str(error))

@@ -48,6 +48,8 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
+from streaming.kafka.manifests import enforcer_permissions
+from streaming.kafka.permissions import explain_refused
 from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
 from streaming.ops.queries import check_executors
@@ -151,7 +153,7 @@ class Enforcer:
         self._fact_lag = FactLag(settings, self._admin) if has_monitor else None
         self._undecided = UndecidedEvents(settings) if has_monitor else None
         self._stale = StaleWatch(self._admin, settings, self._policies.positions)
-        self._outage = Outage(stop, watch)
+        self._outage = Outage(stop, watch, self._explain)
         self._heartbeats = Heartbeats(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -494,11 +496,14 @@ class Enforcer:
             except (KafkaException, TimeoutError) as error:
                 self._watch.health.policies_unread(since)
                 if is_reachable(self._admin):  # only these topics cannot be read
-                    self._alert_unread(before, since, str(error))
+                    self._alert_unread(before, since, self._outage.cause or self._explain(error))
                 self._outage.wait("the policies and facts up to their end", error)
         self._watch.policies_read(len(self._policies.overlay))
         if self._outage.since is not None:
             self._alert_unread(before, since, self._outage.cause)
+
+    def _explain(self, error: BaseException) -> str:
+        return explain_refused(self._settings, error, enforcer_permissions(self._settings))
 
     def _alert_unread(self, positions: Mapping[Partition, int], since: float, why: str) -> None:
         """Once in an outage. `since`: s."""

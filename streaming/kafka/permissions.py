@@ -4,6 +4,7 @@ Kafka's own errors name neither the principal nor the operation, and hide a topi
 missing permission is named with its principal, operation and resource, and with the ACL that grants it.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -20,7 +21,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streaming.kafka.clients import error_name, once_coordinated
+from streaming.errors import JobStopped
+from streaming.kafka.clients import admin_client, error_name, once_coordinated
 from streaming.settings import Settings
 
 SECONDS = 15.0
@@ -47,6 +49,8 @@ NOT_AUTHORIZED = {
 """Kafka's errors for a missing permission, and the type of the resource."""
 
 NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
+REFUSED = re.compile(r"(?P<rdkafka>\w+)_AUTHORIZATION_FAILED|(?P<java>\w+)AuthorizationException")
+"""The same in the text of an error, by the client that it is of."""
 JAAS_USER = re.compile(r"\busername\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))")
 
 Allowed = frozenset[AclOperation] | None
@@ -198,6 +202,37 @@ def explain_missing(principal: str, servers: str, missing: Iterable[Permission])
 def explain_lacking(settings: Settings, missing: Iterable[Permission]) -> str:
     """The same of librdkafka's clients by these settings."""
     return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing)
+
+
+def explain_refused(settings: Settings, error: object, needed: Iterable[Permission]) -> str:
+    """The text of an error; where it says that a permission is missing, also which of the needed ones, and the ACLs.
+
+    For what runs: Kafka's errors name no operation, and often not the topic.
+    """
+    text, needed = str(error), list(needed)
+    refused = REFUSED.search(text)
+    if refused is None:
+        return text
+    try:
+        missing = missing_permissions(admin_client(settings), needed)
+    except (KafkaException, TimeoutError):
+        return text
+    if refused[0].lower().startswith("transactional"):  # which cannot be queried
+        missing += [permission for permission in needed if permission.type == "transactionalId"]
+    principal = principal_of_java(settings.source, settings.kafka) if refused["java"] else principal_of(settings.kafka)
+    return f"{text}\n{explain_missing(principal, settings.bootstrap_servers, missing)}" if missing else text
+
+
+@contextlib.contextmanager
+def refusals_explained(settings: Settings, needed: Iterable[Permission]) -> Iterator[None]:
+    """What ends a process whose permission is taken away names that: raised as JobStopped, or a subclass."""
+    try:
+        yield
+    except (JobStopped, KafkaException) as error:
+        message = explain_refused(settings, error, needed)
+        if message == str(error):
+            raise
+        raise (type(error) if isinstance(error, JobStopped) else JobStopped)(message) from error
 
 
 def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Iterator[str]:

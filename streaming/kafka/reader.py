@@ -24,6 +24,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
+from streaming.kafka.permissions import is_not_authorized
 from streaming.kafka.stalled import Progress, positions_of
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
@@ -267,7 +268,8 @@ class TopicReader:
 def _reading_error(message: Message) -> Exception:
     error = message.error()
     assert error is not None
-    if error.retriable() or error.name() in UNAVAILABLE:
+    # A permission may be granted again: what waits for it reads on then.
+    if error.retriable() or error.name() in UNAVAILABLE or is_not_authorized(error, "topic"):
         return KafkaException(error)
     return JobStopped(f"{message.topic()}-{message.partition()} cannot be read: {error}")
 

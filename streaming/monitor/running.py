@@ -16,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS
 from streaming.commit.transaction import is_unavailable
 from streaming.errors import Fenced, JobStopped
+from streaming.kafka.manifests import monitor_permissions
+from streaming.kafka.permissions import explain_refused
 from streaming.monitor.query import MonitorObserver, MonitorQuery, is_permanent, monitor_session
 from streaming.ops.queries import ProgressListener, QueryWatch, check_executors
 from streaming.records.formats import shorten
@@ -224,10 +226,12 @@ class RunningMonitor:
     def _note(self, failure: Exception) -> None:
         """One line for a failure; the same one again is no news."""
         reason = reason_of(failure)
-        note = log.debug if reason == self._reason and self._runs.reported else log.error
+        is_known = reason == self._reason and self._runs.reported
+        note = log.debug if is_known else log.error
+        needed = monitor_permissions(self._settings)
         note(
             "the monitor failed; decisions go on, and it is started again",
-            error=reason,
+            error=reason if is_known else explain_refused(self._settings, reason, needed),
             checkpoint=monitor_settings(self._settings).checkpoint,
         )
         self._reason = reason

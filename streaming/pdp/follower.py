@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from policy import Compiler, FactOverlay, Snapshot
 from streaming.errors import Stopping
 from streaming.kafka.clients import RETRIED_SECONDS, LoginErrors, admin_client, login_failure
+from streaming.kafka.permissions import Permission, explain_refused, topic_permissions
 from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.tally import Compiled
 from streaming.pdp.reading import Read
@@ -154,7 +155,10 @@ class Follower:
         self.unread_error = error
         if self.unread_since is None:
             self.unread_since = time.time()
-            log.warning("the policies cannot be read to their end; trying again", error=str(error))
+            documents, group = self._settings.topics.documents, Permission("group", self._settings.job_name, "Describe")
+            needed = [*topic_permissions("Read", documents), *topic_permissions("DescribeConfigs", documents), group]
+            why = explain_refused(self._settings, error, needed)
+            log.warning("the policies cannot be read to their end; trying again", error=why)
         if self._ends_without_login and (refused := login_failure(error, self.unread_since)) is not None:
             raise refused from error
         self._stop.wait(PAUSE_SECONDS)

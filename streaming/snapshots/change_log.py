@@ -7,7 +7,8 @@ committed, what the topics hold are the first changes.
 Records with one `lockkeeper-change` header are one change, wherever they stand in one reading. Records without it are
 one change as long as each has the offset after the one before: the marker that ends a transaction takes an offset, so
 transactions differ, and what a producer without transactions writes at once is one change. On the first start
-all of them that follow each other are one, for there compaction has left gaps.
+all of them that follow each other are one, for there compaction has left gaps. Either way all records of a change name
+the same author, commit and reason: an id that others take does not make their documents those of its first publisher.
 
 Of several changes read together only the first has a version before it, and only the last one after it: between them
 nothing was in force for any request. Their offsets are exact.
@@ -98,9 +99,10 @@ class ChangeLog:
         self._topic, self._most_bytes = names.changes, settings.limits.record_out
         self._systems = {topic: system for system, topic in names.policy_topics().items()}
         self._published = {topic: published.get((topic, 0)) for topic in self._systems}
-        self._open: dict[tuple[str, str], _Change] = {}
+        self._open: dict[tuple[str, str, Authorship], _Change] = {}
         self._current: _Document | None = None
-        self._last: dict[str, tuple[int, str, bool]] = {}  # by topic, of its newest record: offset, id, without header
+        # By topic, of its newest record: offset, id, and what it claims where the id is not a header's.
+        self._last: dict[str, tuple[int, str, Authorship | None]] = {}
         started = any(offset is not None for offset in self._published.values())
         read = {topic: {"0": (offset or 0) - 1} for topic, offset in self._published.items()}
         self._state = PolicyState(read, None if started else version)
@@ -113,7 +115,7 @@ class ChangeLog:
         if published is not None and record.offset < published:
             return id_
         new = _Change(id_, record.topic, authorship, record.at, record.offset, record.offset)
-        change = self._open.setdefault((record.topic, id_), new)
+        change = self._open.setdefault((record.topic, id_, authorship), new)
         change.last = record.offset
         name = document_text(self._systems[record.topic], record.key)
         document_history = store.histories.get(key) if key is not None else None
@@ -128,12 +130,12 @@ class ChangeLog:
 
         A header that says what only the job says counts as none: it would stand for a change of others.
         """
-        offset, id_, is_nameless = self._last.get(record.topic, (NOTHING_READ, "", False))
+        offset, id_, nameless = self._last.get(record.topic, (NOTHING_READ, "", None))
         if authorship.change and not is_job_id(authorship.change, self._systems):
-            id_, is_nameless = authorship.change, False
-        elif not (is_nameless and (self._published[record.topic] is None or record.offset == offset + 1)):
-            id_, is_nameless = job_id(record.topic, record.offset), True
-        self._last[record.topic] = record.offset, id_, is_nameless
+            id_, nameless = authorship.change, None
+        elif nameless != authorship or (self._published[record.topic] is not None and record.offset != offset + 1):
+            id_, nameless = job_id(record.topic, record.offset), authorship
+        self._last[record.topic] = record.offset, id_, nameless
         return id_
 
     def noted(self, key: Key | None, refused: bool, store: DocumentStore) -> None:

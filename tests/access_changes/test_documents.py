@@ -18,9 +18,9 @@ from tests.brokers import TestBroker
 from tests.stream.world import World, group, request, role
 
 
-def message(offset: int, at: int, change: str = "", topic: str = "t") -> Message:
+def message(offset: int, at: int, change: str = "", topic: str = "t", author: str = "") -> Message:
     """A record of a policy topic."""
-    headers: list[tuple[str, bytes]] = [("lockkeeper-change", change.encode())] if change else []
+    headers = [(f"lockkeeper-{name}", text.encode()) for name, text in (("change", change), ("author", author)) if text]
     return Message(topic=topic, partition=0, offset=offset, key=b"Role/r", headers=headers, timestamp=(2, at))  # type: ignore[no-untyped-call, unused-ignore]
 
 
@@ -32,6 +32,7 @@ def offsets(*messages: Message, committed: dict[Partition, int] | None = None) -
 def test_a_step_is_what_lies_side_by_side_with_one_change_id() -> None:
     assert offsets(message(0, 1), message(1, 1), message(3, 1)) == [[0, 1], [3]]  # 2 is the end of a transaction
     assert offsets(message(0, 1, "a"), message(1, 1, "a"), message(2, 1, "b")) == [[0, 1], [2]]
+    assert offsets(message(0, 1, "a", author="anna"), message(1, 1, "a", author="ben")) == [[0], [1]]
 
 
 def test_steps_come_by_their_times_and_those_of_a_topic_in_the_order_of_its_log() -> None:

@@ -203,6 +203,16 @@ def test_changes_that_were_published_at_the_same_time_are_taken_back_each_by_its
         session.write_changes()
 
 
+def test_a_record_that_is_published_again_with_the_same_content_is_no_later_change(session: Session) -> None:
+    """A rollback was refused for it, to which no change was listed that could be rolled back first."""
+    session.publish({b"Role/a": role("a"), b"Role/b": role("b")})
+    session.publish({b"Role/a": role("a"), b"Role/b": json.dumps(json.loads(role("b")), indent=1).encode()})
+    assert "Role/a" not in session("show", "HEAD").out
+    assert "it changed no document" in session("rollback", "HEAD").err
+    shown = session("rollback", "HEAD~1")
+    assert (shown.code, shown.lines[:2]) == (0, ["deleted   lenses6/Role/a", "deleted   lenses6/Role/b"]), shown.err
+
+
 def test_a_rollback_does_not_delete_what_was_refused_before(session: Session) -> None:
     """It may have held a deny: requests were errors, and without the document they would be allowed."""
     session.apply()

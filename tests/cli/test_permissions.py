@@ -5,7 +5,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streaming.cli.cluster import not_authorized
 from streaming.cli.expected_errors import echo_error, error_message
-from streaming.kafka.permissions import DESCRIBE_CLUSTER, explain_lacking, is_not_authorized, topic_permissions
+from streaming.kafka.permissions import (
+    DESCRIBE_CLUSTER,
+    REFUSED,
+    explain_lacking,
+    is_not_authorized,
+    topic_permissions,
+)
 from streaming.settings import Settings
 
 
@@ -43,3 +49,19 @@ def test_each_missing_permission_and_each_command_that_adds_it_is_a_line(capsys:
     assert second == "User:ANONYMOUS is not authorized to Read topic b"
     add = "  kafka-acls.sh --bootstrap-server kafka:9092 --add --allow-principal 'User:ANONYMOUS' --operation Read"
     assert commands == [f"{add} --topic a", f"{add} --topic b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_java", "resource"),
+    [
+        ('KafkaError{code=TOPIC_AUTHORIZATION_FAILED,val=29,str="Broker: …"}', False, "TOPIC"),
+        ("KafkaError{code=TRANSACTIONAL_ID_AUTHORIZATION_FAILED,val=53}", False, "TRANSACTIONAL_ID"),
+        ("refused: org.apache.kafka.common.errors.GroupAuthorizationException: Not …", True, "Group"),
+        ("org.apache.kafka.common.errors.TransactionalIdAuthorizationException: …", True, "TransactionalId"),
+    ],
+)
+def test_a_refusal_is_recognized_in_the_text_of_either_client(text: str, is_java: bool, resource: str) -> None:
+    found = REFUSED.search(text)
+    assert found is not None
+    assert found["java" if is_java else "rdkafka"] == resource
+    assert found["rdkafka" if is_java else "java"] is None

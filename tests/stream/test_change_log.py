@@ -91,6 +91,20 @@ def test_a_change_has_its_author_its_documents_and_what_was_in_force_around_it()
     assert job.close() == []
 
 
+@pytest.mark.parametrize("id_", ["a", ""])
+def test_what_says_something_else_of_itself_is_a_change_of_its_own(id_: str) -> None:
+    """Of records read together with one id, or one after the other without, all had the author of the first."""
+    job = Reading()
+    job.read(role("x", "*"), by=Authorship(id_, "anna"))
+    job.read(role("y", "*"), by=Authorship(id_, "mallory"))
+    job.read(role("z", "*"), by=Authorship(id_, "mallory"))
+    first, second = job.close()
+    assert (first["author"], changed(first)) == ("anna", {"Role/x": "added"})
+    assert (second["author"], changed(second)) == ("mallory", {"Role/y": "added", "Role/z": "added"})
+    assert second["before"] == first["after"] == {"policy_offsets": _offsets(0)}
+    assert (first["id"], second["id"]) == (("a", "a") if id_ else (f"{TOPIC}-0", f"{TOPIC}-1"))
+
+
 def test_what_a_document_became_is_said_and_what_is_published_unchanged_is_left_out() -> None:
     job = Reading()
     job.read(role("same", "*"), role("other", "*"), role("gone", "*"))
