@@ -96,7 +96,13 @@ class Console:
         fields = fields_of(request, FILTERS)
         shown = self._newest(fields, viewer_of(request))
         listing = shown.values(fields, lambda decided: _row(decided.decision))
-        return self._site.respond(request, "decisions.html.j2", "/decisions", **listing)
+        refused = self._refused(fields["request_id"], viewer_of(request)) if not (shown.rows or shown.problem) else []
+        return self._site.respond(request, "decisions.html.j2", "/decisions", **listing, refused=refused)
+
+    def _refused(self, request_id: str, viewer: Viewer) -> list[str]:
+        if not request_id:
+            return []
+        return self._site.cluster.read(lambda: self._site.records.refused(request_id, viewer))
 
     def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:
