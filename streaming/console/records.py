@@ -181,7 +181,8 @@ class Records:
 
     def _statements(self, stored: Decision, log: DocumentLog) -> Iterator[Statement]:
         topics = self._settings.topics.policy_topics()
-        for reason in (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons)):
+        every = (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons))
+        for reason in {(reason.document, reason.statement): reason for reason in every}.values():
             system, _, key = (reason.document or "").partition("/")
             offset = newest_offset(stored.policy_offsets, topics.get(system, ""))
             text = text_at(log, topics[system], key.encode(), offset) if system in topics and key else None

@@ -80,6 +80,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     browser: Browser, site_address: str, client: TestClient, size: dict[str, int], scheme: str
 ) -> None:
     first = addresses_in(client.get("/decisions", params={"request_id": "r-2"}).text)
+    batch = addresses_in(client.get("/decisions", params={"request_id": "batch"}).text)
     strange = addresses_of(client, "decisions")
     others = [
         *addresses_of(client, "alerts"),
@@ -90,6 +91,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
         "/decisions",
         "/decisions?subject=nobody",
         *first,
+        *batch,
         *strange[:1],
         question_address("erik", "orders"),
         "/access?subject=user:dana",
