@@ -134,7 +134,7 @@ def _answer(traced: "Traced") -> Iterator[str]:
         yield from (f"  {text}" for text in remarks(decision))
         yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
     elif traced.dead_letter is not None:
-        yield refusal(traced.dead_letter)
+        yield f"refused, {refusal(traced.dead_letter)}"
     elif traced.decided:
         if traced.answers_from is not None:
             yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"

@@ -111,7 +111,7 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     admin = connect(settings, *read, documents=names.documents)
     lookup = find_by_id(settings, admin, id_)
     if lookup.dead_letter is not None:
-        raise Failure(f"no decision {id_}: its record is no request. It was {refusal(lookup.dead_letter)}")
+        raise Failure(f"no decision {id_}: its record is no request. It was refused, {refusal(lookup.dead_letter)}")
     if (entry := lookup.entry) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:

@@ -103,7 +103,7 @@ class Records:
     def refused(self, request_id: str, viewer: Viewer) -> list[str]:
         """Why records with an id of a request became no decision: of a few of the newest dead letters."""
         letters = dead_letters_by_request_id(self._settings, request_id, viewer.may_see)
-        return [f"{to_text(letter.at)}: {refusal(letter)}" for letter in letters]
+        return [f"{to_text(letter.at)}, {refusal(letter)}" for letter in letters]
 
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""
@@ -194,7 +194,7 @@ NO_DECISION = "there is no such decision: it was deleted by retention, or is not
 
 def _not_found(lookup: DecisionLookup, id_: str) -> str:
     if lookup.dead_letter is not None:
-        return f"there is no decision, for the record is no request. It was {refusal(lookup.dead_letter)}"
+        return f"there is no decision, for the record is no request. It was refused, {refusal(lookup.dead_letter)}"
     if lookup.is_whole:
         return NO_DECISION
     if lookup.is_dated:

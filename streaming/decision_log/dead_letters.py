@@ -70,6 +70,5 @@ def why(dead_letter: ConsumerRecord) -> str:
 
 
 def refusal(dead_letter: ConsumerRecord) -> str:
-    """That a record was refused, where its dead letter is, and why."""
-    place = f"{dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}"
-    return f"refused, {place}: {why(dead_letter)}"
+    """Where a dead letter is, and why its record was refused."""
+    return f"{dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {why(dead_letter)}"
