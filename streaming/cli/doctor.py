@@ -91,7 +91,7 @@ def _warn_of_older_protocol(settings: "Settings") -> None:
 
 
 def _plain(traced: "Traced") -> dict[str, Any]:
-    from streaming.decision_log.trace import why
+    from streaming.decision_log.dead_letters import why
 
     record, committed = traced.record, traced.committed
     return {
@@ -123,7 +123,7 @@ def _lines(traced: "Traced") -> Iterator[str]:
 
 def _answer(traced: "Traced") -> Iterator[str]:
     from policy import to_text
-    from streaming.decision_log.trace import why
+    from streaming.decision_log.dead_letters import refusal
 
     if traced.decision is not None:
         record, decision = traced.decision.record, traced.decision.decision
@@ -134,8 +134,7 @@ def _answer(traced: "Traced") -> Iterator[str]:
         yield from (f"  {text}" for text in remarks(decision))
         yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
     elif traced.dead_letter is not None:
-        dead_letter = traced.dead_letter
-        yield f"refused, {dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {why(dead_letter)}"
+        yield f"refused, {refusal(traced.dead_letter)}"
     elif traced.decided:
         if traced.answers_from is not None:
             yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"

@@ -67,6 +67,7 @@ class Console:
 
     def __init__(self, site: Site, tokens: Tokens, sandbox: Sandbox) -> None:
         self._site, self._explained = site, Background[Explained]("decisions")
+        self._refused = Background[list[str]]("refused")
         self._drafts, self._access = DraftPages(site, tokens, sandbox), AccessPages(site)
         self._changes = ChangePages(site)
         self.routes = [
@@ -89,14 +90,26 @@ class Console:
     def close(self) -> None:
         """Work nothing more out."""
         self._explained.close()
+        self._refused.close()
         self._changes.close()
         self._drafts.close()
 
     def _decisions(self, request: Request) -> Response:
-        fields = fields_of(request, FILTERS)
-        shown = self._newest(fields, viewer_of(request))
+        fields, viewer = fields_of(request, FILTERS), viewer_of(request)
+        shown = self._newest(fields, viewer)
+        refused = self._why_refused("" if shown.rows or shown.problem else fields["request_id"], viewer)
+        if refused is None:
+            return self._site.respond(request, "waiting.html.j2", "/decisions", status=202, again=own_address(request))
         listing = shown.values(fields, lambda decided: _row(decided.decision))
-        return self._site.respond(request, "decisions.html.j2", "/decisions", **listing)
+        return self._site.respond(request, "decisions.html.j2", "/decisions", **listing, refused=refused)
+
+    def _why_refused(self, request_id: str, viewer: Viewer) -> list[str] | None:
+        """See `Records.refused`; None while it is worked out, for dead letters may be large."""
+        if not request_id:
+            return []
+        return self._site.cluster.work_out(
+            self._refused, (request_id, viewer.systems), lambda: self._site.records.refused(request_id, viewer)
+        )
 
     def _newest(self, fields: Mapping[str, str], viewer: Viewer) -> Listing[Found]:
         try:

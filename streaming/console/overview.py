@@ -101,10 +101,12 @@ class Overview:
 
     def _values(self, viewer: Viewer) -> dict[str, Any]:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
+        are_alerts_read = True
         try:
             episodes = seen_by(viewer, self._cluster.read(self._alerts.episodes))
         except HTTPException as unread:
-            episodes, look = [], msgspec.structs.replace(look, unread=look.unread or unread.detail)
+            are_alerts_read, episodes = False, []
+            look = msgspec.structs.replace(look, unread=look.unread or unread.detail)
         look = self._seen_by(viewer, look)
         recent = [episode for episode in episodes if episode.at > now - DAY_MS]
         by_severity = collections.Counter(episode.alert.severity for episode in recent)
@@ -116,6 +118,7 @@ class Overview:
             "policies": self._policies(viewer, look),
             "version": self._version(),
             "instances": [_instance(instance) for instance in look.instances],
+            "are_alerts_read": are_alerts_read,
             # Whether one goes on is not known: of most occurrences there is no alert, and of its end there is one.
             "last_hour": sum(1 for episode in recent if episode.at > now - HOUR_MS),
             "severities": [(severity, by_severity[severity]) for severity in SEVERITIES if by_severity[severity]],

@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import Compiler, DocumentHistory, Key, MalformedRequest, Snapshot
+from policy import Compiler, DocumentHistory, Key, MalformedRequest, Snapshot, to_text
 from policy.analysis import Nearest, Node, draw_trees
 from policy.testing import NAMED
 from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
+from streaming.decision_log.dead_letters import dead_letters_by_request_id, refusal
 from streaming.decision_log.newest import NewestDecisions, newest
 from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, Replays, find_by_id
 from streaming.decision_log.search import Found, Query
@@ -99,6 +100,11 @@ class Records:
         """The newest decisions that fit."""
         return newest(self._settings, self._admin, query, NEWEST_SECONDS)
 
+    def refused(self, request_id: str, viewer: Viewer) -> list[str]:
+        """Why records with an id of a request became no decision: of a few of the newest dead letters."""
+        letters = dead_letters_by_request_id(self._settings, request_id, viewer.may_see)
+        return [f"{to_text(letter.at)}, {refusal(letter)}" for letter in letters]
+
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""
         return newest_requests(self._settings, self._admin, is_wanted)
@@ -137,10 +143,7 @@ class Records:
         if DECISION_ID.fullmatch(id_) is None:  # one of a request, perhaps: the whole topic would be read in vain
             raise NoSuchDecision(NO_DECISION)
         # One that the viewer may not see is looked for as long as one that is not there.
-        lookup = find_by_id(
-            *(self._settings, self._admin, id_, MOST_BY_ID),
-            is_seen=lambda decision: viewer.may_see(str(decision.get("system", ""))),
-        )
+        lookup = find_by_id(self._settings, self._admin, id_, MOST_BY_ID, viewer.may_see)
         if (decided := lookup.entry) is None:
             raise NoSuchDecision(_not_found(lookup, id_))
         stored = read_decision(msgspec.json.encode(decided.decision))
@@ -178,7 +181,8 @@ class Records:
 
     def _statements(self, stored: Decision, log: DocumentLog) -> Iterator[Statement]:
         topics = self._settings.topics.policy_topics()
-        for reason in (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons)):
+        every = (*stored.reasons, *(reason for item in stored.evaluations for reason in item.reasons))
+        for reason in {(reason.document, reason.statement): reason for reason in every}.values():
             system, _, key = (reason.document or "").partition("/")
             offset = newest_offset(stored.policy_offsets, topics.get(system, ""))
             text = text_at(log, topics[system], key.encode(), offset) if system in topics and key else None
@@ -189,6 +193,8 @@ NO_DECISION = "there is no such decision: it was deleted by retention, or is not
 
 
 def _not_found(lookup: DecisionLookup, id_: str) -> str:
+    if lookup.dead_letter is not None:
+        return f"there is no decision, for the record is no request. It was refused, {refusal(lookup.dead_letter)}"
     if lookup.is_whole:
         return NO_DECISION
     if lookup.is_dated:

@@ -6,7 +6,7 @@ claims and context, or the request topic is trusted otherwise now.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from policy import (
 from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants
 from streaming.client.decision import Decision as Stored
 from streaming.client.decision import read_decision
+from streaming.decision_log.dead_letters import SeenSystem, dead_letter_of
 from streaming.decision_log.search import Decoder, Found, json_text
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
@@ -188,12 +189,14 @@ DECISION_ID = re.compile(r"(?P<topic_id>[\w-]{22})-(?P<partition>\d+)-(?P<offset
 class DecisionLookup(msgspec.Struct, frozen=True):
     """What came of the search for an id. `entry`: the decision; None: it is not among those that were read.
 
-    `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known.
+    `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known. `dead_letter`: of
+    the record that the id names, which is no request.
     """
 
     entry: Found | None
     is_whole: bool
     is_dated: bool
+    dead_letter: ConsumerRecord | None = None
 
 
 def find_by_id(
@@ -201,24 +204,25 @@ def find_by_id(
     admin: AdminClient,
     id_: str,
     most: int | None = None,
-    is_seen: Callable[[Mapping[str, Any]], bool] = lambda _decision: True,
+    is_seen: SeenSystem = lambda _system: True,
 ) -> DecisionLookup:
     """The decision with an id: as that names the request's record, decisions before it need not be read.
 
     `most`: about so many records are read on either side of the request's time, or so many of the newest where it is
-    not known. `is_seen`: any other decision is none. Raises KafkaException and TimeoutError when the cluster does not
-    answer.
+    not known, and so many dead letters. `is_seen`: what is of any other system ("": of none) is not there. Raises
+    KafkaException and TimeoutError when the cluster does not answer.
     """
-    since, decoder, text = _time_of(settings, admin, id_), Decoder(settings), json_text(id_)
-    is_whole = True
+    request, decoder, text = _request_of(settings, admin, id_), Decoder(settings), json_text(id_)
+    since, is_whole = 0 if request is None else request.at, True
     for newest, (starts, ends) in _stretches(settings, admin, since):
         read = _bounded(starts, ends, most, newest)
         is_whole = is_whole and read == (starts, ends)
         for record in map(record_of, records_between(settings, *read)):
             entry = decoder.fitting(record, lambda value: text in value, lambda decision: decision.get("id") == id_)
-            if entry is not None and is_seen(entry.decision):
+            if entry is not None and is_seen(str(entry.decision.get("system", ""))):
                 return DecisionLookup(entry, is_whole, since > 0)
-    return DecisionLookup(None, is_whole, since > 0)
+    dead_letter = None if request is None else dead_letter_of(settings, admin, request, most, is_seen)
+    return DecisionLookup(None, is_whole, since > 0, dead_letter)
 
 
 Stretch = tuple[PartitionOffsets, PartitionOffsets]
@@ -249,15 +253,14 @@ def _bounded(starts: PartitionOffsets, ends: PartitionOffsets, most: int | None,
     return starts, {partition: min(end, starts[partition] + each) for partition, end in ends.items()}
 
 
-def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:
-    """The timestamp (ms) of the request that the id of a decision names; 0 where that is no longer there."""
+def _request_of(settings: Settings, admin: AdminClient, id_: str) -> ConsumerRecord | None:
+    """The record that the id of a decision names; None where that is no longer there."""
     named = DECISION_ID.fullmatch(id_)
     ids = existing_topic_ids(admin, settings.topics.asking)
     topic = next((topic for topic, topic_id in ids.items() if named and topic_id == named["topic_id"]), None)
     if named is None or topic is None:
-        return 0
-    record = Topics(settings, admin).record(Place(topic, int(named["partition"]), int(named["offset"])))
-    return 0 if record is None else record.at
+        return None
+    return Topics(settings, admin).record(Place(topic, int(named["partition"]), int(named["offset"])))
 
 
 def _repeated(decision: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,8 +108,3 @@ def _answer_to(
         if decided is not None:
             return decided, None
     return None, None
-
-
-def why(dead_letter: ConsumerRecord) -> str:
-    """The message of a dead letter, as its headers have it."""
-    return read_headers(dead_letter.headers).get("exception.message", "no reason given")

@@ -178,6 +178,11 @@ def _a_past_decision_is_explained_by_the_policies_of_its_time(
     assert "rests on what the request claims: groups" in ask("explain", "--decision", ids["r-3"]).out
     missing = ask("explain", "--decision", f"{ids['r-1']}9")
     assert (missing.code, "it was deleted by retention, or the id is wrong" in missing.err) == (1, True)
+    refused = ask("explain", "--decision", f"{ids['r-1'].rpartition('-')[0]}-1")  # the record "no request"
+    assert refused.code == 1
+    assert re.search(
+        r"no decision \S+: its record is no request\. It was refused, \S+\.dlq-0 at offset 0: ", refused.err
+    )
     assert ask("explain", "--decision", ids["r-1"], "--live").code == 2
     before = config.read_text()
     config.write_text(f"{before}\nconsole: {{url: 'https://console.example.com'}}\n")

@@ -43,7 +43,9 @@ HOSTILE_ALERT = {
 
 
 def asked_requests() -> list[dict[str, Any]]:
-    several = request("batch", "dana", "orders", evaluations=[{}, {"action": {"name": "kafka:DeleteTopic"}}])
+    audit = {"resource": {"type": "lrn", "id": "kafka:topic:prod/main/audit"}}
+    evaluations = [{}, {"action": {"name": "kafka:DeleteTopic"}}, {}, audit]
+    several = request("batch", "dana", "orders", evaluations=evaluations)
     strange = request(HOSTILE[:200], HOSTILE, f"{HOSTILE}{'x' * 9000}")
     return [
         request("r-1", "dana", "orders"),

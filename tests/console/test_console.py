@@ -37,8 +37,8 @@ def test_the_newest_decisions_are_first_and_each_filter_counts(client: TestClien
         ({"subject": "user:d*"}, 3),
         ({"outcome": "deny"}, 3),
         ({"request_id": "r-1"}, 1),
-        ({"document": f"{SYSTEM}/Role/frozen"}, 1),
-        ({"resource": "kafka:topic:prod/main/audit"}, 1),
+        ({"document": f"{SYSTEM}/Role/frozen"}, 2),
+        ({"resource": "kafka:topic:prod/main/audit"}, 2),
         ({"system": "cdap"}, 0),
         ({"until": "2020-01-01T00:00:00Z"}, 0),
         ({"since": "1h", "subject": "user:erik"}, 1),
@@ -61,6 +61,17 @@ def test_a_decision_is_shown_as_of_its_moment_and_as_of_today(client: TestClient
     determining = today.split("Determining: ")[1]
     assert f"{SYSTEM}/Role/frozen" in determining
     assert re.search(r'class="decides"><td class="n">\d+</td><td><code>  - effect: deny', determining)
+
+
+def test_the_page_of_a_batch_says_so_and_has_each_determining_statement_once(client: TestClient) -> None:
+    """A thousand evaluations may be decided by the same statement."""
+    [address] = addresses_in(client.get("/decisions", params={"request_id": "batch"}).text)
+    page = client.get(address).text
+    assert "and others: a batch of 4" in page.split("</h1>")[0]
+    assert [page.count(f'Determining: <bdi class="name">{SYSTEM}/Role/{role}<') for role in ("readers", "frozen")] == [
+        1,
+        1,
+    ]
 
 
 def test_asking_shows_the_tree_who_else_can_and_what_is_nearest(client: TestClient) -> None:

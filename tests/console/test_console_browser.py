@@ -80,6 +80,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
     browser: Browser, site_address: str, client: TestClient, size: dict[str, int], scheme: str
 ) -> None:
     first = addresses_in(client.get("/decisions", params={"request_id": "r-2"}).text)
+    batch = addresses_in(client.get("/decisions", params={"request_id": "batch"}).text)
     strange = addresses_of(client, "decisions")
     others = [
         *addresses_of(client, "alerts"),
@@ -90,6 +91,7 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
         "/decisions",
         "/decisions?subject=nobody",
         *first,
+        *batch,
         *strange[:1],
         question_address("erik", "orders"),
         "/access?subject=user:dana",
@@ -109,11 +111,30 @@ def test_axe_finds_nothing_and_no_page_scrolls_sideways(
             assert page.title().endswith("lockkeeper")
 
 
-def test_a_printed_list_is_no_wider_than_its_paper(browser: Browser, site_address: str) -> None:
+def test_a_printed_page_is_no_wider_than_its_paper_and_has_what_was_asked_for(
+    browser: Browser, site_address: str
+) -> None:
     with visit(browser, f"{site_address}/decisions?request_id=r-1", {"width": 718, "height": 1000}) as page:
         page.emulate_media(media="print")
         expect(page.get_by_role("row").filter(has_text="orders")).to_be_visible()
         assert not is_too_wide(page)
+        assert page.get_by_label("Request id").input_value() == "r-1"
+        for name, is_printed in (("Request id", True), ("Subject", False), ("Outcome", False), ("Exactly", False)):
+            expect(page.get_by_label(name)).to_be_visible(visible=is_printed)
+        expect(page.get_by_role("button", name="Show")).to_be_hidden()
+        page.goto(f"{site_address}/access?system={SYSTEM}&subject=user:dana")
+        expect(page.get_by_role("textbox", name="Subject")).to_be_visible()
+        expect(page.locator("input[name=resource]")).to_be_hidden()
+        expect(page.get_by_label("Language")).to_have_count(2)
+        expect(page.get_by_label("Language").locator("visible=true")).to_have_count(1)
         page.goto(f"{site_address}/overview")
         expect(page.get_by_role("columnheader", name="Median latency")).to_be_visible()
         assert not is_too_wide(page)
+
+
+def test_a_list_on_a_phone_shows_who_was_denied(browser: Browser, site_address: str) -> None:
+    """Without scrolling sideways, for one row is like the other else."""
+    with visit(browser, f"{site_address}/decisions?request_id=r-2", PHONE) as page:
+        box = page.get_by_text("user:dana", exact=True).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] < PHONE["width"]

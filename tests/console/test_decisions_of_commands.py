@@ -16,7 +16,11 @@ from confluent_kafka.admin import AdminClient
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
+from policy import compile_documents
 from streaming.console.live import console
+from streaming.console.records import NoSuchDecision, Records
+from streaming.console.viewer import Viewer
+from streaming.kafka.clients import topic_ids
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
 from streaming.settings import Settings
@@ -24,12 +28,14 @@ from streaming.terminal import one_line
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 from tests.cli.test_questions import Decided
-from tests.console.decided import addresses_in, client_of
+from tests.console.decided import HTML, addresses_in, client_of
 from tests.console.test_answers_of_commands import NAMES, ORDERS, documents, texts
 from tests.stream.world import LOOKS_BACK, SYSTEM, topic_names
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+
+REFUSED = "<b>refused</b>"
 
 
 def _request(number: int, who: str, action: str = "kafka:GetTopicDetails", resource: str = ORDERS) -> dict[str, Any]:
@@ -50,6 +56,7 @@ def settings(broker: TestBroker) -> Settings:
     publish(settings, documents())
     for number, name in enumerate(NAMES):
         decided.send(_request(number, name), _request(number + 100, name, "kafka:DeleteTopic"))
+    decided.send({"id": REFUSED, "system": SYSTEM}, b"no request", {"id": REFUSED, "system": LOOKS_BACK})
     decided.decide()
     return settings
 
@@ -98,3 +105,24 @@ def test_the_decisions_about_a_subject_are_those_of_the_command(
     [again] = set(re.findall(r'href="(/ask\?[^"]+)"', decision))
     asked = parse_qs(urlsplit(html.unescape(again)).query)
     assert asked["subject"] == [name]
+
+
+def test_why_a_record_was_not_decided_is_found_by_its_request_and_by_its_place(
+    client: TestClient, settings: Settings
+) -> None:
+    """Of systems that are not seen, nothing is: neither that there is such a dead letter, nor what is wrong with it."""
+    page = client.get("/decisions", params={"request_id": REFUSED})
+    assert [" ".join(texts(page.text)).count(each) for each in ("is no request:", "subject")] == [2, 2]
+    assert "is no request" not in client.get("/decisions", params={"request_id": "refused"}).text
+    topic = settings.topics.requests[0]
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
+    places = [f"{topic_ids(admin, [topic])[topic]}-0-{2 * len(NAMES) + number}" for number in range(4)]
+    why = {place: html.unescape(client.get(f"/decisions/{place}", headers=HTML).text) for place in places}
+    assert [f".dlq-0 at offset {number}: " in why[place] for number, place in enumerate(places)] == [True] * 3 + [False]
+    carl, log = Viewer("carl", frozenset({LOOKS_BACK})), Records(settings, admin)
+    [own] = log.refused(REFUSED, carl)
+    assert ".dlq-0 at offset 2: " in own
+    for number, place in enumerate(places):
+        with pytest.raises(NoSuchDecision) as error:
+            log.explained(place, compile_documents([]), carl)
+        assert ("no request" in str(error.value)) == (number == 2)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from streaming.decision_log.search import Query
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
 from tests.brokers import TestBroker
-from tests.stream.world import World, request
+from tests.stream.world import SYSTEM, World, request
 
 pytestmark = pytest.mark.stream
 
@@ -235,13 +235,13 @@ def test_of_a_topic_that_is_not_there_the_newest_decisions_are_looked_through(
 def test_each_decision_is_looked_at_once(decisions_by_id: World) -> None:
     read = list[str]()
 
-    def is_seen(decision: Mapping[str, Any]) -> bool:
-        read.append(str(decision["id"]))
+    def is_seen(system: str) -> bool:
+        read.append(system)
         return False
 
     lookup = find_by_id(decisions_by_id.settings, decisions_by_id.admin, _id_of(decisions_by_id), None, is_seen)
     assert (lookup.entry, lookup.is_whole, lookup.is_dated) == (None, True, True)
-    assert read == [_id_of(decisions_by_id)]
+    assert read == [SYSTEM]
 
 
 def test_what_was_not_searched_is_said_and_the_same_of_a_decision_that_is_not_seen(

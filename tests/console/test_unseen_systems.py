@@ -153,3 +153,9 @@ def test_the_overview_says_nothing_of_what_is_not_seen(overview: Overview, viewe
     assert f"{waiting} records to read" in page
     assert "the monitor is away" in page
     assert "CDAP" in page
+
+
+def test_alerts_that_cannot_be_read_are_not_said_to_be_none(overview: Overview) -> None:
+    """Kafka is away here: who is on duty took it for a quiet hour."""
+    alerts = overview._render(EVERYTHING).decode().split('id="alerts"')[1].split("</section>")[0]
+    assert ("Not known" in alerts, "episode" in alerts, "none" in alerts) == (True, False, False)

@@ -1,0 +1,74 @@
+"""Dead letters by the record or the request id that they are of: why that was not decided."""
+
+import collections
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from streaming.decision_log.search import json_text
+from streaming.history.ranges import Topics
+from streaming.history.records import ConsumerRecord, record_of
+from streaming.kafka.committed import committed_records
+from streaming.records.avro import Undecodable
+from streaming.records.dead_letter_headers import read_headers, source_of
+from streaming.records.registry import Deserializer
+from streaming.settings import Settings
+from streaming.topics import dead_letters_of
+
+NEWEST = 20_000  # of each partition, in which an id of a request is looked for
+FEW = 5  # of one id
+SeenSystem = Callable[[str], bool]
+"""Whether what is of a system is shown; "": what names none."""
+
+
+def dead_letter_of(
+    settings: Settings, admin: AdminClient, request: ConsumerRecord, most: int | None, is_seen: SeenSystem
+) -> ConsumerRecord | None:
+    """The dead letter of a record, among the first `most` from its time on; None: there is none, or it is not seen.
+
+    Raises KafkaException and TimeoutError.
+    """
+    decode = Deserializer(settings.schema_registry)
+    records = Topics(settings, admin).since([dead_letters_of(request.topic)], request.at)
+    for record in itertools.islice(records, most):
+        # By the request's own value: a dead letter that would be too large has hashes in place of it.
+        if source_of(read_headers(record.headers)) == request.source and is_seen(
+            _text(decode, request.value, "system")
+        ):
+            return record  # one that is not seen is looked for as long as one that is not there
+    return None
+
+
+def dead_letters_by_request_id(settings: Settings, request_id: str, is_seen: SeenSystem) -> list[ConsumerRecord]:
+    """A few of the newest dead letters whose record has an id, oldest first. Raises as `committed_records`."""
+    decode, wanted = Deserializer(settings.schema_registry), json_text(request_id)
+    found = collections.deque[ConsumerRecord](maxlen=FEW)
+    for record in map(record_of, committed_records(settings, map(dead_letters_of, settings.topics.asking), NEWEST)):
+        value = record.value
+        if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
+            continue
+        if _text(decode, value, "id") == request_id and is_seen(_text(decode, value, "system")):
+            found.append(record)
+    return list(found)
+
+
+def _text(decode: Deserializer, value: bytes, name: str) -> str:
+    """A text of a record that is perhaps no request; "": it has none."""
+    try:
+        text = msgspec.json.decode(decode.json("request", value), type=dict[str, Any]).get(name)
+    except (Undecodable, ValueError, RecursionError):
+        return ""
+    return text if isinstance(text, str) else ""
+
+
+def why(dead_letter: ConsumerRecord) -> str:
+    """The message of a dead letter, as its headers have it."""
+    return read_headers(dead_letter.headers).get("exception.message", "no reason given")
+
+
+def refusal(dead_letter: ConsumerRecord) -> str:
+    """Where a dead letter is, and why its record was refused."""
+    return f"{dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {why(dead_letter)}"
