@@ -29,7 +29,7 @@ from streaming.snapshots.broadcasts import (
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
 from streaming.snapshots.rebuilt import PastSnapshots
-from streaming.topics import dead_letters_of
+from streaming.topics import Offsets, dead_letters_of
 
 During = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -57,6 +57,7 @@ class Tasks:
         self._output_topics = topics.decisions, topics.verdicts, *map(dead_letters_of, self._inputs)
         send = spark.sparkContext.broadcast
         self._broadcasts, self._facts = Broadcasts(send, SNAPSHOTS_KEPT, on_broadcast), FactBroadcasts(send)
+        self._sent_offsets: Offsets = {}  # of the newest snapshot that was sent
         self._versions = Versions()
         self._past = PastSnapshots(policies.documents, send, SNAPSHOTS_KEPT)
         # What decides again what was answered elsewhere; None: there are no such topics.
@@ -64,9 +65,11 @@ class Tasks:
 
     def current_snapshots(self) -> tuple[PublishedSnapshot, ...]:
         """The snapshots of the present, oldest first; the newest is sent if it is not yet."""
-        policies = self._policies
+        policies, until = self._policies, self._policies.documents.next_change(self._sent_offsets)
         with self._during("send the snapshot to the workers"):
-            return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
+            sent = self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since, until)
+        self._sent_offsets = policies.policy_offsets()
+        return sent
 
     def current_facts(self) -> Facts:
         """How the workers get the facts that are known now.
@@ -89,7 +92,8 @@ class Tasks:
         """What decides by these snapshots. `budgets`, `pending`: see `Task`."""
         if self._named is not None:
             self._named.follow(snapshots, self._policies.policy_offsets())
-        published, facts = (*self._past.held(), *snapshots), self.current_facts()
+        published = sorted((*self._past.held(), *snapshots), key=lambda snapshot: snapshot.since)
+        facts = self.current_facts()
         task = Task(
             topics=self._output_topics,
             committed=self._tracker.committed,

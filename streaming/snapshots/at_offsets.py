@@ -279,6 +279,12 @@ class DocumentLog:
         times = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
         return {topic: at for topic, at in times if at is not None}
 
+    @_locked
+    def next_change(self, policy_offsets: Offsets) -> int | None:
+        """When the policies of these offsets ceased to be in force, ms: all of the first change after them had come."""
+        times = (self._logs[topic].next_change(partitions["0"]) for topic, partitions in policy_offsets.items())
+        return min((at for at in times if at is not None), default=None)
+
     def _check_names(self, policy_offsets: Offsets) -> None:
         if unknown := policy_offsets.keys() - set(self._policies.topics):
             raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")

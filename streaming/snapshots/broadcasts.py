@@ -94,14 +94,19 @@ class Broadcasts:
         self._replaced: list[Broadcast[Any]] = []
 
     def current(
-        self, snapshot: Snapshot, since: int, changes_since: Callable[[Snapshot | None], list[SnapshotChange] | None]
+        self,
+        snapshot: Snapshot,
+        since: int,
+        changes_since: Callable[[Snapshot | None], list[SnapshotChange] | None],
+        until: int | None = None,
     ) -> tuple[PublishedSnapshot, ...]:
         """All that are held, oldest first; a snapshot is sent unless it is the last one, object for object.
 
         `since`: ms, when its newest policy document came into force. `changes_since`: what it differs in from another.
+        `until`: ms, when the last one ceased to be in force: where several changes were read together, before `since`.
         """
         if snapshot is not self._snapshot:
-            self._publish(snapshot, since, changes_since(self._snapshot))
+            self._publish(snapshot, since, changes_since(self._snapshot), until)
         return tuple(self._published)
 
     @property
@@ -114,11 +119,14 @@ class Broadcasts:
         """The broadcast of each segment's changes; None: there is none."""
         return tuple(opened.changes for opened in self._segments)
 
-    def _publish(self, snapshot: Snapshot, since: int, changes: list[SnapshotChange] | None) -> None:
+    def _publish(self, snapshot: Snapshot, since: int, changes: list[SnapshotChange] | None, until: int | None) -> None:
         newest = self._published[-1] if self._published else None
         number = newest.number + 1 if newest else 0
         broadcast = self._send(snapshot, number, together(changes) if changes else None)
-        if newest is not None and newest.version == snapshot.version:
+        if newest is not None and until is not None and until < since:
+            # Between the two others were in force, for moments of which the snapshots are rebuilt.
+            self._published[-1] = msgspec.structs.replace(newest, until=until)
+        elif newest is not None and newest.version == snapshot.version:
             self._published.pop()  # the same policies once more: what was refused may differ
             since = newest.since
         # The log's clock may run backwards when another broker takes over; eras follow each other all the same.

@@ -154,9 +154,17 @@ class RecordLog:
     def around(self, moment: int) -> tuple[int, int | None]:
         """When the newest record at a moment (ms) came, 0 if there is none, and when all of the next change has."""
         following = self._count_at(moment)
-        last = bisect.bisect_right(self._firsts, following) - 1  # of that change
-        after = self._times[last] if following < len(self._times) else None
-        return self._times[following - 1] if following else 0, after
+        return self._times[following - 1] if following else 0, self._came(following)
+
+    def next_change(self, offset: int) -> int | None:
+        """When all of the first change beyond an offset had come, ms; None: there is none."""
+        return self._came(self.count(offset))
+
+    def _came(self, number: int) -> int | None:
+        """When all of the change had come that a record is of, by its number; None: there is no such record."""
+        if number == len(self._times):
+            return None
+        return self._times[bisect.bisect_right(self._firsts, self._firsts[number]) - 1]
 
     def forget(self, offset: int) -> None:
         """Let go of the records up to an offset, once they are taken into a document store."""

@@ -255,6 +255,8 @@ def test_the_documents_of_one_change_come_into_force_together_when_the_last_one_
     assert [(span.since - YOUNG, (span.until or 0) - YOUNG) for span in spans[:4]] == [(0, 8)] * 4
     last = spans[-1]
     assert (last.since - YOUNG, (last.until or 0) - YOUNG) == (10 + APART_MS, 11 + APART_MS)
+    ends = [log.next_change({POLICIES: {"0": offset}}) for offset in (-1, 0, 2, 3, 4, 8)]
+    assert [end and end - YOUNG for end in ends] == [0, 8, 8, 9 + APART_MS, 9 + APART_MS, None]
     log.forget_before(YOUNG + 6)
     assert log.policies_at(YOUNG + 8).offsets[POLICIES]["0"] == 4
     assert log.policies_at(YOUNG + 7).offsets[POLICIES]["0"] == 0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -41,12 +42,17 @@ ORDERS = "kafka:topic:prod/main/orders"
 
 
 @pytest.fixture(scope="module")
-def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A world with a running job in it."""
+def world_and_driver(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, int]]:
+    """A world with a running job in it, and the process id of its driver."""
     name = f"decisions-{time.time_ns()}"
     made = World(broker, name, str(tmp_path_factory.mktemp(name) / "checkpoint"), systems=SYSTEMS)
-    with running(made.settings):
-        yield made
+    with running(made.settings) as job:
+        yield made, job.pid
+
+
+@pytest.fixture(scope="module")
+def world(world_and_driver: tuple[World, int]) -> World:
+    return world_and_driver[0]
 
 
 @pytest.fixture
@@ -325,6 +331,39 @@ def test_records_that_grow_as_they_are_written_stop_nothing(world: World, user: 
         lambda seen: any(f"policy-rejected-{world.policies}-{offset}-".encode() in m.value() for m in seen), "the alert"
     )
     assert max(len(message.value()) for message in alerts) < ALWAYS_FITS
+
+
+def test_an_access_between_changes_that_are_read_together_is_judged_by_the_policies_of_its_time(
+    world_and_driver: tuple[World, int], user: str
+) -> None:
+    """It was allowed by the first change, and the second one took that back. A change follows that stays."""
+    world, driver = world_and_driver
+    ids, outcomes = [f"{user}-{number}" for number in range(3)], dict[str, str]()
+
+    def are_there(messages: list[Any]) -> bool:
+        verdicts = (json.loads(message.value()) for message in messages)
+        outcomes.update((v["event_id"], v["outcome"]) for v in verdicts if v.get("event_id") in ids)
+        return outcomes.keys() == set(ids)
+
+    assert _ask(world, request(f"before-{user}", user, "orders"))["decision"] is False
+    os.kill(driver, signal.SIGSTOP)
+    try:
+        for id_, topic in zip(ids, ("orders", "payments", "orders"), strict=True):
+            world.publish(role(user, f"kafka:topic:prod/main/{topic}"))
+            _await_next_moment()
+            world.send([{**request(id_, user, "orders"), "outcome": "success"}], world.names.audit[0])
+            _await_next_moment()
+        world.delete(f"Role/{user}")
+    finally:
+        os.kill(driver, signal.SIGCONT)
+    world.reader(world.names.verdicts).until(are_there, "the verdicts")
+    assert [outcomes[id_] for id_ in ids] == ["allow", "deny", "allow"]
+
+
+def _await_next_moment() -> None:
+    """Broker's timestamps are whole milliseconds; its clock is this machine's."""
+    now = time.time_ns() // 1_000_000
+    wait_until(lambda: time.time_ns() // 1_000_000 > now + 1, "two milliseconds pass")
 
 
 def test_requests_of_an_aborted_transaction_are_not_decided(world: World, user: str) -> None:

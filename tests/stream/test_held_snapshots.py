@@ -89,6 +89,23 @@ def test_every_worker_has_what_the_driver_has(monkeypatch: pytest.MonkeyPatch, s
     assert sent
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_between_changes_that_were_read_together_neither_the_last_snapshot_nor_the_new_one_was_in_force(
+    back: bool,
+) -> None:
+    """Accesses of then were judged by the last one. Also where the last change has taken the first one back."""
+    store, first, second = DocumentStore(), role("r", ("allow", "*", "*")), role("r", ("deny", "*", "*"))
+    store.put(first, 10, 0)
+    compiler, feed = Compiler(store), Broadcasts(_send, 3, lambda: None)
+    compiler.compile()
+    feed.current(compiler.snapshot, 10, compiler.changes_since)
+    store.put(second, 20, 1)
+    store.put(first if back else role("r", ("allow", "kafka:*", "*")), 30, 2)
+    compiler.compile()
+    published = feed.current(compiler.snapshot, 30, compiler.changes_since, until=20)
+    assert [(snapshot.since, snapshot.until) for snapshot in published] == [(10, 20), (30, None)]
+
+
 def _send(value: Any) -> Any:
     return Sent(value)
 
