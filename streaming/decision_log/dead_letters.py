@@ -35,9 +35,8 @@ def dead_letter_of(
     records = Topics(settings, admin).since([dead_letters_of(request.topic)], request.at)
     for record in itertools.islice(records, most):
         # By the request's own value: a dead letter that would be too large has hashes in place of it.
-        if source_of(read_headers(record.headers)) == request.source and is_seen(
-            _text(decode, request.value, "system")
-        ):
+        is_of_request = source_of(read_headers(record.headers)) == request.source
+        if is_of_request and is_seen(_text(decode, request.value, "system")):
             return record  # one that is not seen is looked for as long as one that is not there
     return None
 
@@ -45,14 +44,14 @@ def dead_letter_of(
 def dead_letters_by_request_id(settings: Settings, request_id: str, is_seen: SeenSystem) -> list[ConsumerRecord]:
     """A few of the newest dead letters whose record has an id, oldest first. Raises as `committed_records`."""
     decode, wanted = Deserializer(settings.schema_registry), json_text(request_id)
-    found = collections.deque[ConsumerRecord](maxlen=FEW)
+    newest = collections.deque[ConsumerRecord](maxlen=FEW)
     for record in map(record_of, committed_records(settings, map(dead_letters_of, settings.topics.asking), NEWEST)):
         value = record.value
         if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
             continue
         if _text(decode, value, "id") == request_id and is_seen(_text(decode, value, "system")):
-            found.append(record)
-    return list(found)
+            newest.append(record)
+    return list(newest)
 
 
 def _text(decode: Deserializer, value: bytes, name: str) -> str:

@@ -126,10 +126,19 @@ class MonitorQuery:
         return tracker
 
     def _check_committed(self, tracker: OffsetTracker) -> None:
-        """Kafka forgets the offsets of a deleted topic; Spark would read the new one where the old one ended."""
+        """Kafka forgets the offsets of a deleted topic; Spark would read the new one where the old one ended.
+
+        Where retention has deleted records that were not read, Spark would fail with each start, naming no remedy.
+        """
         completed = self._checkpoint.completed()
         _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
+        first = first_offsets(self._admin, self._partitions)
         for (topic, number), end in ends.items():
+            if end < first.get((topic, number), 0):
+                raise CannotStart(
+                    f"the records of {topic}-{number} from offset {end}, where the monitor stopped, up to "
+                    f"{first[topic, number]} were deleted. {self._move_away()}"
+                )
             if end and (topic, number) in self._partitions and (topic, number) not in tracker.committed:
                 raise CannotStart(
                     f"the checkpoint has read {topic}-{number} up to offset {end}, and the group has no committed "
@@ -139,14 +148,15 @@ class MonitorQuery:
     def _move_away(self) -> str:
         return (
             f"Move the monitor's checkpoint away with `{ARCHIVE} {self._settings.checkpoint}`: it then starts at the "
-            "committed offsets, and at the beginning of topics without any. Alerts may repeat, under the same ids, or "
-            "be missed"
+            "committed offsets, and at the first record of topics without any, or where those were deleted. Alerts may "
+            "repeat, under the same ids, or be missed"
         )
 
     def start(self) -> StreamingQuery:
-        """Start the query at its checkpoint; without one at the committed offsets, new partitions at their first."""
-        first = first_offsets(self._admin, self._partitions)
-        starts = {partition: self._tracker.committed.get(partition, first[partition]) for partition in self._partitions}
+        """Start the query at its checkpoint; without one at the committed offsets, or the first ones that are there."""
+        first, committed = first_offsets(self._admin, self._partitions), self._tracker.committed
+        # Below the first one if it was away for longer than the retention of a topic.
+        starts = {partition: max(committed.get(partition, 0), first[partition]) for partition in self._partitions}
         self._publish([], starts)
         if self._checkpoint.query_id() is None and any(starts.values()):
             since = int(min(self._alignment.times(starts).until, time.time_ns() // 1_000_000))

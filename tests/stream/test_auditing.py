@@ -29,7 +29,7 @@ def _event(**changes: Any) -> dict[str, Any]:
 
 
 def _evaluate(event: dict[str, Any], partition_evaluator: AuditEvaluator | None = None, at: int = AT) -> Any:
-    number, key, value, _ = (partition_evaluator or _for_partition()).evaluate(
+    number, key, value, _ = (partition_evaluator or _for_partition()).decide(
         b"key", json.dumps(event).encode(), None, 17, at
     )
     assert (number, key) == (VERDICTS, b"key"), value
@@ -78,7 +78,7 @@ def test_claims_that_are_not_trusted_are_not_used() -> None:
 def test_a_secret_of_the_subject_does_not_go_on() -> None:
     event = _event()
     event["subject"]["properties"] = {"token": {"sub": "secret"}}
-    _, _, value, _ = _for_partition().evaluate(None, json.dumps(event).encode(), None, 17, AT)
+    _, _, value, _ = _for_partition().decide(None, json.dumps(event).encode(), None, 17, AT)
     assert b"secret" not in (value or b"")
 
 
@@ -126,7 +126,7 @@ def test_life_cycles_are_passed_on() -> None:
 )
 def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: str) -> None:
     value = event if isinstance(event, bytes) else json.dumps(_event(**event)).encode()
-    number, _, kept, headers = _for_partition().evaluate(b"key", value, None, 17, AT)
+    number, _, kept, headers = _for_partition().decide(b"key", value, None, 17, AT)
     assert number == LETTERS
     assert why in dict(headers or [])["__connect.errors.exception.message"].decode()
     assert kept == value
@@ -140,5 +140,5 @@ def test_an_event_of_which_no_fact_is_derived_may_be_about_anything(event: dict[
 
 
 def test_records_without_a_value_and_too_large_ones_are_dead_letters() -> None:
-    assert _for_partition().evaluate(None, None, None, 17, AT)[:3] == (LETTERS, None, None), "as it came"
-    assert _for_partition(record_in=10).evaluate(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS
+    assert _for_partition().decide(None, None, None, 17, AT)[:3] == (LETTERS, None, None), "as it came"
+    assert _for_partition(record_in=10).decide(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS

@@ -171,7 +171,7 @@ def test_an_id_names_a_record_of_one_topic_and_not_of_another_that_was_re_create
     """Who leaves out ids that were seen before must not miss what is about another record."""
 
     def id_of(at: int) -> str:
-        _, _, value, _ = policy_rejected("alerts", Refused("policies", 5, at, "lenses6/Role/r", ("wrong",)))
+        _, _, value, _ = policy_rejected("alerts", Refused("lenses6/Role/r", "policies", 5, at, ("wrong",)))
         return str(json.loads(value or b"")["id"])
 
     assert id_of(1000) == id_of(1000) != id_of(2000)

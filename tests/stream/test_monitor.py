@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from policy import to_text
+from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.settings.monitor import MonitorSettings, Rules
 from streaming.snapshots.broadcasts import SNAPSHOTS_KEPT
 from tests.brokers import TestBroker
@@ -351,6 +353,31 @@ def test_without_its_checkpoint_the_monitor_goes_on_from_the_committed_offsets(w
     world.send([happened("b", "mallory", "orders")], audit)
     expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in ("eve", "mallory")})
     with running(world.settings):
+        wait_until(lambda: alerts_by_kind(world) == expected, "the alerts of what came after", SECONDS)
+
+
+@pytest.mark.long
+def test_a_monitor_that_was_away_for_longer_than_retention_says_so_and_goes_on_without_its_checkpoint(
+    world: World,
+) -> None:
+    """Moved away, its checkpoint was of no use: the committed offsets were of deleted records, too."""
+    [audit], verdicts = world.names.audit, world.names.verdicts
+    with running(world.settings):
+        world.send([happened("a", "eve", "orders")], audit)
+        wait_until(lambda: alerts_by_kind(world).total() == len(ACCESS_KINDS), "the alerts of the first", SECONDS)
+    ends = log_ends(world.admin, partitions_of(world.admin, [verdicts]))
+    for _, partition in ends:
+        world.producer.produce(verdicts, encode_verdict(Heartbeat(time=1)), partition=partition)
+    assert world.producer.flush(30) == 0
+    deleted = [TopicPartition(verdicts, partition, end + 1) for (_, partition), end in ends.items()]
+    for result in world.admin.delete_records(deleted).values():
+        result.result(30)
+    monitor = Path(f"{world.settings.checkpoint}-monitor")
+    with running(world.settings) as job:
+        wait_until(lambda: any("were deleted. Move" in line for line in job.logged), "it says why it does not run", 90)
+        monitor.rename(monitor.with_suffix(".old"))
+        world.send([happened("b", "mallory", "orders")], audit)
+        expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in ("eve", "mallory")})
         wait_until(lambda: alerts_by_kind(world) == expected, "the alerts of what came after", SECONDS)
 
 
