@@ -91,7 +91,7 @@ def _warn_of_older_protocol(settings: "Settings") -> None:
 
 
 def _plain(traced: "Traced") -> dict[str, Any]:
-    from streaming.decision_log.dead_letters import why
+    from streaming.decision_log.dead_letters import exception_message
 
     record, committed = traced.record, traced.committed
     return {
@@ -103,7 +103,7 @@ def _plain(traced: "Traced") -> dict[str, Any]:
         "ahead": traced.ahead,
         "decision": traced.decision.decision if traced.decision else None,
         "decided_at": traced.decision.record.at if traced.decision else None,
-        "dead_letter": why(traced.dead_letter) if traced.dead_letter else None,
+        "dead_letter": exception_message(traced.dead_letter) if traced.dead_letter else None,
         "answers_from": traced.answers_from,
     }
 
@@ -123,7 +123,7 @@ def _lines(traced: "Traced") -> Iterator[str]:
 
 def _answer(traced: "Traced") -> Iterator[str]:
     from policy import to_text
-    from streaming.decision_log.dead_letters import refusal
+    from streaming.decision_log.dead_letters import describe_dead_letter
 
     if traced.decision is not None:
         record, decision = traced.decision.record, traced.decision.decision
@@ -134,7 +134,7 @@ def _answer(traced: "Traced") -> Iterator[str]:
         yield from (f"  {text}" for text in remarks(decision))
         yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
     elif traced.dead_letter is not None:
-        yield f"refused, {refusal(traced.dead_letter)}"
+        yield f"refused, {describe_dead_letter(traced.dead_letter)}"
     elif traced.decided:
         if traced.answers_from is not None:
             yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"

@@ -100,7 +100,7 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
-    from streaming.decision_log.dead_letters import refusal
+    from streaming.decision_log.dead_letters import describe_dead_letter
     from streaming.decision_log.replay import Replays, find_by_id
     from streaming.snapshots.at_offsets import NoLongerKnown
     from streaming.topics import dead_letters_of
@@ -111,7 +111,9 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     admin = connect(settings, *read, documents=names.documents)
     lookup = find_by_id(settings, admin, id_)
     if lookup.dead_letter is not None:
-        raise Failure(f"no decision {id_}: its record is no request. It was refused, {refusal(lookup.dead_letter)}")
+        raise Failure(
+            f"no decision {id_}: its record is no request. It was refused, {describe_dead_letter(lookup.dead_letter)}"
+        )
     if (entry := lookup.entry) is None:
         raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
     try:

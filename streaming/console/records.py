@@ -16,7 +16,7 @@ from streaming.client.decision import Decision, read_decision
 from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
-from streaming.decision_log.dead_letters import dead_letters_by_request_id, refusal
+from streaming.decision_log.dead_letters import dead_letters_by_request_id, describe_dead_letter
 from streaming.decision_log.newest import NewestDecisions, newest
 from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, Replays, find_by_id
 from streaming.decision_log.search import Found, Query
@@ -103,7 +103,7 @@ class Records:
     def refused(self, request_id: str, viewer: Viewer) -> list[str]:
         """Why records with an id of a request became no decision: of a few of the newest dead letters."""
         letters = dead_letters_by_request_id(self._settings, request_id, viewer.may_see)
-        return [f"{to_text(letter.at)}, {refusal(letter)}" for letter in letters]
+        return [f"{to_text(letter.at)}, {describe_dead_letter(letter)}" for letter in letters]
 
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""
@@ -194,7 +194,8 @@ NO_DECISION = "there is no such decision: it was deleted by retention, or is not
 
 def _not_found(lookup: DecisionLookup, id_: str) -> str:
     if lookup.dead_letter is not None:
-        return f"there is no decision, for the record is no request. It was refused, {refusal(lookup.dead_letter)}"
+        refused = describe_dead_letter(lookup.dead_letter)
+        return f"there is no decision, for the record is no request. It was refused, {refused}"
     if lookup.is_whole:
         return NO_DECISION
     if lookup.is_dated:

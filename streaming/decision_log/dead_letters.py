@@ -3,18 +3,14 @@
 import collections
 import itertools
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.decision_log.search import json_text
+from streaming.decision_log.request_texts import RequestTexts
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.kafka.committed import committed_records
-from streaming.records.avro import Undecodable
 from streaming.records.dead_letter_headers import read_headers, source_of
-from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.topics import dead_letters_of
 
@@ -31,43 +27,32 @@ def dead_letter_of(
 
     Raises KafkaException and TimeoutError.
     """
-    decode = Deserializer(settings.schema_registry)
+    texts = RequestTexts(settings)
     records = Topics(settings, admin).since([dead_letters_of(request.topic)], request.at)
     for record in itertools.islice(records, most):
         # By the request's own value: a dead letter that would be too large has hashes in place of it.
         is_of_request = source_of(read_headers(record.headers)) == request.source
-        if is_of_request and is_seen(_text(decode, request.value, "system")):
+        if is_of_request and is_seen(texts.text(request.value, "system")):
             return record  # one that is not seen is looked for as long as one that is not there
     return None
 
 
 def dead_letters_by_request_id(settings: Settings, request_id: str, is_seen: SeenSystem) -> list[ConsumerRecord]:
     """A few of the newest dead letters whose record has an id, oldest first. Raises as `committed_records`."""
-    decode, wanted = Deserializer(settings.schema_registry), json_text(request_id)
-    newest = collections.deque[ConsumerRecord](maxlen=FEW)
+    texts, newest = RequestTexts(settings), collections.deque[ConsumerRecord](maxlen=FEW)
     for record in map(record_of, committed_records(settings, map(dead_letters_of, settings.topics.asking), NEWEST)):
-        value = record.value
-        if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
-            continue
-        if _text(decode, value, "id") == request_id and is_seen(_text(decode, value, "system")):
+        if texts.has_id(record.value, request_id) and is_seen(texts.text(record.value, "system")):
             newest.append(record)
     return list(newest)
 
 
-def _text(decode: Deserializer, value: bytes, name: str) -> str:
-    """A text of a record that is perhaps no request; "": it has none."""
-    try:
-        text = msgspec.json.decode(decode.json("request", value), type=dict[str, Any]).get(name)
-    except (Undecodable, ValueError, RecursionError):
-        return ""
-    return text if isinstance(text, str) else ""
-
-
-def why(dead_letter: ConsumerRecord) -> str:
+def exception_message(dead_letter: ConsumerRecord) -> str:
     """The message of a dead letter, as its headers have it."""
     return read_headers(dead_letter.headers).get("exception.message", "no reason given")
 
 
-def refusal(dead_letter: ConsumerRecord) -> str:
+def describe_dead_letter(dead_letter: ConsumerRecord) -> str:
     """Where a dead letter is, and why its record was refused."""
-    return f"{dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {why(dead_letter)}"
+    return (
+        f"{dead_letter.topic}-{dead_letter.partition} at offset {dead_letter.offset}: {exception_message(dead_letter)}"
+    )

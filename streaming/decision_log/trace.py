@@ -6,14 +6,13 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed
+from streaming.decision_log.request_texts import RequestTexts
 from streaming.decision_log.search import Decoder, Found, json_text
 from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import existing_topic_ids, last_stable_offsets, log_ends
-from streaming.records.avro import Undecodable
 from streaming.records.dead_letter_headers import read_headers, source_of
-from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 from streaming.topics import dead_letters_of
 
@@ -57,21 +56,10 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
-    documents, wanted = Deserializer(settings.schema_registry), json_text(request_id)
+    texts = RequestTexts(settings)
     for record in Topics(settings, admin).since(settings.topics.asking, since):
-        value = record.value
-        if value.startswith(b"{") and wanted not in value and b"\\" not in value:  # an id may be written with escapes
-            continue
-        try:
-            named = msgspec.json.decode(documents.json("request", value), type=_Named)
-        except (Undecodable, ValueError, RecursionError):
-            continue
-        if named.id == request_id:
+        if texts.has_id(record.value, request_id):
             yield record
-
-
-class _Named(msgspec.Struct):
-    id: str = ""
 
 
 def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Traced:

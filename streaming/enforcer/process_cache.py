@@ -82,7 +82,7 @@ class HeldSnapshots:
         if segment.run != self._run:
             self._run, self._held = segment.run, {}
         first = segment.first - (segment.bridge is not None)
-        nearest = max((held for held in self._held if first <= held <= number), default=None)
+        nearest = max((other for other in self._held if first <= other <= number), default=None)
         start, snapshot = (segment.first, base.value) if nearest is None else (nearest, self._held[nearest])
         if start < number:
             between = map(pickle.loads, _changes_between(segment, changes, start, number))
@@ -175,15 +175,15 @@ class ProcessCache:
         for gone in [key for key in self._audited if key[0] not in since]:
             del self._audited[gone]
         key = since[index], trust
-        held = self._audited.get(key)
-        changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
-        if held is None or changed is None or held.policies is not policies:
+        entry = self._audited.get(key)
+        changed = facts.changed_since(entry.applied) if entry and entry.base == facts.base else None
+        if entry is None or changed is None or entry.policies is not policies:
             answers = AuditAnswers(policies, trust, facts=facts.overlay)
-            held = self._audited[key] = HeldAuditAnswers(answers, policies, facts.base, facts.applied)
-        elif held.applied != facts.applied:
-            held.answers.follow_facts(changed)
-            held.applied = facts.applied
-        return held.answers
+            entry = self._audited[key] = HeldAuditAnswers(answers, policies, facts.base, facts.applied)
+        elif entry.applied != facts.applied:
+            entry.answers.follow_facts(changed)
+            entry.applied = facts.applied
+        return entry.answers
 
 
 CACHE = ProcessCache()
@@ -192,7 +192,7 @@ CACHE = ProcessCache()
 _tasks = itertools.count(1)
 
 
-def set_caches_aside() -> None:
+def freeze_caches() -> None:
     """Spark collects garbage after each task, a quarter of the time, and the caches hold no cycles.
 
     What is there by then is left out of the search, but for one task of many: others may have left cycles.

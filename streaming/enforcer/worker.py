@@ -19,7 +19,7 @@ from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.pending_facts import FactReads, PendingFacts
-from streaming.enforcer.process_cache import CACHE, HeldFacts, set_caches_aside
+from streaming.enforcer.process_cache import CACHE, HeldFacts, freeze_caches
 from streaming.enforcer.ranges import Budget, Decide, Usage
 from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
@@ -136,7 +136,7 @@ class Worker:
                 if side_output.decided.stopped:
                     _drain(batches)
                     break
-        set_caches_aside()
+        freeze_caches()
 
     def _begin(self, records: Records) -> Usage:
         """The usage of the task's budget, from now on: without what the first task of a process has to prepare."""

@@ -104,6 +104,7 @@ class MonitorQuery:
         self._admin = admin_client(self._settings)
         self._topic_ids = topic_ids(self._admin, self._topics)
         self._partitions = partitions_of(self._admin, self._topics)
+        self._first = first_offsets(self._admin, self._partitions)
         check_group(self._settings, self._admin, self._partitions)
         with contextlib.ExitStack() as opened:
             self._encodings = opened.enter_context(contextlib.closing(Encodings(settings)))
@@ -132,12 +133,11 @@ class MonitorQuery:
         """
         completed = self._checkpoint.completed()
         _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
-        first = first_offsets(self._admin, self._partitions)
         for (topic, number), end in ends.items():
-            if end < first.get((topic, number), 0):
+            if end < self._first.get((topic, number), 0):
                 raise CannotStart(
                     f"the records of {topic}-{number} from offset {end}, where the monitor stopped, up to "
-                    f"{first[topic, number]} were deleted. {self._move_away()}"
+                    f"{self._first[topic, number]} were deleted. {self._move_away()}"
                 )
             if end and (topic, number) in self._partitions and (topic, number) not in tracker.committed:
                 raise CannotStart(
@@ -154,7 +154,7 @@ class MonitorQuery:
 
     def start(self) -> StreamingQuery:
         """Start the query at its checkpoint; without one at the committed offsets, or the first ones that are there."""
-        first, committed = first_offsets(self._admin, self._partitions), self._tracker.committed
+        first, committed = self._first, self._tracker.committed
         # Below the first one if it was away for longer than the retention of a topic.
         starts = {partition: max(committed.get(partition, 0), first[partition]) for partition in self._partitions}
         self._publish([], starts)

@@ -121,14 +121,14 @@ class Writing(_Conversions):
     def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
         read = [(field["name"], _may_be_left_out(field), convert) for field, convert in fields]
 
-        def convert(given: Any) -> dict[str, Any]:
-            if not isinstance(given, dict):
-                raise ValueError(f"an object is needed, not {type(given).__name__}")
+        def convert(source: Any) -> dict[str, Any]:
+            if not isinstance(source, dict):
+                raise ValueError(f"an object is needed, not {type(source).__name__}")
             record = {}
             for name, optional, change in read:
-                if not optional and name not in given:
+                if not optional and name not in source:
                     raise ValueError(f"the field {name} is missing")
-                value = given.get(name)
+                value = source.get(name)
                 record[name] = value if change is None else change(value)
             return record
 

@@ -26,7 +26,7 @@ def parse_written(
     named = {} if named is None else named
     try:
         plain = (bare(json.loads(text)) for text in texts)
-        *_, schema = (fastavro.parse_schema(with_pairs(one) if in_pairs else one, named) for one in plain)
+        *_, schema = (fastavro.parse_schema(with_pairs(written) if in_pairs else written, named) for written in plain)
         if not isinstance(schema, dict) or schema["type"] != "record":
             raise Unreadable(f"it is not a record {' or '.join(readers)}")
         if (name := schema["name"].rpartition(".")[2]) not in readers:

@@ -154,13 +154,13 @@ class RecordLog:
     def around(self, moment: int) -> tuple[int, int | None]:
         """When the newest record at a moment (ms) came, 0 if there is none, and when all of the next change has."""
         following = self._count_at(moment)
-        return self._times[following - 1] if following else 0, self._came(following)
+        return self._times[following - 1] if following else 0, self._time_of_change(following)
 
     def next_change(self, offset: int) -> int | None:
         """When all of the first change beyond an offset had come, ms; None: there is none."""
-        return self._came(self.count(offset))
+        return self._time_of_change(self.count(offset))
 
-    def _came(self, number: int) -> int | None:
+    def _time_of_change(self, number: int) -> int | None:
         """When all of the change had come that a record is of, by its number; None: there is no such record."""
         if number == len(self._times):
             return None

@@ -61,7 +61,7 @@ def test_each_missing_permission_and_each_command_that_adds_it_is_a_line(capsys:
     ],
 )
 def test_a_refusal_is_recognized_in_the_text_of_either_client(text: str, is_java: bool, resource: str) -> None:
-    found = REFUSED.search(text)
-    assert found is not None
-    assert found["java" if is_java else "rdkafka"] == resource
-    assert found["rdkafka" if is_java else "java"] is None
+    refusal = REFUSED.search(text)
+    assert refusal is not None
+    assert refusal["java" if is_java else "rdkafka"] == resource
+    assert refusal["rdkafka" if is_java else "java"] is None

@@ -107,7 +107,7 @@ def test_the_decisions_about_a_subject_are_those_of_the_command(
     assert asked["subject"] == [name]
 
 
-def test_why_a_record_was_not_decided_is_found_by_its_request_and_by_its_place(
+def test_why_a_record_was_not_decided_is_found_by_its_request_and_by_the_id_of_its_decision(
     client: TestClient, settings: Settings
 ) -> None:
     """Of systems that are not seen, nothing is: neither that there is such a dead letter, nor what is wrong with it."""
@@ -116,13 +116,13 @@ def test_why_a_record_was_not_decided_is_found_by_its_request_and_by_its_place(
     assert "is no request" not in client.get("/decisions", params={"request_id": "refused"}).text
     topic = settings.topics.requests[0]
     admin = AdminClient({"bootstrap.servers": settings.bootstrap_servers})
-    places = [f"{topic_ids(admin, [topic])[topic]}-0-{2 * len(NAMES) + number}" for number in range(4)]
-    why = {place: html.unescape(client.get(f"/decisions/{place}", headers=HTML).text) for place in places}
-    assert [f".dlq-0 at offset {number}: " in why[place] for number, place in enumerate(places)] == [True] * 3 + [False]
+    ids = [f"{topic_ids(admin, [topic])[topic]}-0-{2 * len(NAMES) + number}" for number in range(4)]
+    why = {id_: html.unescape(client.get(f"/decisions/{id_}", headers=HTML).text) for id_ in ids}
+    assert [f".dlq-0 at offset {number}: " in why[id_] for number, id_ in enumerate(ids)] == [True] * 3 + [False]
     carl, log = Viewer("carl", frozenset({LOOKS_BACK})), Records(settings, admin)
     [own] = log.refused(REFUSED, carl)
     assert ".dlq-0 at offset 2: " in own
-    for number, place in enumerate(places):
+    for number, id_ in enumerate(ids):
         with pytest.raises(NoSuchDecision) as error:
-            log.explained(place, compile_documents([]), carl)
+            log.explained(id_, compile_documents([]), carl)
         assert ("no request" in str(error.value)) == (number == 2)

@@ -26,13 +26,13 @@ def test_what_a_task_leaves_is_not_searched_again_until_the_hundredth(monkeypatc
     monkeypatch.setattr(process_cache, "_tasks", iter(range(1, 1000)))
     left = Cycle()
     known = weakref.ref(left)
-    process_cache.set_caches_aside()
+    process_cache.freeze_caches()
     del left
     assert len(gc.get_objects()) < gc.get_freeze_count()
     for _ in range(process_cache.TASKS_BETWEEN_COLLECTIONS - 2):
         gc.collect()  # as Spark does after a task
-        process_cache.set_caches_aside()
+        process_cache.freeze_caches()
     assert known() is not None
-    process_cache.set_caches_aside()
+    process_cache.freeze_caches()
     gc.collect()
     assert known() is None

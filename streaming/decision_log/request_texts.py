@@ -1,0 +1,31 @@
+"""Texts of request records, and of what was to be one: its id and its system."""
+
+from typing import Any
+
+import msgspec
+
+from streaming.decision_log.search import json_text
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.settings import Settings
+
+
+class RequestTexts:
+    """Reads them in JSON or Avro."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._documents = Deserializer(settings.schema_registry)
+
+    def text(self, value: bytes, name: str) -> str:
+        """A text of a record that is perhaps no request; "": it has none."""
+        try:
+            text = msgspec.json.decode(self._documents.json("request", value), type=dict[str, Any]).get(name)
+        except (Undecodable, ValueError, RecursionError):
+            return ""
+        return text if isinstance(text, str) else ""
+
+    def has_id(self, value: bytes, request_id: str) -> bool:
+        """Whether a record has an id."""
+        if value.startswith(b"{") and json_text(request_id) not in value and b"\\" not in value:
+            return False  # without escapes it would be written so
+        return self.text(value, "id") == request_id
