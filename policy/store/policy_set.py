@@ -113,7 +113,7 @@ class PolicySet:
         What was worked out of grants and memberships is shared.
         """
         other = self._alias()
-        other._set_layer(overlay.table(system, moment), overlay.bound(system))
+        other._set_layer(overlay.table(system, moment), overlay.bound(system, moment))
         return other
 
     def says_the_same(self, other: "PolicySet") -> bool:
