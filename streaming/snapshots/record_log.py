@@ -46,29 +46,45 @@ class RecordLog:
         self._offsets: list[int] = []
         self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
         self._firsts: list[int] = []  # of each record, which one is the first of its change
+        self._open: dict[str, int] = {}  # the newest record of each change whose transaction may not have ended
 
     def is_of(self, topic_id: bytes | None) -> bool:
         """Whether something is of this topic, as far as it is known of which topic it is."""
         return not topic_id or not self._id or topic_id == self._id.encode()
 
     def append(self, record: DocumentRecord) -> None:
-        at = max(record.at, self._times[-1] if self._times else record.at)
-        self._firsts.append(self._firsts[-1] if self._goes_on(record, at) else len(self.records))
+        at, number = max(record.at, self._times[-1] if self._times else record.at), len(self.records)
+        self._end_changes(record)
+        first = self._first_of_change(record.change, at)
+        for between in range(bisect.bisect_right(self._firsts, first), number):
+            self._firsts[between] = first  # of transactions at the same time: nobody reads beyond the first open one
+        if record.change:
+            self._open[record.change] = number
+        self._firsts.append(first)
         self.records.append(record)
         self._offsets.append(record.offset)
         self._times.append(at)
 
-    def _goes_on(self, record: DocumentRecord, at: int) -> bool:
-        """Whether a record is of the change before it. Between two transactions stands the marker of the first one."""
-        if not self.records or not record.change or record.offset != self._offsets[-1] + 1:
-            return False
-        return record.change == self.records[-1].change and at - self._times[self._firsts[-1]] <= APART_MS
+    def _end_changes(self, record: DocumentRecord) -> None:
+        """Note which changes have ended before a record: behind the records of each stands its transaction's marker."""
+        markers = record.offset - self._offsets[-1] - 1 if self._offsets else 0
+        if markers >= len(self._open):
+            self._open.clear()
+        elif markers:
+            for change in [change for change in self._open if change != record.change][:markers]:
+                del self._open[change]
+
+    def _first_of_change(self, change: str, at: int) -> int:
+        """The number of the first record that the next one comes into force with."""
+        last = self._open.get(change)
+        is_of_it = last is not None and at - self._times[self._firsts[last]] <= APART_MS
+        return self._firsts[last] if is_of_it else len(self.records)
 
     def insert(self, records: Iterable[DocumentRecord]) -> None:
         """Add records that stood before others; those whose offset is there already are left out."""
         there = set(self._offsets)
         merged = [*self.records, *(record for record in records if record.offset not in there)]
-        self.records, self._offsets, self._times, self._firsts = [], [], [], []
+        self.records, self._offsets, self._times, self._firsts, self._open = [], [], [], [], {}
         for record in sorted(merged, key=lambda record: record.offset):
             self.append(record)
 
@@ -171,4 +187,5 @@ class RecordLog:
         count = self.count(offset)
         del self.records[:count], self._offsets[:count], self._times[:count]
         self._firsts = [max(first - count, 0) for first in self._firsts[count:]]
+        self._open = {change: number - count for change, number in self._open.items() if number >= count}
         self.floor = max(self.floor, offset)

@@ -262,6 +262,31 @@ def test_the_documents_of_one_change_come_into_force_together_when_the_last_one_
     assert log.policies_at(YOUNG + 7).offsets[POLICIES]["0"] == 0
 
 
+@pytest.mark.parametrize(
+    ("changes", "offsets", "expected"),
+    [
+        ("abab", (0, 1, 2, 3), (-1, -1, -1, 5)),
+        ("abba", (0, 1, 2, 3), (-1, -1, -1, 5)),
+        ("abb", (0, 1, 3), (0, 0, 5)),  # the marker of the first one stands between two records of the second one
+        ("aba", (0, 1, 3), (-1, -1, 5)),
+        ("ab-a", (0, 1, 2, 3), (-1, -1, -1, 5)),  # in no change: published without a transaction
+        ("aa", (0, 2), (1, 5)),  # two transactions that name one change
+        ("aba", (0, 2, 4), (1, 3, 5)),
+        ("aba", (0, 1, 4), (0, 3, 5)),  # both have ended before the third one
+    ],
+)
+def test_of_transactions_whose_records_alternate_no_part_is_in_force(
+    changes: str, offsets: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    records = [
+        msgspec.structs.replace(put(offset, role(f"r{offset}"), YOUNG + number), change=change.strip("-"))
+        for number, (change, offset) in enumerate(zip(changes, offsets, strict=True))
+    ]
+    log = log_of(records, end=6)
+    found = tuple(log.policies_at(YOUNG + number).offsets[POLICIES]["0"] for number in range(len(records)))
+    assert found == expected
+
+
 def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
     log = log_of(
         [put(0, DANA, YOUNG + 9), put(1, role("readers", "orders"), YOUNG), put(2, role("readers"), YOUNG + 10)], end=3
