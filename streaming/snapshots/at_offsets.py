@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import msgspec
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
 from streaming.kafka.authorship import authorship_of
@@ -394,11 +394,12 @@ def read_retention(
 
 def document_record(message: Message) -> DocumentRecord:
     """A consumed record of a policy or facts topic."""
-    topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
+    topic, offset, (type_, at) = message.topic(), message.offset(), message.timestamp()
     assert topic is not None
     assert offset is not None
     value = message.value() or b""
     headers = message.headers() or ()
     since = None if value else said_since(headers)
     change = sys.intern(authorship_of(headers).change)  # one for many records
-    return DocumentRecord(topic, message.key() or b"", value, offset, at, since, change)
+    by_producer = type_ == TIMESTAMP_CREATE_TIME
+    return DocumentRecord(topic, message.key() or b"", value, offset, at, since, change, by_producer)

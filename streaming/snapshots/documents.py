@@ -21,7 +21,8 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes.
 
     `since`: of a deletion whose header `lockkeeper-since` says when the fact ceased to be, that moment (ms).
-    `change`: of a policy, the id of the change that its publisher names; "": none.
+    `change`: of a policy, the id of the change that its publisher names; "": none. `by_producer`: the timestamp is the
+    producer's, as before the topic had LogAppendTime.
     """
 
     topic: str
@@ -31,6 +32,7 @@ class DocumentRecord(msgspec.Struct, frozen=True):
     at: int
     since: int | None = None
     change: str = ""
+    by_producer: bool = False
 
 
 def said_since(headers: Iterable[Any]) -> int | None:

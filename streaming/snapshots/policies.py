@@ -245,7 +245,9 @@ class Policies:
         if loader.system is None:
             self._facts_read.update([key] if key is not None else [])
             return loader.take(record)
-        self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
+        # A producer's clock may be ahead: what is read here is in force.
+        at = min(record.at, time.time_ns() // 1_000_000) if record.by_producer else record.at
+        self._policies_read, self.changed_at = True, max(self.changed_at, at)
         change = "" if authorship is None else self._change_log.note(key, record, authorship, self._policies)
         if key is not None:
             self._history.note(key, record)

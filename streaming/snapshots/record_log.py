@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from policy import to_text
+from policy import LAST_MS, to_text
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord
 from streaming.topics import NOTHING_READ
 
@@ -46,6 +46,7 @@ class RecordLog:
         self._offsets: list[int] = []
         self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
         self._firsts: list[int] = []  # of each record, which one is the first of its change
+        self._dated_from = 0  # the records of before this moment have the timestamps of their producers
         self._open: dict[str, int] = {}  # the newest record of each change whose transaction may not have ended
 
     def is_of(self, topic_id: bytes | None) -> bool:
@@ -53,7 +54,12 @@ class RecordLog:
         return not topic_id or not self._id or topic_id == self._id.encode()
 
     def append(self, record: DocumentRecord) -> None:
-        at, number = max(record.at, self._times[-1] if self._times else record.at), len(self.records)
+        newest, number = self._times[-1] if self._times else 0, len(self.records)
+        at = newest if record.by_producer else max(record.at, newest)
+        if record.by_producer:
+            self._dated_from = self.opened_at if self.seen_from is None else LAST_MS
+        elif self.records and self.records[-1].by_producer:
+            self._dated_from = at
         self._end_changes(record)
         first = self._first_of_change(record.change, at)
         for between in range(bisect.bisect_right(self._firsts, first), number):
@@ -76,9 +82,9 @@ class RecordLog:
 
     def _first_of_change(self, change: str, at: int) -> int:
         """The number of the first record that the next one comes into force with."""
-        last = self._open.get(change)
-        is_of_it = last is not None and at - self._times[self._firsts[last]] <= APART_MS
-        return self._firsts[last] if is_of_it else len(self.records)
+        number = len(self.records)
+        first = self._firsts[self._open[change]] if change in self._open else number
+        return first if first < number and at - self._times[first] <= APART_MS else number
 
     def insert(self, records: Iterable[DocumentRecord]) -> None:
         """Add records that stood before others; those whose offset is there already are left out."""
@@ -159,6 +165,8 @@ class RecordLog:
 
     def check_moment(self, moment: int) -> int:
         """The newest offset at a moment (ms), by the records' timestamps; raises NoLongerKnown."""
+        if moment < self._dated_from:
+            raise NoLongerKnown(f"{self.topic} at {to_text(moment)}: its records were dated by their producers")
         offset = self.offset_at(moment)
         if moment <= self.cutoff and self.seen_from != 0 and (self.seen_from is None or offset < self.seen_from):
             raise NoLongerKnown(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from policy import to_text
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.publish import PolicyRecord, await_visible, policy_producer, publish, write
 from streaming.records.formats import shorten_id
@@ -338,6 +340,31 @@ def test_get_at_a_change_a_version_or_a_time_is_what_was_in_force_then(session: 
     unknown = session("get", "--at", "sha256:0000")
     assert (unknown.code, "no change on" in unknown.err) == (1, True)
     assert "no such change" in session("get", "--at", "ffffffff").err
+
+
+def test_get_at_a_time_at_which_producers_dated_the_records_is_not_known(session: Session, admin: AdminClient) -> None:
+    """The topic had CreateTime: by a clock that was ahead, the newest documents would not be there yet."""
+    topic, ahead = session.settings.topics.policies["lenses6"], int(time.time() * 1000) + 3_600_000
+    _date(admin, topic, "CreateTime")
+    producer = Producer({"bootstrap.servers": session.settings.bootstrap_servers})
+    producer.produce(topic, role("first"), b"Role/first", timestamp=ahead)
+    assert producer.flush(30) == 0
+    produced = to_text(time.time_ns() // 1_000_000)
+    refused = session("get", "--at", produced)
+    assert (refused.code, "dated by their producers" in refused.err) == (1, True), refused.err
+    _date(admin, topic, "LogAppendTime")
+    session.apply()
+    [newest, *_] = session("log", "--json").records
+    shown = session("get", "--at", newest["parts"][0]["time"])
+    assert (shown.code, shown.out) == (0, session("get").out), shown.err
+
+
+def _date(admin: AdminClient, topic: str, by: str) -> None:
+    entry = ConfigEntry("message.timestamp.type", by, incremental_operation=AlterConfigOpType.SET)
+    [altered] = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])]
+    ).values()
+    altered.result(30)
 
 
 def _earlier(change: dict[str, Any]) -> str:

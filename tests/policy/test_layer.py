@@ -185,22 +185,22 @@ def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
 
 
 def test_a_refused_fact_affects_principals_at_the_moments_alone_at_which_it_is_refused() -> None:
-    """Of a kind that there is not, it may concern all: what they did before it, and after it is deleted, it does not."""
+    """Of a kind that there is not, it may concern all: but not what they did before it, or after it was deleted."""
     key, facts, overlay = Key("cdap", "Entyti", "namespace:n"), DocumentStore(facts_only=True), _live()
     request = {**_requests()[-1], "action": {"name": "namespace.get"}}
 
-    def outcome(moment: int | None) -> str:
-        snapshot = policy.compile_documents(POLICIES).with_facts(overlay, moment)
+    def outcome(moment: int | None, layer: FactOverlay) -> str:
+        snapshot = policy.compile_documents(POLICIES).with_facts(layer, moment)
         return policy.decide(snapshot, {**request, "time": moment or 50}).outcome
 
     facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {}}, 20, 0)
     overlay.apply(change_of(key, facts.histories[key]))
-    assert [outcome(moment) for moment in (19, 20, 29, None)] == ["allow", "error", "error", "error"]
+    assert [outcome(moment, overlay) for moment in (19, 20, 29, None)] == ["allow", "error", "error", "error"]
     facts.delete(key, 30, 1)
     overlay.apply(change_of(key, facts.histories[key]))
     for layer in (overlay, overlay.copy(), pickle.loads(pickle.dumps(overlay))):
-        overlay = layer
-        assert [outcome(moment) for moment in (19, 20, 29, 30, None)] == ["allow", "error", "error", "allow", "allow"]
+        outcomes = [outcome(moment, layer) for moment in (19, 20, 29, 30, None)]
+        assert outcomes == ["allow", "error", "error", "allow", "allow"]
 
 
 def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:

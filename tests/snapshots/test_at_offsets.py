@@ -294,6 +294,22 @@ def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
     assert log.policies_at(YOUNG + 9).offsets[POLICIES]["0"] == 1
 
 
+@pytest.mark.parametrize("wrong", [-DAY_MS, -3, 0, DAY_MS])
+def test_what_producers_have_dated_is_not_known_of_any_moment_before_the_broker_dates(wrong: int) -> None:
+    """The topic had CreateTime once: a clock ahead hid what came later, and one behind what came before."""
+    claimed = [put(1, role("readers", "orders"), YOUNG + 5 + wrong), put(2, role("writers"), YOUNG + 6 + wrong)]
+    claimed = [msgspec.structs.replace(record, by_producer=True) for record in claimed]
+    records = [put(0, DANA, YOUNG), *claimed, put(3, role("readers"), YOUNG + 9)]
+    log = log_of(records, end=4)
+    for moment in (YOUNG - 1, YOUNG, YOUNG + 5, YOUNG + 8):
+        with pytest.raises(NoLongerKnown, match="dated by their producers"):
+            log.policies_at(moment)
+    assert [log.policies_at(moment).offsets[POLICIES]["0"] for moment in (YOUNG + 9, NOW)] == [3, 3]
+    with pytest.raises(NoLongerKnown, match="dated by their producers"):
+        log_of(records[:3], end=3).policies_at(NOW - 1)
+    assert log_of(records[:3], end=3).policies_at(NOW).offsets[POLICIES]["0"] == 2
+
+
 def test_the_offsets_of_a_moment_below_the_cutoff_are_not_known() -> None:
     log = log_of([put(0, DANA, OLD), put(1, role("readers"), OLD + 5)], end=2)
     with pytest.raises(NoLongerKnown, match=r"at 20\d\d-\d\d-\d\dT.*Z: compaction may have removed"):
