@@ -227,8 +227,9 @@ class Enforcer:
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
+        self._read_policies()  # which refuses topics that were re-created: their offsets are gone, too
+        self._check_committed()
         self._pass_over_deleted(starts)
-        self._read_policies()
         # A job that was killed between the partitions of a batch has left answers to what it has written verdicts on:
         # reported before any record by which the monitor's time advances.
         lag = self._heartbeats.note_answered_lag(self._answered_lag(self._newest(starts), starts))
@@ -244,6 +245,21 @@ class Enforcer:
         partitions = partitions_of(self._admin, self._inputs, RETRIED_SECONDS)
         first = first_offsets(self._admin, partitions, RETRIED_SECONDS)
         return {partition: max(self._tracker.committed.get(partition, 0), first[partition]) for partition in partitions}
+
+    def _check_committed(self) -> None:
+        """Raise CannotStart where nothing is committed of a partition that the checkpoint has read.
+
+        Its first offset would be committed, and who moves the checkpoint away then has all of it decided again.
+        """
+        completed = self._checkpoint.completed()
+        _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
+        for (topic, number), end in ends.items():
+            if end and topic in self._inputs and (topic, number) not in self._tracker.committed:
+                raise CannotStart(
+                    f"the checkpoint has read {topic}-{number} up to offset {end}, and the group has no committed "
+                    "offset there: were its offsets deleted? Set it with kafka-consumer-groups.sh --reset-offsets to "
+                    f"where the decisions end, and move the checkpoint away with `{ARCHIVE}`"
+                )
 
     def _pass_over_deleted(self, starts: PartitionOffsets) -> None:
         """Go on behind records that were deleted before they were decided, as by retention while the job was away.
