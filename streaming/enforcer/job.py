@@ -34,7 +34,7 @@ from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.tasks import Tasks
 from streaming.enforcer.undecided_events import UndecidedEvents
 from streaming.enforcer.worker import Task
-from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
+from streaming.errors import CannotStart, CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
     Partition,
@@ -56,6 +56,7 @@ from streaming.ops.queries import check_executors
 from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import Result
+from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import count_slots, describe_spark
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
@@ -226,7 +227,9 @@ class Enforcer:
 
     def _start(self) -> StreamingQuery:
         starts = self._starts()
-        self._read_policies()
+        self._read_policies()  # which refuses topics that were re-created: their offsets are gone, too
+        self._check_committed()
+        self._pass_over_deleted(starts)
         # A job that was killed between the partitions of a batch has left answers to what it has written verdicts on:
         # reported before any record by which the monitor's time advances.
         lag = self._heartbeats.note_answered_lag(self._answered_lag(self._newest(starts), starts))
@@ -238,10 +241,43 @@ class Enforcer:
         return start_query(self._spark, self._settings, starts, self._on_batch)
 
     def _starts(self) -> dict[Partition, int]:
-        """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
+        """Where a query without a checkpoint begins: at the committed offsets, or the first ones that are there."""
         partitions = partitions_of(self._admin, self._inputs, RETRIED_SECONDS)
         first = first_offsets(self._admin, partitions, RETRIED_SECONDS)
-        return {partition: self._tracker.committed.get(partition, first[partition]) for partition in partitions}
+        return {partition: max(self._tracker.committed.get(partition, 0), first[partition]) for partition in partitions}
+
+    def _check_committed(self) -> None:
+        """Raise CannotStart where nothing is committed of a partition that the checkpoint has read.
+
+        Its first offset would be committed, and who moves the checkpoint away then has all of it decided again.
+        """
+        completed = self._checkpoint.completed()
+        _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
+        for (topic, number), end in ends.items():
+            if end and topic in self._inputs and (topic, number) not in self._tracker.committed:
+                raise CannotStart(
+                    f"the checkpoint has read {topic}-{number} up to offset {end}, and the group has no committed "
+                    "offset there: were its offsets deleted? Set it with kafka-consumer-groups.sh --reset-offsets to "
+                    f"where the decisions end, and move the checkpoint away with `{ARCHIVE}`"
+                )
+
+    def _pass_over_deleted(self, starts: PartitionOffsets) -> None:
+        """Go on behind records that were deleted before they were decided, as by retention while the job was away.
+
+        Raises CannotStart where a checkpoint proposes them: each query that reads them fails.
+        """
+        committed = self._tracker.committed
+        deleted = {at: start for at, start in starts.items() if start > committed.get(at, start)}
+        if not deleted:
+            return
+        what = ", ".join(f"{t}-{n} from offset {committed[t, n]} up to {end}" for (t, n), end in deleted.items())
+        if self._checkpoint.query_id() is not None:
+            raise CannotStart(
+                f"the records of {what} were deleted before they were decided. Move the checkpoint away with "
+                f"`{ARCHIVE} {self._settings.checkpoint}`: the job then starts at the first record that is left"
+            )
+        log.warning("records were deleted before they were decided; they are passed over", records=what)
+        self._commit_offsets(deleted)
 
     def _start_again(self, ended: StreamingQuery) -> StreamingQuery:
         """The query, started again at its checkpoint, after Spark gave up waiting for Kafka; else raise why it ended.
@@ -361,6 +397,7 @@ class Enforcer:
         """Raise for those partitions that could not be evaluated or committed, what has to be done about it."""
         for result in results:
             if result.status == REFUSED:
+                self._pass_over_deleted(self._starts())  # Spark advises a setting that it may not have
                 raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {result.error}")
         if any(result.status == FENCED for result in results):
             self._output.check_owner()

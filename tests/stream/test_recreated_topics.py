@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import TopicPartition
 
 from policy.core.document import Key
 from streaming.errors import CannotStart, JobStopped, TopicChanged
@@ -16,6 +18,8 @@ from streaming.kafka.reader import TopicReader, document_topics, find_logs
 from streaming.settings import Settings
 from streaming.snapshots.policies import Policies
 from tests.brokers import TestBroker
+from tests.chaos.processes import send
+from tests.processes import descendants
 from tests.stream.running import running, stopping
 from tests.stream.world import SYSTEM, World, group, request, role
 from tests.waiting import wait_until
@@ -210,3 +214,32 @@ def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decid
     decided = [decision["request_id"] for decision in orders.everything(orders.names.decisions)]
     assert sorted(decided) == sorted(before + after)
     assert [alert["evidence"][0]["topic_id"] for alert in _recreated(orders)] == [accepted]
+
+
+def test_requests_that_were_deleted_undecided_are_named_and_without_the_checkpoint_passed_over(orders: World) -> None:
+    """As by retention, while the job was away: with its checkpoint Spark would fail over them with each start."""
+    topic, settings = orders.names.requests[0], orders.settings
+    why = f"the records of {topic}-0 from offset 1 up to 3 were deleted before they were decided"
+    with stopping(settings, "CannotStart", why) as job:
+        orders.send([request("before", "dana", "orders")], partition=0)
+        orders.reader(orders.names.decisions).answer("before", 60)
+        with _suspended({job.pid, *descendants(job.pid)}):
+            orders.send([request(id_, "dana", "orders") for id_ in ("deleted-1", "deleted-2", "left")], partition=0)
+            [deleted] = orders.admin.delete_records([TopicPartition(topic, 0, 3)]).values()
+            deleted.result(30)
+    with stopping(settings, "CannotStart", why) as job:
+        pass
+    assert f"`lockkeeper checkpoint archive {settings.checkpoint}`" in job.why
+    with running(msgspec.structs.replace(settings, checkpoint=f"{settings.checkpoint}-new")):
+        orders.reader(orders.names.decisions).answer("left", 60)
+    decided = [decision["request_id"] for decision in orders.everything(orders.names.decisions)]
+    assert sorted(decided) == ["before", "left"]
+
+
+@contextlib.contextmanager
+def _suspended(pids: set[int]) -> Iterator[None]:
+    send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(pids, signal.SIGCONT)

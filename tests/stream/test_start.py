@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streaming.application import run
 from streaming.errors import CannotStart
-from tests.brokers import TestBroker
+from tests.brokers import CONSUMER_GROUPS, TestBroker
 from tests.stream.running import Job, running, stopping
 from tests.stream.world import World, request
 from tests.waiting import wait_until
@@ -84,6 +84,20 @@ def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) ->
     assert job.await_end() == 1
     assert job.reported[-1]["stopped"] == "CannotStart"
     assert "has no committed offsets" in job.reported[-1]["why"]
+
+
+def test_a_checkpoint_that_has_read_more_than_is_committed_of_a_partition_stops_the_start(world: World) -> None:
+    """As after some of the group's offsets were deleted: none may be committed in their place."""
+    topic, settings = world.names.requests[0], world.settings
+    with running(settings):
+        world.send([request("1", "dana", "orders")], partition=0)
+        world.reader(world.names.decisions).until(lambda found: len(found) == 1, "it is decided", 120)
+    deletion = ("--delete-offsets", "--group", settings.job_name, "--topic", f"{topic}:0")
+    world.broker.kafka_tool(CONSUMER_GROUPS, *deletion)
+    why = f"the checkpoint has read {topic}-0 up to offset 1, and the group has no committed offset there"
+    for _ in range(2):
+        with stopping(settings, "CannotStart", why):
+            pass
 
 
 def test_a_checkpoint_of_another_cluster_is_named_with_the_command_that_moves_both(world: World) -> None:
