@@ -165,7 +165,8 @@ def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_asked_to(
     line = "2026-11-21T10:00:00Z      high      policy-rejected       a role \\u001b[2J was refused"
     line += "  https://console.example.com/alerts/a\n"
     assert out.read_text() == line
-    assert "a record that is no JSON object, 7 bytes" in err.read_text()
+    assert f"of {settings.topics.alerts}, partition" in err.read_text()
+    assert "is not one of the alerts: JSON is malformed" in err.read_text()
 
 
 def _produce(settings: Settings, *values: bytes) -> None:
