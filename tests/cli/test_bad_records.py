@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from streaming.kafka.clients import topic_ids
 from streaming.settings import Settings
+from tests.cli.documents import request
 from tests.cli.lockkeeper import Command, Outcome
 
 pytestmark = [pytest.mark.stream, pytest.mark.usefixtures("topics")]
@@ -70,3 +73,58 @@ def test_tail_names_each_bad_record_and_shows_the_others(
         assert "the good one" in shown.out
         named = [f"offset {offset} of {topic}, partition 0 is not one of the {what}: " for offset in range(len(bad))]
         assert [name for name in named if name not in shown.err] == []
+
+
+def test_what_looks_for_a_decision_counts_records_that_may_be_it(
+    ask: Callable[..., Outcome], produce: Callable[..., None], settings: Settings, admin: AdminClient
+) -> None:
+    names = settings.topics
+    produce(names.requests[0], request(id="r-1"))
+    id_ = f"{topic_ids(admin, names.requests)[names.requests[0]]}-0-0"
+    produce(names.decisions, f'{{"id": "{id_}", "request_id": "r-1"'.encode())
+    explained = ask("explain", "--decision", id_)
+    assert explained.code == 1
+    assert "or the id is wrong; 1 records cannot be read as decisions" in explained.err
+    [traced] = ask("doctor", "r-1", "--json").records
+    assert (traced["decision"], traced["unreadable"]) == (None, 1)
+
+
+@pytest.mark.parametrize("value", [*NO_RECORDS, {"id": "c", "time": None, "before": {}, "after": {}}])
+def test_the_log_of_changes_names_what_is_no_change(
+    value: Any, ask: Callable[..., Outcome], produce: Callable[..., None], settings: Settings
+) -> None:
+    """Else HEAD were the change before one that this release cannot read, and nothing said so."""
+    produce(settings.topics.changes, value)
+    assert "a record of the changes topic cannot be read" in ask("policy", "log").err
+
+
+def test_a_decision_that_no_job_has_written_is_not_explained(
+    ask: Callable[..., Outcome], produce: Callable[..., None], settings: Settings
+) -> None:
+    whole = {**DECISION, "context": CONTEXT}
+    bad = [
+        *({name: part for name, part in whole.items() if name != field} for field in ("request_id", "system", "time")),
+        {**whole, "decision": True},
+        {**whole, "time": "yesterday"},
+        {**whole, "system": "none"},
+        {**whole, "evaluations": [{"context": CONTEXT}]},
+        *(
+            {**whole, "context": {**CONTEXT, field: part}}
+            for field, part in (
+                ("policy_offsets", {"none": {}}),
+                ("policy_offsets", {"none": {"0": 5}}),
+                ("policy_offsets", {settings.topics.policy_topics()["lenses6"]: {"9": 10**9}}),
+                ("facts_offset", 10**9),
+                ("source", {"topic": "none", "partition": 0, "offset": 0}),
+                (
+                    "request",
+                    {"subject": {"type": "", "id": ""}, "action": {"name": ""}, "resource": {"type": "", "id": ""}},
+                ),
+            )
+        ),
+    ]
+    produce(settings.topics.decisions, *({**decision, "id": f"d-{number}"} for number, decision in enumerate(bad)))
+    shown = [ask("explain", "--decision", f"d-{number}") for number in range(len(bad))]
+    assert [one.err for one in shown if one.code != 1 or "Traceback" in one.err] == []
+    assert "lockkeeper: record d-0 of" in shown[0].err
+    assert "not a decision: request_id: missing" in shown[0].err
