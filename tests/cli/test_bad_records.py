@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.clients import topic_ids
 from streaming.settings import Settings
-from tests.cli.documents import request
+from tests.cli.documents import readers_folder, request
 from tests.cli.lockkeeper import Command, Outcome
 
 pytestmark = [pytest.mark.stream, pytest.mark.usefixtures("topics")]
@@ -87,6 +87,17 @@ def test_what_looks_for_a_decision_counts_records_that_may_be_it(
     assert "or the id is wrong; 1 records cannot be read as decisions" in explained.err
     [traced] = ask("doctor", "r-1", "--json").records
     assert (traced["decision"], traced["unreadable"]) == (None, 1)
+
+
+def test_a_comparison_by_the_newest_requests_counts_records_that_are_none(
+    ask: Callable[..., Outcome], produce: Callable[..., None], settings: Settings, tmp_path: Path
+) -> None:
+    """It said that no decision would change, of how many requests alone."""
+    produce(settings.topics.requests[0], request(id="r-1"), *NO_RECORDS)
+    folder = str(readers_folder(tmp_path / "policies"))
+    shown = ask("policy", "diff", folder, folder, "--newest", "99")
+    assert shown.lines[-1] == "0 differences, 0 of 1 decisions would change"
+    assert f"{len(NO_RECORDS)} of the newest records cannot be read as requests" in shown.err
 
 
 @pytest.mark.parametrize("value", [*NO_RECORDS, {"id": "c", "time": None, "before": {}, "after": {}}])
