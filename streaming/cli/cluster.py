@@ -1,7 +1,10 @@
 """Reaching the cluster: that it answers, has the topics, and grants what a command needs, before it waits for more."""
 
+import contextlib
+import functools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from streaming.cli.failure import Failure
@@ -15,6 +18,31 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 HINT_SECONDS = 2.0
+
+_connected: ContextVar[list[Callable[[], object]]] = ContextVar("connected")
+"""Calls that connect again as the command that runs has."""
+
+
+@contextlib.contextmanager
+def failures_explained() -> Iterator[None]:
+    """While a command runs: where Kafka fails it, connecting again names what has been taken away since it began.
+
+    Kafka's errors name neither the operation nor, mostly, the topic, and nothing that would help. Raises Failure.
+    """
+    connected: list[Callable[[], object]] = []
+    before = _connected.set(connected)
+    try:
+        yield
+    except Exception as error:
+        if connected:
+            from confluent_kafka import KafkaException
+
+            if isinstance(error, KafkaException | TimeoutError):
+                for connect_again in connected:
+                    connect_again()
+        raise
+    finally:
+        _connected.reset(before)
 
 
 def connect(
@@ -32,6 +60,21 @@ def connect(
     `described`: topics of which no record is read, but how many there are. `permissions`: what is needed beside that.
     Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer.
     """
+    needed = functools.partial(_connect, settings, read, documents, written, described, tuple(permissions), wait)
+    admin = needed()
+    _connected.get([]).append(needed)
+    return admin
+
+
+def _connect(
+    settings: "Settings",
+    read: Sequence[str],
+    documents: Sequence[str],
+    written: Sequence[str],
+    described: Sequence[str],
+    permissions: Iterable["Permission"],
+    wait: float,
+) -> "AdminClient":
     import structlog
     from confluent_kafka import KafkaException
 

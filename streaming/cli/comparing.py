@@ -282,7 +282,7 @@ def _read_live(settings: "Settings", systems: set[str]) -> "tuple[DocumentStore,
 def _newest(count: int, settings: "Settings") -> Iterator[Asked]:
     """The newest requests in Kafka, those answered elsewhere among them, oldest first.
 
-    Without records that are no requests: the job writes these to the dead letters.
+    Without records that are no requests, which the job writes to the dead letters: how many these are is printed.
     """
     from streaming.decision_log.past_requests import NO_REQUEST, as_decided
     from streaming.history.records import record_of
@@ -292,9 +292,14 @@ def _newest(count: int, settings: "Settings") -> Iterator[Asked]:
     topics, deserializer = settings.topics.asking, Deserializer(settings.schema_registry)
     connect(settings, *topics)
     records = [record_of(message) for message in committed_records(settings, topics, count)]
+    unreadable = 0
     for record in sorted(records, key=lambda record: (record.at, record.topic, record.offset))[-count:]:
-        with contextlib.suppress(*NO_REQUEST):
+        try:
             yield as_decided(settings, record, deserializer)
+        except NO_REQUEST:
+            unreadable += 1
+    if unreadable:
+        echo_err(f"{unreadable} of the newest records cannot be read as requests")
 
 
 def _requests(path: Path | None) -> list[Asked]:

@@ -105,6 +105,7 @@ def _plain(traced: "Traced") -> dict[str, Any]:
         "decided_at": traced.decision.record.at if traced.decision else None,
         "dead_letter": exception_message(traced.dead_letter) if traced.dead_letter else None,
         "answers_from": traced.answers_from,
+        "unreadable": traced.unreadable,
     }
 
 
@@ -124,6 +125,7 @@ def _lines(traced: "Traced") -> Iterator[str]:
 def _answer(traced: "Traced") -> Iterator[str]:
     from policy import to_text
     from streaming.decision_log.dead_letters import describe_dead_letter
+    from streaming.decision_log.search import unreadable_text
 
     if traced.decision is not None:
         record, decision = traced.decision.record, traced.decision.decision
@@ -139,7 +141,8 @@ def _answer(traced: "Traced") -> Iterator[str]:
         if traced.answers_from is not None:
             yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"
         else:
-            yield "committed as decided, but no answer is there: run `lockkeeper verify`"
+            lost = f"no answer is there{unreadable_text(traced.unreadable)}"
+            yield f"committed as decided, but {lost}: run `lockkeeper verify`"
     elif traced.hung and traced.record.offset >= traced.end - traced.hung:
         yield "not decided: a transaction of its producer is open, and hides it from readers"
     else:

@@ -100,8 +100,10 @@ def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json:
 def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
     """Evaluate a past decision again and print it. Raises Failure where it is not found or no longer known."""
     from policy import MalformedRequest
+    from streaming.client.decision import Unreadable
     from streaming.decision_log.dead_letters import describe_dead_letter
     from streaming.decision_log.replay import Replays, find_by_id
+    from streaming.decision_log.search import unreadable_text
     from streaming.snapshots.at_offsets import NoLongerKnown
     from streaming.topics import dead_letters_of
 
@@ -115,13 +117,18 @@ def _explain_decision(id_: str, kafka: KafkaOptions, as_json: bool) -> None:
             f"no decision {id_}: its record is no request. It was refused, {describe_dead_letter(lookup.dead_letter)}"
         )
     if (entry := lookup.entry) is None:
-        raise Failure(f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong")
+        raise Failure(
+            f"no decision {id_} in {names.decisions}: it was deleted by retention, or the id is wrong"
+            f"{unreadable_text(lookup.unreadable)}"
+        )
     try:
         replay = Replays(settings, admin).replay(entry)
         nodes, nearest = replay.explanation()
     except NoLongerKnown as unknown:
         _show_stored(entry, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown
+    except Unreadable as unreadable:
+        raise Failure(f"record {id_} of {names.decisions}: {unreadable}") from unreadable
     except MalformedRequest as malformed:
         raise Failure(f"decision {id_} repeats no request that can be evaluated: {malformed}") from malformed
     _show_replay(entry, replay, nodes, nearest, as_json)

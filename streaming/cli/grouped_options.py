@@ -8,6 +8,8 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import typer
 
+from streaming.cli.cluster import failures_explained
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -46,7 +48,8 @@ def _with_single_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for name, kind in grouped.items():
             fields = inspect.signature(kind).parameters
             values[name] = kind(**{field: values.pop(field) for field in fields})
-        command(**values)
+        with failures_explained():
+            command(**values)
 
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

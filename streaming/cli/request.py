@@ -19,6 +19,7 @@ from streaming.decision_log.remarks import NOT_ENFORCED, remarks
 
 if TYPE_CHECKING:
     from streaming.client import Decision
+    from streaming.history.records import ConsumerRecord
     from streaming.records.registry import Deserializer
     from streaming.records.schemas import Kind
     from streaming.settings import Settings
@@ -144,6 +145,7 @@ def tail(
       lockkeeper tail alerts --from-beginning --json
       lockkeeper tail decisions --count 10
     """
+    from streaming.history.records import record_of
     from streaming.kafka.reader import follow
     from streaming.records.registry import Deserializer
 
@@ -155,40 +157,43 @@ def tail(
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
         for message in itertools.islice(records, count):
-            _show_record(what, message.value() or b"", deserializer, settings.console, as_json)
+            _show_record(what, record_of(message), deserializer, settings.console, as_json)
 
 
 def _show_record(
-    what: Stream, value: bytes, deserializer: "Deserializer", console: "ConsoleSettings", as_json: bool
+    what: Stream, record: "ConsumerRecord", deserializer: "Deserializer", console: "ConsoleSettings", as_json: bool
 ) -> None:
     import msgspec
 
     from streaming.records.avro import Undecodable
 
     try:
-        record = msgspec.json.decode(deserializer.json(KINDS[what], value), type=dict[str, Any])
-    except Undecodable as error:
-        echo_err(f"a record that cannot be read: {error}")
-        return
-    except ValueError:
-        echo_err(f"a record that is no JSON object, {len(value)} bytes")
+        value = deserializer.json(KINDS[what], record.value)
+        id_, line = _decision_line(value) if what is Stream.decisions else _alert_line(value)
+    except (Undecodable, ValueError, RecursionError) as error:
+        echo_err(f"{record.source} is not one of the {what}: {error}")
         return
     if as_json:
-        echo_json(record)
+        echo_json(msgspec.json.decode(value))
     else:
-        line = _decision_line(record) if what is Stream.decisions else _alert_line(record)
-        page = console.page("decisions" if what is Stream.decisions else "alerts", str(record.get("id", "")))
+        page = console.page("decisions" if what is Stream.decisions else "alerts", id_)
         echo_now(f"{line}  {page}" if page else line)
 
 
-def _decision_line(record: dict[str, Any]) -> str:
-    context = record.get("context", {})
-    outcome = str(context.get("outcome", "?")).upper()
-    reasons = "; ".join([*remarks(record), *(reason["message"] for reason in context.get("reasons", []))])
-    time, system, asker = (record.get(field, "?") for field in ("time", "system", "request_id"))
-    return f"{time:24}  {outcome:5}  {system}  {asker}  {reasons}"
+def _decision_line(value: bytes) -> tuple[str, str]:
+    """The id and the line of a decision in JSON. Raises ValueError and RecursionError."""
+    from streaming.records.decision import read_plain_decision
+
+    decision = read_plain_decision(value)
+    context = decision["context"]
+    reasons = "; ".join([*remarks(decision), *(reason["message"] for reason in context.get("reasons", ()))])
+    id_, time, system, asker = (decision.get(field, "?") for field in ("id", "time", "system", "request_id"))
+    return id_, f"{time:24}  {context['outcome'].upper():5}  {system}  {asker}  {reasons}"
 
 
-def _alert_line(record: dict[str, Any]) -> str:
-    time, severity, kind, message = (record.get(field, "?") for field in ("time", "severity", "kind", "message"))
-    return f"{time:24}  {severity:8}  {kind:20}  {message}"
+def _alert_line(value: bytes) -> tuple[str, str]:
+    """The same of an alert."""
+    from streaming.records.alert import read_alert
+
+    alert = read_alert(value)
+    return alert.id, f"{alert.time:24}  {alert.severity:8}  {alert.kind:20}  {alert.message}"

@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 from policy import Compiler, DocumentHistory, Key, MalformedRequest, Snapshot, to_text
 from policy.analysis import Nearest, Node, draw_trees
 from policy.testing import NAMED
-from streaming.client.decision import Decision, read_decision
+from streaming.client.decision import Decision, Unreadable
 from streaming.console.documents import Statement, key_of_shown_document, statement_in, text_at
 from streaming.console.past_requests import PastRequest, newest_requests
 from streaming.console.viewer import Viewer
 from streaming.decision_log.dead_letters import dead_letters_by_request_id, describe_dead_letter
 from streaming.decision_log.newest import NewestDecisions, newest
-from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, Replays, find_by_id
-from streaming.decision_log.search import Found, Query
+from streaming.decision_log.replay import DECISION_ID, DecisionLookup, Replay, Replays, find_by_id, stored_decision
+from streaming.decision_log.search import Found, Query, unreadable_text
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import (
     DocumentLog,
@@ -146,7 +146,10 @@ class Records:
         lookup = find_by_id(self._settings, self._admin, id_, MOST_BY_ID, viewer.may_see)
         if (decided := lookup.entry) is None:
             raise NoSuchDecision(_not_found(lookup, id_))
-        stored = read_decision(msgspec.json.encode(decided.decision))
+        try:
+            stored = stored_decision(decided)
+        except Unreadable as unreadable:
+            raise NoSuchDecision(str(unreadable)) from None
         log = self.documents()
         try:
             replay = Replays(self._settings, self._admin, log).replay(decided)
@@ -197,7 +200,7 @@ def _not_found(lookup: DecisionLookup, id_: str) -> str:
         refused = describe_dead_letter(lookup.dead_letter)
         return f"there is no decision, for the record is no request. It was refused, {refused}"
     if lookup.is_whole:
-        return NO_DECISION
+        return f"{NO_DECISION}{unreadable_text(lookup.unreadable)}"
     if lookup.is_dated:
         why = f"there is no such decision among the {MOST_BY_ID:,} next to its request; others"
     else:

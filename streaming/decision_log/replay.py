@@ -28,7 +28,7 @@ from policy import (
 )
 from policy.analysis import Nearest, Node, draw_trees, error_tree, nearest_grants
 from streaming.client.decision import Decision as Stored
-from streaming.client.decision import read_decision
+from streaming.client.decision import Unreadable, read_decision
 from streaming.decision_log.dead_letters import SeenSystem, dead_letter_of
 from streaming.decision_log.search import Decoder, Found, json_text
 from streaming.enforcer.answers import TIME
@@ -58,6 +58,7 @@ NOT_REPLAYED = {
     "answer-too-large": "the answer was too large for a record; shown is the answer without that limit",
 }
 """Codes of errors that rest on more than request and policies."""
+ENVELOPE = frozenset({"id", "request_id", "system", "time"})
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -85,6 +86,18 @@ class Replay(msgspec.Struct, frozen=True):
         return trees, list(nearest_grants(*of_then))
 
 
+def stored_decision(entry: Found) -> Stored:
+    """The decision in a record. Raises Unreadable where it contradicts itself, or lacks what all of the job's have."""
+    stored = read_decision(msgspec.json.encode(entry.decision))
+    if missing := sorted(ENVELOPE - entry.decision.keys()):
+        raise Unreadable(f"not a decision: {', '.join(missing)}: missing")
+    try:
+        to_ms(stored.time)
+    except ValueError as error:
+        raise Unreadable(f"not a decision: time: {error}") from error
+    return stored
+
+
 class Replays:
     """Evaluates decisions of one cluster again. Documents are read once, up to their ends of now.
 
@@ -98,8 +111,8 @@ class Replays:
         self._ids = existing_topic_ids(admin, settings.topics.asking)
 
     def replay(self, entry: Found) -> Replay:
-        """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
-        stored = read_decision(msgspec.json.encode(entry.decision))
+        """Evaluate a decision again. Raises NoLongerKnown; Unreadable, see `stored_decision`."""
+        stored = stored_decision(entry)
         record = self.request_of(stored)
         return self.replay_request(entry, stored, record)
 
@@ -190,13 +203,15 @@ class DecisionLookup(msgspec.Struct, frozen=True):
     """What came of the search for an id. `entry`: the decision; None: it is not among those that were read.
 
     `is_whole`: all were read among which it can be. `is_dated`: the time of its request is known. `dead_letter`: of
-    the record that the id names, which is no request.
+    the record that the id names, which is no request. `unreadable`: records that were read, may be it, and are no
+    decision.
     """
 
     entry: Found | None
     is_whole: bool
     is_dated: bool
     dead_letter: ConsumerRecord | None = None
+    unreadable: int = 0
 
 
 def find_by_id(
@@ -222,7 +237,7 @@ def find_by_id(
             if entry is not None and is_seen(str(entry.decision.get("system", ""))):
                 return DecisionLookup(entry, is_whole, since > 0)
     dead_letter = None if request is None else dead_letter_of(settings, admin, request, most, is_seen)
-    return DecisionLookup(None, is_whole, since > 0, dead_letter)
+    return DecisionLookup(None, is_whole, since > 0, dead_letter, decoder.unreadable)
 
 
 Stretch = tuple[PartitionOffsets, PartitionOffsets]

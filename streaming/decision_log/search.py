@@ -153,6 +153,11 @@ class Decoder:
         return Found(record, decision) if decision is not None and fits(decision) else None
 
 
+def unreadable_text(count: int) -> str:
+    """What to add where a decision was not found; "": all records were decisions, or of others."""
+    return f"; {count} records cannot be read as decisions" if count else ""
+
+
 def json_text(text: str) -> bytes:
     """A text as records in JSON have it. Half of a surrogate pair, as an argument that is no UTF-8, is in none."""
     try:

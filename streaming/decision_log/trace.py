@@ -22,7 +22,8 @@ class Traced(msgspec.Struct, frozen=True):
 
     `committed`: of its partition by the job's group; None: nothing is. `end`: of its partition. `hung`: how many
     records of that an open transaction hides. `decision`, `dead_letter`: its answer, at most one of both.
-    `answers_from`: answers before then (ms) may have been deleted by retention.
+    `answers_from`: answers before then (ms) may have been deleted by retention. `unreadable`: records that may be its
+    decision, and are none.
     """
 
     record: ConsumerRecord
@@ -32,6 +33,7 @@ class Traced(msgspec.Struct, frozen=True):
     decision: Found | None = None
     dead_letter: ConsumerRecord | None = None
     answers_from: int | None = None
+    unreadable: int = 0
 
     @property
     def decided(self) -> bool:
@@ -68,18 +70,19 @@ def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Tr
     stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
     traced = Traced(record, committed, end, end - stable)
     dead_letters = dead_letters_of(record.topic)
-    decision, dead_letter = _answer_to(settings, admin, record, dead_letters)
+    decode = Decoder(settings)
+    decision, dead_letter = _answer_to(settings, admin, record, dead_letters, decode)
     topics = Topics(settings, admin)
     kept = (topics.deleted_before(topic, record.at) for topic in (settings.topics.decisions, dead_letters))
     answers_from = max((moment for moment in kept if moment is not None), default=None)
-    return msgspec.structs.replace(traced, decision=decision, dead_letter=dead_letter, answers_from=answers_from)
+    answer = {"decision": decision, "dead_letter": dead_letter, "answers_from": answers_from}
+    return msgspec.structs.replace(traced, **answer, unreadable=decode.unreadable)
 
 
 def _answer_to(
-    settings: Settings, admin: AdminClient, request: ConsumerRecord, dead_letters: str
+    settings: Settings, admin: AdminClient, request: ConsumerRecord, dead_letters: str, decode: Decoder
 ) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
-    decode = Decoder(settings)
     source, topic_id = request.source, existing_topic_ids(admin, [request.topic]).get(request.topic)
     id_ = f"{topic_id}-{request.partition}-{request.offset}"  # where a topic was re-created, the place says less
     named = json_text(id_)

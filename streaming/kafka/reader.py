@@ -288,10 +288,10 @@ FOLLOW_POLL_SECONDS = 0.1
 def follow(settings: Settings, topic: str, from_beginning: bool, stopped: Callable[[], bool]) -> Iterator[Message]:
     """Every committed record of `topic` from its beginning or from now on, until `stopped` says so.
 
-    Raises KafkaException when the cluster does not answer or the topic is missing.
+    Raises KafkaException when the cluster does not answer or the topic is missing; TopicChanged when it was deleted.
     """
     admin = admin_client(settings)
-    partitions = partitions_of(admin, [topic])
+    partitions, ids = partitions_of(admin, [topic]), topic_ids(admin, [topic])
     starts = first_offsets(admin, partitions) if from_beginning else last_stable_offsets(admin, partitions)
     consumer, progress = _reader_from(settings, starts), Progress(admin)
     try:
@@ -301,9 +301,11 @@ def follow(settings: Settings, topic: str, from_beginning: bool, stopped: Callab
                     raise KafkaException(message.error())
                 yield message
                 starts[topic, message.partition() or 0] = (message.offset() or 0) + 1
-            if progress.is_due() and _is_stalled(progress, consumer, starts):
-                consumer.close()
-                consumer = _reader_from(settings, starts)
+            if progress.is_due():
+                _check_same(admin, ids)
+                if _is_stalled(progress, consumer, starts):
+                    consumer.close()
+                    consumer = _reader_from(settings, starts)
     finally:
         consumer.close()
 
@@ -312,6 +314,20 @@ def _reader_from(settings: Settings, offsets: Mapping[Partition, int]) -> Consum
     consumer = log_reader(settings)
     consumer.assign([TopicPartition(*partition, offset) for partition, offset in offsets.items()])
     return consumer
+
+
+def _check_same(admin: AdminClient, ids: Mapping[str, str]) -> None:
+    """Raise TopicChanged where a topic is not the one that it was: librdkafka waits for good then, without an error."""
+    with contextlib.suppress(KafkaException, TimeoutError):  # then the next look says so
+        try:
+            is_same = topic_ids(admin, ids, RETRIED_SECONDS) == ids
+        except TopicChanged:
+            is_same = False
+        if not is_same:
+            raise TopicChanged(
+                f"{', '.join(ids)}: deleted, or deleted and re-created; nothing of the new topic is read. Create it "
+                "with `lockkeeper topics create` if it is not there, and start again"
+            )
 
 
 def _is_stalled(progress: Progress, consumer: Consumer, read: Mapping[Partition, int]) -> bool:

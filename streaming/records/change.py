@@ -136,14 +136,11 @@ def is_job_id(text: str, topics: Iterable[str]) -> bool:
     return bool(dash) and topic in topics and offset.isascii() and offset.isdecimal()
 
 
-def read_change(value: bytes) -> ChangeRecord | None:
-    """A record in JSON; None for what is none of them. Fields that are not known are ignored."""
-    try:
-        fields: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
-        if "widens" in fields:
-            return msgspec.convert(fields, ChangeWidens)
-        change = msgspec.convert(fields, PolicyChange)
-        to_ms(change.time)  # by which changes are ordered
-        return change
-    except (ValueError, RecursionError):
-        return None
+def read_change(value: bytes) -> ChangeRecord:
+    """A record in JSON. Fields that are not known are ignored. Raises ValueError, and RecursionError."""
+    fields: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
+    if "widens" in fields:
+        return msgspec.convert(fields, ChangeWidens)
+    change = msgspec.convert(fields, PolicyChange)
+    to_ms(change.time)  # by which changes are ordered
+    return change

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from streaming.errors import JobStopped
-from streaming.kafka.clients import login_failure
 from streaming.ops.health import serving
 from streaming.pdp.follower import Follower
 from streaming.pdp.reading import Read
@@ -46,7 +45,9 @@ class Server:
         self._connections = connections or Connections(room_for(MOST_CONNECTIONS))
         self._connections.on_closed = self._metrics.connection_closed
         self._metrics.connected(self._connections)
-        self._follower = Follower(settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled)
+        self._follower = Follower(
+            settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled, ends_without_login=True
+        )
         self._authentication = Authentication(settings)
         self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
         self._access_log = AccessLog() if serve.access_log else None
@@ -76,8 +77,8 @@ class Server:
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
         """Answer until `stop` is set, then finish what is under way. `on_ready`: the policies were read first.
 
-        Raises what ended the follower: topics that were re-created, a newer format. Nothing is decided from then on.
-        JobStopped: the HTTP server ended, or Kafka refuses the login.
+        Raises what ended the follower: topics that were re-created, a newer format, a refused login. Nothing is decided
+        from then on. JobStopped: the HTTP server ended.
         """
         thread = threading.Thread(target=self._http.run, name="http", daemon=True)
         with serving(self._settings.metrics, self._metrics.registry, self._metrics.health):
@@ -97,8 +98,6 @@ class Server:
             self._close()
         if self._follower.failure is not None:
             raise self._follower.failure
-        if (refused := self._login_failure()) is not None:
-            raise refused
         if not stop.is_set():
             raise JobStopped("the HTTP server ended by itself; the log says why. Start it again")
 
@@ -111,10 +110,7 @@ class Server:
             self._tls.reread()
         if self._access_log is not None:
             self._access_log.flush()
-        return self._follower.failure is None and self._login_failure() is None and thread.is_alive()
-
-    def _login_failure(self) -> JobStopped | None:
-        return login_failure(self._follower.unread_error, self._follower.unread_since)
+        return self._follower.failure is None and thread.is_alive()
 
     def _drain(self, thread: threading.Thread) -> None:
         """Be not ready, and go on answering until those that choose where to ask know it."""

@@ -195,11 +195,9 @@ class ChangeRecords:
         """Take a consumed record; one that cannot be read is logged and left out."""
         try:
             record = read_change(deserializer.json("change", message.value() or b""))
-        except Undecodable as error:
-            record = None
-            log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
-        if record is None:
+        except (Undecodable, ValueError, RecursionError) as error:
             self.unreadable += 1
+            log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
         else:
             self.add(message.offset() or 0, record)
 

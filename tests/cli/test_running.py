@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from streaming.cli.request import IS_IT_RUNNING
 from streaming.kafka.clients import group_consumer
@@ -165,7 +166,27 @@ def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_asked_to(
     line = "2026-11-21T10:00:00Z      high      policy-rejected       a role \\u001b[2J was refused"
     line += "  https://console.example.com/alerts/a\n"
     assert out.read_text() == line
-    assert "a record that is no JSON object, 7 bytes" in err.read_text()
+    assert f"of {settings.topics.alerts}, partition" in err.read_text()
+    assert "is not one of the alerts: JSON is malformed" in err.read_text()
+
+
+@pytest.mark.long
+def test_tail_whose_topic_is_deleted_names_it_and_what_creates_it(
+    config: Path, settings: Settings, admin: AdminClient
+) -> None:
+    """It waited for good: librdkafka gives no error."""
+    command = [*LOCKKEEPER, "tail", "alerts", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stderr is not None
+        assert "following" in tail.stderr.readline()
+        admin.delete_topics([settings.topics.alerts])[settings.topics.alerts].result(30)
+        try:
+            said = tail.communicate(timeout=60)[1]
+        finally:
+            tail.kill()
+    assert tail.returncode == 1
+    assert f"lockkeeper: {settings.topics.alerts}: deleted, or deleted and re-created" in said
+    assert "`lockkeeper topics create`" in said
 
 
 def _produce(settings: Settings, *values: bytes) -> None:

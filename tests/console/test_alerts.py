@@ -296,7 +296,8 @@ def test_a_change_of_no_time_is_none_rather_than_the_end_of_the_list(time: str) 
     """One such record on the topic, and no page of changes could be shown."""
     [part] = _change("cdap", 1).parts
     assert read_change(msgspec.json.encode(part)) == part
-    assert read_change(msgspec.json.encode(msgspec.structs.replace(part, time=time))) is None
+    with pytest.raises(ValueError, match="RFC 3339"):
+        read_change(msgspec.json.encode(msgspec.structs.replace(part, time=time)))
 
 
 def test_every_template_has_the_filters_that_it_names() -> None:

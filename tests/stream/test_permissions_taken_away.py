@@ -1,6 +1,8 @@
 """Permissions that are taken away while a process runs: it says which, and ends, or waits and goes on with them."""
 
 import contextlib
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+import yaml
 
 from streaming.access_changes import running as access_changes
 from streaming.kafka.manifests import partition_ids, permissions_of
@@ -83,6 +86,25 @@ def test_a_server_waits_for_policies_that_it_may_not_read_names_them_and_answers
         wait_until(lambda: server.ask(PATH, ASKED)[0] == 200, "it answers again", SECONDS)
         assert server.decision() is False
         assert server.failure == []
+
+
+def test_tail_ends_and_names_the_topic_that_it_may_no_longer_read(
+    secured: SecuredBroker, world: World, tmp_path: Path
+) -> None:
+    """So does every command: it said only that topic authorization failed."""
+    topic, job = world.names.decisions, world.settings.job_name
+    read = Permission("topic", topic, "Read")
+    grant(secured.admin, f"User:{USER}", [read, Permission("group", job, "Describe")])
+    config = tmp_path / "lockkeeper.yaml"
+    reached = {"bootstrap_servers": secured.scram, "kafka": secured.kafka(USER)}
+    config.write_text(yaml.safe_dump({**reached, "job_name": job, "topics": {"decisions": topic}}))
+    command = [sys.executable, "-m", "streaming.cli", "tail", "decisions", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tail:
+        assert tail.stderr is not None
+        assert "following" in tail.stderr.readline()
+        with _taken(secured, read):
+            said = tail.communicate(timeout=SECONDS)[1]
+    assert (tail.returncode, _names(said, read)) == (1, True), said
 
 
 def _asked(world: World, first: int) -> list[dict[str, Any]]:
