@@ -3,49 +3,44 @@
 import time
 from collections.abc import Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from policy.analysis import Questions
 from streaming.access_changes.decisions import Joined
 from streaming.ops.health import Health
+from streaming.ops.registry import OwnMetrics
 from streaming.records.access_change import AccessChange
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
-class AccessChangesMetrics:
+class AccessChangesMetrics(OwnMetrics):
     """On a registry of its own."""
 
     def __init__(self, bound: float) -> None:
-        self.registry = registry = CollectorRegistry()
+        super().__init__()
         self.health = Health(bound)
         self.health.running = True
-        self._records = Counter(
-            "lockkeeper_access_changes", "Access changes written, by outcomes.", ("before", "after"), registry=registry
+        self._records = self.counter(
+            "lockkeeper_access_changes", "Access changes written, by outcomes.", "before", "after"
         )
-        self._decisions = Counter(
+        self._decisions = self.counter(
             "lockkeeper_access_changes_decisions",
             "Decisions read, by whether their questions are remembered, or why not.",
-            ("result",),
-            registry=registry,
+            "result",
         )
-        self._seconds = Histogram(
+        self._seconds = self.histogram(
             "lockkeeper_access_changes_seconds",
             "From the record of a change, or the moment of an end, to the commit of what it turns.",
-            buckets=BUCKETS,
-            registry=registry,
+            BUCKETS,
         )
-        self._questions = Gauge(
-            "lockkeeper_access_changes_questions", "Questions that are remembered.", registry=registry
+        self._questions = self.gauge("lockkeeper_access_changes_questions", "Questions that are remembered.")
+        self.gauge(
+            "lockkeeper_access_changes_ready",
+            "1: /readyz says that it is ready, 0: that it is not.",
+            lambda: not self.health.problems(),
         )
-        ready = Gauge(
-            "lockkeeper_access_changes_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=registry
-        )
-        ready.set_function(lambda: not self.health.problems())
-        self._forgotten = Gauge(
+        self._forgotten = self.gauge(
             "lockkeeper_access_changes_forgotten",
             "Questions forgotten since the start because there were too many, or because they were not read again.",
-            registry=registry,
         )
 
     def committed(self, changes: Iterable[AccessChange], moments: Iterable[int]) -> None:

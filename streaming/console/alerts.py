@@ -62,7 +62,7 @@ class AlertLog:
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._episodes: dict[str, Episode] = {}  # the one with the newest alert is the last
-        self._tail = Tail(settings, admin, settings.topics.alerts, MOST_RECORDS, self._episodes.clear)
+        self._tail = Tail(settings, admin, settings.topics.alerts, MOST_RECORDS, MOST_RECORDS, self._episodes.clear)
         self._lock = Locked()
         self._topics = {topic: system for system, topic in settings.topics.policy_topics().items()}
         self._deserializer = Deserializer(settings.schema_registry)

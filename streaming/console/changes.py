@@ -33,7 +33,7 @@ class ChangeLog:
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._topic, self._policies = settings.topics.changes, settings.topics.policy_topics().values()
-        self._tail = Tail(settings, admin, self._topic, MOST_CHANGES, self._forget)
+        self._tail = Tail(settings, admin, self._topic, MOST_CHANGES, MOST_CHANGES, self._forget)
         self._lock = Locked()
         self._deserializer = Deserializer(settings.schema_registry)
         self._forget()

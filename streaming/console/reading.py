@@ -14,6 +14,7 @@ from streaming.errors import JobStopped
 from streaming.kafka.clients import (
     RETRIED_SECONDS,
     Partition,
+    PartitionOffsets,
     check_reachable,
     error_name,
     first_offsets,
@@ -40,52 +41,55 @@ NOT_THERE = "a topic is not there: run `lockkeeper topics create`, or name other
 Found = TypeVar("Found")
 
 
-class SameTopic:
-    """Whether a topic is the one that it was: offsets of one that was deleted and created again name other records."""
-
-    def __init__(self, admin: AdminClient, topic: str) -> None:
-        self._admin, self._topic, self._id = admin, topic, ""
-
-    def is_same(self) -> bool:
-        """Whether it is the topic of the last call; the first time it is. It must be there.
-
-        Raises KafkaException, TimeoutError, and TopicChanged where it was deleted just now.
-        """
-        before, self._id = self._id, topic_ids(self._admin, [self._topic])[self._topic]
-        return before in ("", self._id)
-
-
 class Tail:
-    """`most`: so many of each partition's newest records are read at first. Not for several threads.
+    """`most`: so many of the newest records a look reads, of all partitions together, and `fewest` of each at least.
 
-    `forget`: called where the topic is another one, so that what was read is no more. `is_cut`: whether there are, or
-    were, records before the first one that was read.
+    Not for several threads. `forget`: called where the topic is another one, so that what was read is no more.
+    `begin`: with a partition that is not read on from where it was read to, so many records at most, and whether there
+    are records before these. `is_cut`: whether there are, or were, such records.
     """
 
     def __init__(
-        self, settings: Settings, admin: AdminClient, topic: str, most: int, forget: Callable[[], None]
+        self,
+        settings: Settings,
+        admin: AdminClient,
+        topic: str,
+        most: int,
+        fewest: int,
+        forget: Callable[[], None],
+        begin: Callable[[Partition, int, bool], None] = lambda _partition, _most, _is_cut: None,
     ) -> None:
-        self._settings, self._admin, self._topic, self._most = settings, admin, topic, most
-        self._log, self._forget = SameTopic(admin, topic), forget
+        self._settings, self._admin, self._topic = settings, admin, topic
+        self._most, self._fewest, self._forget, self._begin = most, fewest, forget, begin
+        self._id = ""
         self._read: dict[Partition, int] = {}
         self.is_cut = False
 
     def records(self) -> Iterator[Message]:
-        """What was committed since the last call. Raises KafkaException and TimeoutError."""
+        """What was committed since the last call. Raises KafkaException, TimeoutError, and TopicChanged."""
         partitions = partitions_of(self._admin, [self._topic])
-        if not self._log.is_same():
+        # Offsets of a topic that was deleted and created again name other records.
+        before, self._id = self._id, topic_ids(self._admin, [self._topic])[self._topic]
+        if before not in ("", self._id):
             self._read, self.is_cut = {}, False
             self._forget()
         ends = last_stable_offsets(self._admin, partitions)
-        starts = dict(self._read)
-        if new := {partition: end for partition, end in ends.items() if starts.get(partition, end + 1) > end}:
-            first = first_offsets(self._admin, new)  # of a new partition, or of one that has lost records
-            starts |= {partition: max(first[partition], end - self._most) for partition, end in new.items()}
-            self.is_cut = self.is_cut or any(starts[partition] > 0 for partition in new)
+        starts = self._starts(first_offsets(self._admin, partitions), ends)
         for message in records_between(self._settings, starts, ends):
             yield message  # one whose reader fails is read again, and none before it
             self._read[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
         self._read = dict(ends)
+
+    def _starts(self, first: PartitionOffsets, ends: PartitionOffsets) -> PartitionOffsets:
+        """From where on each partition is read."""
+        starts, most = dict[Partition, int](), max(self._most // max(len(ends), 1), self._fewest)
+        for partition, end in ends.items():
+            start, read = max(first[partition], end - most), self._read.get(partition, -1)
+            starts[partition] = read if start <= read <= end else start
+            if starts[partition] != read:
+                self._begin(partition, most, start > 0)
+                self.is_cut = self.is_cut or start > 0
+        return starts
 
 
 class Locked:

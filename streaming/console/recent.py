@@ -7,16 +7,14 @@ was read before is let go of. So the first page that asks costs as much as other
 import collections
 import itertools
 import time
-from collections.abc import Iterator, Mapping
 
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.console.reading import Locked, SameTopic
+from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import record_of
-from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, partitions_of
-from streaming.kafka.committed import records_between
+from streaming.kafka.clients import Partition
 from streaming.records.avro import Undecodable
 from streaming.records.decision import read_decision, requested
 from streaming.records.registry import Deserializer
@@ -60,11 +58,10 @@ class RecentDecisions:
     """Of the topic of decisions. For several threads. Raises KafkaException and TimeoutError."""
 
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
-        self._settings, self._admin, self._lock = settings, admin, Locked()
-        self._log = SameTopic(admin, settings.topics.decisions)
         self._deserializer = Deserializer(settings.schema_registry)
         self._partitions: dict[Partition, _Partition] = {}
-        self._read: dict[Partition, int] = {}
+        topic, forget = settings.topics.decisions, self._partitions.clear
+        self._tail, self._lock = Tail(settings, admin, topic, MOST, FEWEST, forget, self._begin), Locked()
         self._names: dict[str, str] = {}  # so that each is held once
 
     def newest(self) -> tuple[list[RecentDecision], int | None]:
@@ -80,30 +77,16 @@ class RecentDecisions:
             newest = sorted(known, key=lambda decision: (decision.at, decision.offset), reverse=True)
             return newest, since if cut else None
 
+    def _begin(self, partition: Partition, most: int, is_cut: bool) -> None:
+        """What is held of one that is not read on from there is let go of."""
+        self._partitions[partition] = _Partition(most, is_cut)
+
     def _read_on(self) -> None:
-        partitions = partitions_of(self._admin, [self._settings.topics.decisions])
-        if not self._log.is_same():
-            self._partitions, self._read = {}, {}
-        ends, first = last_stable_offsets(self._admin, partitions), first_offsets(self._admin, partitions)
-        most = max(MOST // max(len(partitions), 1), FEWEST)
-        starts = dict(self._starts(first, ends, most))
-        for record in map(record_of, records_between(self._settings, starts, ends)):
+        for record in map(record_of, self._tail.records()):
             if (decision := self._decoded(record.value, record.at, record.offset)) is not None:
                 self._partitions[record.topic, record.partition].add(decision)
-        self._read = dict(ends)
         if len(self._names) > MOST:
             self._names.clear()
-
-    def _starts(
-        self, first: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
-    ) -> Iterator[tuple[Partition, int]]:
-        """From where on each partition is read; what is held of one that is not read on from there is let go of."""
-        for partition, end in ends.items():
-            start, read = max(first[partition], end - most), self._read.get(partition, -1)
-            if not start <= read <= end:
-                self._partitions[partition] = _Partition(most, start > 0)
-                read = start
-            yield partition, read
 
     def _decoded(self, value: bytes, at: int, offset: int) -> RecentDecision | None:
         try:

@@ -6,13 +6,13 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed
+from streaming.decision_log.replay import find_by_id
 from streaming.decision_log.request_texts import RequestTexts
-from streaming.decision_log.search import Decoder, Found, json_text
+from streaming.decision_log.search import Found
 from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import existing_topic_ids, last_stable_offsets, log_ends
-from streaming.records.dead_letter_headers import read_headers, source_of
 from streaming.settings import Settings
 from streaming.topics import dead_letters_of
 
@@ -69,33 +69,14 @@ def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Tr
     committed = committed_of(settings, [partition]).get(partition)
     stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
     traced = Traced(record, committed, end, end - stable)
-    dead_letters = dead_letters_of(record.topic)
-    decode = Decoder(settings)
-    decision, dead_letter = _answer_to(settings, admin, record, dead_letters, decode)
-    topics = Topics(settings, admin)
-    kept = (topics.deleted_before(topic, record.at) for topic in (settings.topics.decisions, dead_letters))
-    answers_from = max((moment for moment in kept if moment is not None), default=None)
-    answer = {"decision": decision, "dead_letter": dead_letter, "answers_from": answers_from}
-    return msgspec.structs.replace(traced, **answer, unreadable=decode.unreadable)
-
-
-def _answer_to(
-    settings: Settings, admin: AdminClient, request: ConsumerRecord, dead_letters: str, decode: Decoder
-) -> tuple[Found | None, ConsumerRecord | None]:
-    """The decision or the dead letter that names the record as its source."""
-    source, topic_id = request.source, existing_topic_ids(admin, [request.topic]).get(request.topic)
-    id_ = f"{topic_id}-{request.partition}-{request.offset}"  # where a topic was re-created, the place says less
-    named = json_text(id_)
-    for record in Topics(settings, admin).since([settings.topics.decisions, dead_letters], request.at):
-        if record.topic == dead_letters:
-            if source_of(read_headers(record.headers)) == source:
-                return None, record
-            continue
-        decided = decode.fitting(
-            record,
-            lambda value: named in value,
-            lambda decision: decision.get("id") == id_,
-        )
-        if decided is not None:
-            return decided, None
-    return None, None
+    topic_id = existing_topic_ids(admin, [record.topic]).get(record.topic)
+    answer = find_by_id(settings, admin, f"{topic_id}-{record.partition}-{record.offset}")
+    outputs = (settings.topics.decisions, dead_letters_of(record.topic))
+    kept = Topics(settings, admin).deleted_before_by_topic(outputs, record.at).values()
+    return msgspec.structs.replace(
+        traced,
+        decision=answer.entry,
+        dead_letter=answer.dead_letter,
+        answers_from=max(kept, default=None),
+        unreadable=answer.unreadable,
+    )

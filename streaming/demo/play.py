@@ -17,8 +17,9 @@ from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, show_summary
-from streaming.demo.traffic import Endless, Performer, Reader, Sender, run_repeatedly
+from streaming.demo.traffic import Endless, Performer, Sender, reading, run_repeatedly
 from streaming.kafka.clients import admin_client, group_consumer
+from streaming.kafka.committed import committed_records
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
 from streaming.runtime.supervisor import Supervised
@@ -91,10 +92,10 @@ class _Play:
         topics, requests = self._settings.topics, traffic.requests()
         sender = Sender(self._kafka, topics.requests[0], requests, rate, self._tracker)
         performer = Performer(self._kafka, topics.audit[0], self._tracker)
-        reader = Reader(self._kafka, topics.decisions, performer.answered)
-        alarms = Reader(self._kafka, topics.alerts, self._tracker.alert)
-        with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
-            with run_repeatedly(reader.step), run_repeatedly(alarms.step):
+        decisions = reading(self._settings, topics.decisions, performer.answered)
+        alerts = reading(self._settings, topics.alerts, self._tracker.alert)
+        with self._job() as job:
+            with decisions, alerts:
                 self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._tracker.complete, START_SECONDS, "no first decision")
@@ -107,8 +108,8 @@ class _Play:
                 self._until(job, lambda: self._tracker.alarmed, SETTLE_SECONDS, "alerts are missing")
                 self._present(job, requests)
             self._stop(job)
-            reader.read_to_end()
-            alarms.read_to_end()
+        for message in committed_records(self._settings, [topics.alerts]):  # those of the end, too
+            self._tracker.alert(msgspec.json.decode(message.value() or b""))
 
     def _present(self, job: Supervised, requests: Endless) -> None:
         """Show it, while a few requests go on."""

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from streaming.alert_kinds import AlertKind, KindRule
 from streaming.demo.tracker import RequestTracker
+from streaming.kafka.reader import follow
+from streaming.settings import Settings
 from streaming.settings.monitor import MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
@@ -22,21 +24,40 @@ Endless = Iterator[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def run_repeatedly(step: Callable[[], None]) -> Iterator[None]:
-    """Call ``step`` in a thread again and again until the block ends; what it raised is raised then."""
+def meanwhile(run: Callable[[Callable[[], bool]], None]) -> Iterator[None]:
+    """Call ``run`` in a thread; what it gets says at the end of the block that it must end. What it raised is raised
+    then.
+    """
     over = threading.Event()
-
-    def repeat() -> None:
-        while not over.is_set():
-            step()
-
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(repeat)
+        ended = pool.submit(run, over.is_set)
         try:
             yield
         finally:
             over.set()
             ended.result()
+
+
+def run_repeatedly(step: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+    """Call ``step`` in a thread again and again until the block ends; what it raised is raised then."""
+
+    def repeat(is_over: Callable[[], bool]) -> None:
+        while not is_over():
+            step()
+
+    return meanwhile(repeat)
+
+
+def reading(
+    settings: Settings, topic: str, book: Callable[[dict[str, Any]], object]
+) -> contextlib.AbstractContextManager[None]:
+    """Call ``book`` in a thread with each record of a topic, from the first one on, until the block ends."""
+
+    def read(is_over: Callable[[], bool]) -> None:
+        for message in follow(settings, topic, from_beginning=True, stopped=is_over):
+            book(msgspec.json.decode(message.value() or b""))
+
+    return meanwhile(read)
 
 
 class JsonProducer:
@@ -97,43 +118,6 @@ class Performer(JsonProducer):
             self._allowed += 1
             if self._allowed % REPORTED == 0:
                 self.produce(done(request, decision))
-
-
-class Reader:
-    """Reads a topic as its consumers do, committed transactions alone; `book` is called with each record."""
-
-    def __init__(self, kafka: Mapping[str, Any], topic: str, book: Callable[[dict[str, Any]], None]) -> None:
-        self._consumer = Consumer({**kafka, "group.id": "demo-reader", "isolation.level": "read_committed"})
-        self._topic = topic
-        self._book = book
-        partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-
-    def step(self) -> None:
-        """Book the records that have come."""
-        for message in self._consumer.consume(1000, timeout=0.05):
-            value = message.value()
-            if message.error() is None and value is not None:
-                self._book(msgspec.json.decode(value))
-
-    def read_to_end(self) -> None:
-        """Book everything up to the present end of the topic, the last stable offset of each partition."""
-        deadline = time.monotonic() + 30
-        while not self._at_end():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the end of {self._topic} was not reached within 30 seconds")
-            self.step()
-
-    def _at_end(self) -> bool:
-        for position in self._consumer.position(self._consumer.assignment()):
-            low, end = self._consumer.get_watermark_offsets(position, timeout=10)
-            if max(position.offset, low) < end:
-                return False
-        return True
-
-    def close(self) -> None:
-        """Leave the topic."""
-        self._consumer.close()
 
 
 FOLDER = Path(__file__).parent

@@ -28,7 +28,7 @@ from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label
 from streaming.records.answered import Answer, Findings, encode_findings, offsets_in, offsets_key, read_answer
 from streaming.records.avro import Reader
 from streaming.records.decision import to_json
-from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.records.size_gate import check_size, record_size
 from streaming.topics import Offsets
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies and facts at the offsets that the answer names are not known")
@@ -159,9 +159,7 @@ class AnsweredEvaluator(RecordEvaluator):
         decision = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
         short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
         record = _with_answer(self._base, envelope, offset, at, decision, short, findings)
-        size = record_size(key, record)
-        if not fits(size, limit):
-            raise TooLarge("the decision", size, limit)
+        check_size("the decision", record_size(key, record), limit)
         return record
 
 

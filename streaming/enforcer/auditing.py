@@ -46,7 +46,7 @@ from streaming.records.audit import (
 from streaming.records.avro import Reader, is_avro
 from streaming.records.decision import ActionName, Entity
 from streaming.records.formats import JSON_ALONE
-from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.records.size_gate import check_size, record_size
 from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
@@ -258,7 +258,7 @@ class AuditEvaluator(RecordEvaluator):
         if record_size(key, encoded) > self._limits.record_out:
             outcome = cast(VerdictOutcome, rendered.label.split()[-1])
             encoded = self._encode(offset, event, _rendered(request, outcome, (), version), at)
-        self._check_size(record_size(key, encoded), self._limits.record_out)
+        check_size("the verdict", record_size(key, encoded), self._limits.record_out)
         return encoded, rendered.label
 
     def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
@@ -266,15 +266,11 @@ class AuditEvaluator(RecordEvaluator):
         lifecycle = _lifecycle(event, id_, at, self._source.trust)
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
-        self._check_size(size, min(self._limits.record_out, self._limits.document))
+        check_size("the verdict", size, min(self._limits.record_out, self._limits.document))
         check_derived_fact(lifecycle)
         if self._facts is not None:
             self._facts.pass_on(lifecycle)
         return encoded
-
-    def _check_size(self, size: int, limit: int) -> None:
-        if not fits(size, limit):
-            raise TooLarge("the verdict", size, limit)
 
     def _is_pending(self, answer: Answer[RenderedVerdict], at: int) -> bool:
         """Whether an access that reads derived facts happened after an event that is not among them yet."""

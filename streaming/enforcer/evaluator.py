@@ -53,7 +53,7 @@ from streaming.records.packing import (
     encode_headers,
     encode_text,
 )
-from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.records.size_gate import TooLarge, check_size, record_size
 from streaming.settings import Limits
 from streaming.topics import Offsets
 
@@ -331,8 +331,7 @@ class PartitionEvaluator(RecordEvaluator):
             size = record_size(key, decision)
             if size <= limit:
                 return decision, rendered
-        if not fits(size, limit):
-            raise TooLarge("the decision", size, limit)
+        check_size("the decision", size, limit)
         return decision, rendered
 
     def open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
@@ -446,9 +445,7 @@ class EncodedEvaluator:
             return record
         try:
             encoded = self._encode(decision)
-            size = record_size(decision_key, encoded)
-            if not fits(size, self._limits.record_out):
-                raise TooLarge("the decision", size, self._limits.record_out)
+            check_size("the decision", record_size(decision_key, encoded), self._limits.record_out)
             return number, decision_key, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
             return rejected(self._source, offset, refusal, key, value, headers, self._limits)

@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from streaming.kafka.permissions import CLIENT_GROUP, Permission
+from streaming.kafka.permissions import CLIENT_GROUP, Permission, by_resource
 from streaming.kafka.publish import transactional_id
 from streaming.settings import Settings, access_changes_settings, monitor_settings
 from streaming.topics import TopicSpec, dead_letters_of, topic_specs
@@ -22,25 +20,10 @@ SPARK_GROUPS = "spark-kafka-source"  # Spark's readers name their groups so; the
 UNNAMEABLE = re.compile(r"[^a-z0-9.-]+")
 EMPTY_LABEL = re.compile(r"-*\.[.-]*")  # between dots there are labels, which begin and end with a letter or digit
 
-# To Kafka, Read and Write are Describe too, so no separate ACL is needed for it.
-READ = ("Read",)
-WRITE = ("Write",)
-DESCRIBE = ("Describe",)
+READ, WRITE, DESCRIBE = "Read", "Write", "Describe"
 CHECK = ("Describe", "DescribeConfigs")  # the settings of a topic: `run`, `topics check` and `verify` look at them
 
 Manifest = dict[str, Any]
-
-
-class AclResource(msgspec.Struct, frozen=True, order=True):
-    """What Kafka protects: a topic, group or transactional id, or with `prefix` all whose names begin so."""
-
-    type: str
-    name: str
-    prefix: bool = False
-
-
-Right = tuple[AclResource, tuple[str, ...]]
-"""A Kafka resource and the operations that a user may perform on it."""
 
 
 def topic_manifests(settings: Settings, cluster: str, partitions: int, replication: int) -> Iterator[Manifest]:
@@ -66,12 +49,12 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
     yield from _resources("KafkaUser", cluster, users)
 
 
-def _user(rights: Mapping[AclResource, list[str]], authentication: str) -> Manifest:
-    acls = [_acl(resource, operations) for resource, operations in rights.items()]
+def _user(rights: Iterable[Permission], authentication: str) -> Manifest:
+    acls = [_acl(*resource, operations) for resource, operations in by_resource(rights).items()]
     return {"authentication": {"type": authentication}, "authorization": {"type": "simple", "acls": acls}}
 
 
-def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[str]]]:
+def rights_by_user(settings: Settings) -> dict[str, list[Permission]]:
     """Who there is: the job, owners of each system's policies and of facts, clients, services, monitoring, analysts.
 
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
@@ -81,102 +64,94 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[st
     outputs = (topics.alerts, topics.changes, topics.access_changes, *answers, *map(dead_letters_of, topics.audit))
     documents = topics.documents
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
-    seeing = AclResource("group", job), DESCRIBE
-    requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (AclResource("group", CLIENT_GROUP), DESCRIBE)]
+    seeing = Permission("group", job, DESCRIBE)
+    requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), Permission("group", CLIENT_GROUP, DESCRIBE)]
     everything = [spec.name for spec in topic_specs(topics)]
-    everybody: dict[str, Iterable[Right]] = {
+    everybody: dict[str, Iterable[Permission]] = {
         **_of_the_applications(settings),
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
-        f"{job}-client": [*requesting, (_groups(f"{job}-client"), READ)],
+        f"{job}-client": [*requesting, Permission("group", f"{job}-client", READ, prefix=True)],
         f"{job}-service": [
             *requesting,
-            (_groups(f"{job}-service"), READ),
+            Permission("group", f"{job}-service", READ, prefix=True),
             *_on(topics.audit, WRITE),
             *_on([topics.access_changes], READ),
         ],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
             *_on((*outputs, *topics.asking, *documents), READ),
-            *_on(everything, CHECK),
-            (_groups(f"{job}-watch"), READ),
+            *_on(everything, *CHECK),
+            Permission("group", f"{job}-watch", READ, prefix=True),
             seeing,
         ],
         f"{job}-analyst": [*_of_an_analyst(settings, documents), seeing],
         f"{job}-console": [*_of_an_analyst(settings, documents), *_on([topics.alerts], READ), seeing],
-        f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
+        f"{job}-serve": [*_on(documents, READ, *CHECK), *_on(topics.answered, WRITE), seeing],
         access_changes_settings(settings).job_name: _of_access_changes(settings, documents),
-        f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
+        f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, *CHECK), seeing],
     }
-    return {user: _together(rights) for user, rights in everybody.items()}
+    return {user: _least(rights) for user, rights in everybody.items()}
 
 
 def permissions_of(settings: Settings, user: str) -> list[Permission]:
     """What a user of `rights_by_user` is granted, one by one."""
-    return _one_by_one(rights_by_user(settings)[user])
+    return rights_by_user(settings)[user]
 
 
 def enforcer_permissions(settings: Settings) -> list[Permission]:
     """Those of the job's without which it decides nothing; what its monitor needs beside them is left out."""
-    return _one_by_one(_together(_of_the_enforcer(settings)))
+    return _least(_of_the_enforcer(settings))
 
 
 def monitor_permissions(settings: Settings) -> list[Permission]:
     """Those of the monitor as an application of its own."""
-    return _one_by_one(_together(_of_the_monitor(settings)))
+    return _least(_of_the_monitor(settings))
 
 
-def _one_by_one(rights: Mapping[AclResource, list[str]]) -> list[Permission]:
-    return [
-        Permission(resource.type, resource.name, operation, resource.prefix)
-        for resource, operations in rights.items()
-        for operation in operations
-    ]
-
-
-def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Right]:
+def _of_an_owner(settings: Settings, system: str, seeing: Permission) -> Iterator[Permission]:
     """Documents of one system, the requests that a change of them can be tried on, and the changes."""
     # An id of its own: by one that several owners share, each could abort what another publishes.
-    yield _transactions(transactional_id(settings, [system])), WRITE
+    yield Permission("transactionalId", transactional_id(settings, [system]), WRITE)
     yield from _on([settings.topics.policy_topics()[system]], READ, WRITE)
     yield from _on((*settings.topics.asking, settings.topics.changes), READ)
     yield seeing
 
 
-def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
+def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Permission]:
     """What decisions rest on, and by which policies they were made; of audit events no more than how many wait."""
     topics = settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.asking))
     yield from _on((*topics.asking, *answers, topics.changes), READ)
-    yield from _on(documents, READ, CHECK)
+    yield from _on(documents, READ, *CHECK)
     yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
-    yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE
+    yield Permission("group", monitor_settings(settings).job_name, DESCRIBE)
 
 
-def _of_the_applications(settings: Settings) -> dict[str, Iterable[Right]]:
+def _of_the_applications(settings: Settings) -> dict[str, Iterable[Permission]]:
     """The job, and the monitor where that is an application of its own."""
     enforcer, monitor = _of_the_enforcer(settings), _of_the_monitor(settings)
     if settings.monitor.mode == "separate":
         name = monitor_settings(settings).job_name
         # How far the monitor has come with the logins that the job has passed on to it: see `FactLag`.
-        following = [(AclResource("group", name), DESCRIBE), *_on([settings.topics.verdicts], READ)]
+        following = [Permission("group", name, DESCRIBE), *_on([settings.topics.verdicts], READ)]
         return {settings.job_name: [*enforcer, *following], name: monitor}
     return {settings.job_name: [*enforcer, *monitor]}
 
 
-def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
+def _of_the_enforcer(settings: Settings) -> Iterator[Permission]:
     topics = settings.topics
     inputs = topics.inputs
     said = (topics.history, topics.alerts, topics.changes)
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
-    yield AclResource("transactionalId", partition_ids(settings.job_name), prefix=True), WRITE
-    yield from _on([spec.name for spec in topic_specs(topics) if spec.is_of_job], CHECK)
+    yield Permission("transactionalId", partition_ids(settings.job_name), WRITE, prefix=True)
+    yield from _on([spec.name for spec in topic_specs(topics) if spec.is_of_job], *CHECK)
     yield from _on((*inputs, *topics.documents), READ)
     yield from _on(outputs, WRITE)
 
 
-def _of_the_monitor(settings: Settings) -> Iterator[Right]:
+def _of_the_monitor(settings: Settings) -> Iterator[Permission]:
     """The job's second query, which has a name of its own, and reads what the first one writes."""
     topics = settings.topics
     read = (topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs))
@@ -185,19 +160,20 @@ def _of_the_monitor(settings: Settings) -> Iterator[Right]:
     yield from _on((topics.facts, topics.alerts), WRITE)
 
 
-def _of_access_changes(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
+def _of_access_changes(settings: Settings, documents: Iterable[str]) -> Iterator[Permission]:
     """What `lockkeeper access-changes` joins and follows. It reads under its own name, and commits offsets for it."""
     topics, name = settings.topics, access_changes_settings(settings).job_name
-    yield _transactions(name), WRITE
-    yield AclResource("group", name), READ
+    yield Permission("transactionalId", name, WRITE)
+    yield Permission("group", name, READ)
     yield from _on((topics.decisions, *topics.asking), READ)
-    yield from _on(documents, READ, CHECK)
-    yield from _on([topics.access_changes], WRITE, CHECK)
+    yield from _on(documents, READ, *CHECK)
+    yield from _on([topics.access_changes], WRITE, *CHECK)
 
 
-def _under(name: str) -> list[Right]:
+def _under(name: str) -> list[Permission]:
     """What a query needs for its transactional id and its groups."""
-    return [(_transactions(name), WRITE), (AclResource("group", name), READ), (_groups(SPARK_GROUPS), READ)]
+    groups = [Permission("group", name, READ), Permission("group", SPARK_GROUPS, READ, prefix=True)]
+    return [Permission("transactionalId", name, WRITE), *groups]
 
 
 def partition_ids(job: str) -> str:
@@ -205,43 +181,26 @@ def partition_ids(job: str) -> str:
     return f"{job}/"
 
 
-def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:
-    return [(AclResource("topic", topic), allowed) for topic in topics for allowed in operations]
+def _on(topics: Iterable[str], *operations: str) -> list[Permission]:
+    return [Permission("topic", topic, operation) for topic in topics for operation in operations]
 
 
-def _groups(prefix: str) -> AclResource:
-    return AclResource("group", prefix, prefix=True)
+def _least(rights: Iterable[Permission]) -> list[Permission]:
+    """Each once, in a stable order, without what others of them give already."""
+    every = dict.fromkeys(sorted(rights))
+    return [right for right in every if not any(_gives(other, right) for other in every if other != right)]
 
 
-def _transactions(name: str) -> AclResource:
-    return AclResource("transactionalId", name)
+def _gives(right: Permission, other: Permission) -> bool:
+    """Whether a right gives another one, too: to Kafka, Read and Write are Describe."""
+    is_same = (right.name, right.prefix) == (other.name, other.prefix)
+    is_within = right.prefix and other.name.startswith(right.name)
+    given = (right.operation, DESCRIBE) if right.operation in (READ, WRITE) else (right.operation,)
+    return right.type == other.type and (is_same or is_within) and other.operation in given
 
 
-def _together(rights: Iterable[Right]) -> dict[AclResource, list[str]]:
-    """All operations on a resource in one place, in a stable order."""
-    operations_of: dict[AclResource, set[str]] = {}
-    for resource, operations in rights:
-        operations_of.setdefault(resource, set()).update(operations)
-    least = {resource: sorted(_least(operations)) for resource, operations in sorted(operations_of.items())}
-    return {
-        resource: operations for resource, operations in least.items() if not _is_within(resource, operations, least)
-    }
-
-
-def _least(operations: set[str]) -> set[str]:
-    return operations - set(DESCRIBE) if operations.intersection((*READ, *WRITE)) else operations
-
-
-def _is_within(resource: AclResource, operations: list[str], others: Mapping[AclResource, list[str]]) -> bool:
-    """Whether a prefix gives as much already."""
-    wider = [
-        o for o in others if o != resource and o.prefix and o.type == resource.type and resource.name.startswith(o.name)
-    ]
-    return any(set(operations) <= {*others[other], *DESCRIBE} for other in wider)
-
-
-def _acl(resource: AclResource, operations: list[str]) -> Manifest:
-    named = {"type": resource.type, "name": resource.name, "patternType": "prefix" if resource.prefix else "literal"}
+def _acl(type_: str, name: str, prefix: bool, operations: list[str]) -> Manifest:
+    named = {"type": type_, "name": name, "patternType": "prefix" if prefix else "literal"}
     return {"resource": named, "operations": operations}
 
 

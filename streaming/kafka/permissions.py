@@ -105,6 +105,14 @@ def described_acls(admin: AdminClient) -> list[dict[str, str]]:
     ]
 
 
+def by_resource(permissions: Iterable[Permission]) -> dict[tuple[str, str, bool], list[str]]:
+    """The operations on each resource: its type, its name, and whether that is a prefix."""
+    resources: dict[tuple[str, str, bool], list[str]] = {}
+    for permission in permissions:
+        resources.setdefault((permission.type, permission.name, permission.prefix), []).append(permission.operation)
+    return resources
+
+
 def topic_permissions(operation: str, topics: Iterable[str]) -> list[Permission]:
     """The same operation on several topics."""
     return [Permission("topic", topic, operation) for topic in topics]
@@ -237,11 +245,8 @@ def refusals_explained(settings: Settings, needed: Iterable[Permission]) -> Iter
 
 def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Iterator[str]:
     """A command for each resource, with all operations that are missing on it."""
-    resources: dict[tuple[str, str, bool], list[str]] = {}
-    for permission in missing:
-        resources.setdefault((permission.type, permission.name, permission.prefix), []).append(permission.operation)
     named = principal if principal.startswith("User:") else "User:SUBJECT_OF_THE_CERTIFICATE"
-    for (type_, name, prefix), operations in resources.items():
+    for (type_, name, prefix), operations in by_resource(missing).items():
         wanted = " ".join(f"--operation {operation}" for operation in operations)
         pattern = " --resource-pattern-type prefixed" if prefix else ""
         yield (

@@ -19,6 +19,7 @@ from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.alert_kinds import AlertKind
 from streaming.ops.health import Health
+from streaming.ops.registry import OwnMetrics
 from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Compiled, Tally
 from streaming.settings import Settings
 
@@ -36,11 +37,11 @@ DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
-class JobMetrics:
+class JobMetrics(OwnMetrics):
     """The metrics of any application with a query, on `registry`. `name`: of its consumer group."""
 
     def __init__(self, name: str) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         ProcessCollector(registry=self.registry)
         self._name = name
         self._job_info = Info(
@@ -74,19 +75,9 @@ class JobMetrics:
 
     def _counter(self, name: str, about: str, labels: Mapping[str, Sequence[str]]) -> Counter:
         """A counter with its labels, each with the values that are known from the start."""
-        counter = Counter(name, about, tuple(labels), registry=self.registry)
+        counter = self.counter(name, about, *labels)
         _begin(counter, itertools.product(*labels.values()))
         return counter
-
-    def gauge(self, name: str, about: str, value: Callable[[], float] | None = None) -> Gauge:
-        """`value`: asked for with each scrape; None: the gauge is set."""
-        gauge = Gauge(name, about, registry=self.registry)
-        if value is not None:
-            gauge.set_function(value)
-        return gauge
-
-    def _histogram(self, name: str, about: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Histogram:
-        return Histogram(name, about, labels, buckets=buckets, registry=self.registry)
 
 
 class Metrics(JobMetrics):
@@ -141,19 +132,19 @@ class Metrics(JobMetrics):
         )
 
     def _batches(self) -> None:
-        self._step = self._histogram(
+        self._step = self.histogram(
             "lockkeeper_batch_step_duration_seconds",
             "From the end of a micro-batch's step before, or its start, to the end of this one.",
             DURATION,
-            ("step",),
+            "step",
         )
         _begin(self._step, [(step,) for step in STEPS])
-        self._duration = self._histogram(
+        self._duration = self.histogram(
             "lockkeeper_batch_duration_seconds",
             "Of a micro-batch, from the call of foreachBatch to its commit.",
             DURATION,
         )
-        self._records = self._histogram(
+        self._records = self.histogram(
             "lockkeeper_batch_records",
             "Records that a micro-batch decided; those of a replay that were decided before are left out.",
             RECORDS,
@@ -164,7 +155,7 @@ class Metrics(JobMetrics):
             "evaluated again.",
             {"executor": (), "result": ("committed", "failed")},
         )
-        self._commits = self._histogram(
+        self._commits = self.histogram(
             "lockkeeper_partition_commit_seconds",
             "Of an input partition's transaction, from its offset to its commit; those of an executor overlap.",
             DURATION,
@@ -201,12 +192,10 @@ class Metrics(JobMetrics):
         )
         self._facts = self.gauge("lockkeeper_facts_held", "Documents of the facts topic that say something.")
         self._grants = self._by_system("lockkeeper_snapshot_grants", "Grants of the snapshot: its size.")
-        self._compile = self._histogram(
+        self._compile = self.histogram(
             "lockkeeper_snapshot_compile_seconds", "How long a snapshot took to compile.", DURATION
         )
-        self._broadcasts = Counter(
-            "lockkeeper_snapshot_broadcasts_total", "Snapshots sent to the workers.", registry=self.registry
-        )
+        self._broadcasts = self.counter("lockkeeper_snapshot_broadcasts_total", "Snapshots sent to the workers.")
 
     def _by_system(self, name: str, about: str) -> Gauge:
         gauge = Gauge(name, about, ("system",), registry=self.registry)

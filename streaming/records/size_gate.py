@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import structlog
 
 from streaming.records.formats import Header, Result
-from streaming.settings import Limits, Settings
+from streaming.settings import Settings
 from streaming.topics import ALWAYS_FITS
 
 log = structlog.get_logger()
@@ -40,15 +40,17 @@ def fits(size: int, limit: int) -> bool:
     return size <= max(limit + OWN_HEADERS, ALWAYS_FITS)
 
 
+def check_size(what: str, size: int, limit: int) -> None:
+    """Raise TooLarge where a record of so many bytes does not fit."""
+    if not fits(size, limit):
+        raise TooLarge(what, size, limit)
+
+
 def largest(settings: Settings) -> Mapping[str, int]:
     """The largest record of each topic that has another limit than `limits.record_out`, which is under ""."""
     limits, topics = settings.limits, settings.topics
-    return {"": limits.record_out, topics.facts: limits.document, topics.history: largest_kept(limits)}
-
-
-def largest_kept(limits: Limits) -> int:
-    """The largest record of the history topic: a document and its key."""
-    return 2 * limits.document
+    of_history = 2 * limits.document  # a document and its key
+    return {"": limits.record_out, topics.facts: limits.document, topics.history: of_history}
 
 
 def fitting(

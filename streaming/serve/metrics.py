@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from policy import OUTCOMES, Decision, all_systems
 from streaming.ops.health import Health
+from streaming.ops.registry import OwnMetrics
 from streaming.ops.tally import OTHER, Compiled
 from streaming.pdp.reading import Read
 from streaming.serve.connections import Connections, Refusals
@@ -41,47 +40,38 @@ class ServeHealth(Health):
             yield f"all connections or requests have been refused for {refusing:.0f} s: there are too many"
 
 
-class ServeMetrics:
+class ServeMetrics(OwnMetrics):
     """The metrics of one server on a registry of its own, and `health`, which `/readyz` shows."""
 
     def __init__(self, systems: tuple[str, ...], health: Health) -> None:
-        self.registry = registry = CollectorRegistry()
+        super().__init__()
         self.health = health
         self.health.running = True
-        decisions = Counter(
-            "lockkeeper_serve_decisions", "Evaluations decided over HTTP.", ("system", "outcome"), registry=registry
-        )
+        decisions = self.counter("lockkeeper_serve_decisions", "Evaluations decided over HTTP.", "system", "outcome")
         self._decisions = {
             (system, outcome): decisions.labels(system, outcome) for system in (*systems, OTHER) for outcome in OUTCOMES
         }
-        self._responses = Counter(
-            "lockkeeper_serve_responses", "Responses by HTTP status.", ("status",), registry=registry
-        )
+        self._responses = self.counter("lockkeeper_serve_responses", "Responses by HTTP status.", "status")
         self._statuses = {status: self._responses.labels(str(status)) for status in (200, 400, 503)}
-        self._seconds = Histogram(
-            "lockkeeper_serve_response_seconds",
-            "From the headers of a request to its response.",
-            buckets=BUCKETS,
-            registry=registry,
+        self._seconds = self.histogram(
+            "lockkeeper_serve_response_seconds", "From the headers of a request to its response.", BUCKETS
         )
-        self._closed = Counter(
-            "lockkeeper_serve_connections_closed", "Connections that ended, by reason.", ("reason",), registry=registry
+        self._closed = self.counter(
+            "lockkeeper_serve_connections_closed", "Connections that ended, by reason.", "reason"
         )
-        self._compile = Histogram(
-            "lockkeeper_serve_compile_seconds", "Time to compile a snapshot of the policies.", registry=registry
+        self._compile = self.histogram(
+            "lockkeeper_serve_compile_seconds", "Time to compile a snapshot of the policies."
         )
         self._read_at = 0.0
-        age = Gauge(
+        self.gauge(
             "lockkeeper_serve_policies_age_seconds",
             "How long ago the ends were asked for up to which policies and facts are read; 0 before the first reading.",
-            registry=registry,
+            lambda: time.monotonic() - self._read_at if self._read_at else 0.0,
         )
-        age.set_function(lambda: time.monotonic() - self._read_at if self._read_at else 0.0)
 
     def connected(self, connections: Connections) -> None:
         """Show how many connections there are."""
-        gauge = Gauge("lockkeeper_serve_connections", "Connections that are open.", registry=self.registry)
-        gauge.set_function(lambda: len(connections.open))
+        self.gauge("lockkeeper_serve_connections", "Connections that are open.", lambda: len(connections.open))
 
     def connection_closed(self, reason: str) -> None:
         """Count a connection that ended."""
@@ -89,16 +79,10 @@ class ServeMetrics:
 
     def recording(self, recorder: "Recorder") -> None:
         """Show what is recorded, lost, and waits for Kafka."""
-        recorded = Gauge("lockkeeper_serve_recorded", "Answers that Kafka has as records.", registry=self.registry)
-        recorded.set_function(lambda: recorder.recorded)
-        lost = Gauge("lockkeeper_serve_records_lost", "Answers that could not be recorded.", registry=self.registry)
-        lost.set_function(lambda: recorder.lost)
-        queued = Gauge(
-            "lockkeeper_serve_records_queued",
-            "Answers that wait to be recorded: what is lost when the process is killed.",
-            registry=self.registry,
-        )
-        queued.set_function(lambda: recorder.queued)
+        self.gauge("lockkeeper_serve_recorded", "Answers that Kafka has as records.", lambda: recorder.recorded)
+        self.gauge("lockkeeper_serve_records_lost", "Answers that could not be recorded.", lambda: recorder.lost)
+        about = "Answers that wait to be recorded: what is lost when the process is killed."
+        self.gauge("lockkeeper_serve_records_queued", about, lambda: recorder.queued)
 
     def answered(self, status: int, seconds: float) -> None:
         """Count a response."""
