@@ -92,7 +92,7 @@ def _reach(settings: "Settings", where: str) -> None:
     from streaming.topics import dead_letters_of
 
     answers = (settings.topics.decisions, dead_letters_of(where))
-    connect(settings, written=[where], permissions=topic_permissions("Read", answers))
+    connect(settings, written=[where], described=answers, permissions=topic_permissions("Read", answers))
 
 
 def _show(decision: "Decision", as_json: bool) -> None:

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streaming.commit.offsets import Committed, read_committed
@@ -154,10 +154,7 @@ def _newest(admin: AdminClient, partitions: Iterable[Partition]) -> int | None:
     """The newest timestamp of the partitions' records, ms."""
     newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
     wanted_offsets = {TopicPartition(*partition): newest for partition in partitions}
-    try:
-        timestamps = [future.result(SECONDS).timestamp for future in admin.list_offsets(wanted_offsets).values()]
-    except KafkaException:
-        return None
+    timestamps = [future.result(SECONDS).timestamp for future in admin.list_offsets(wanted_offsets).values()]
     return max((at for at in timestamps if at is not None and at >= 0), default=None)
 
 

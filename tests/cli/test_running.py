@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streaming.cli.request import IS_IT_RUNNING
-from streaming.kafka.clients import group_consumer
+from streaming.kafka.clients import existing_topic_ids, group_consumer, log_ends, partitions_of
 from streaming.settings import Settings, load_settings, monitor_settings
 from tests.cli.documents import lines, readers_folder, request
 from tests.cli.lockkeeper import Command
@@ -168,6 +168,19 @@ def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_asked_to(
     assert out.read_text() == line
     assert f"of {settings.topics.alerts}, partition" in err.read_text()
     assert "is not one of the alerts: JSON is malformed" in err.read_text()
+
+
+def test_a_request_is_not_sent_where_no_decision_can_be_read(
+    lockkeeper: Command, config: Path, settings: Settings, admin: AdminClient
+) -> None:
+    """It was sent, and its decision waited for in vain."""
+    decisions = settings.topics.decisions
+    admin.delete_topics([decisions])[decisions].result(30)
+    wait_until(lambda: not existing_topic_ids(admin, [decisions]), "the topic is gone")
+    asked = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--config", str(config))
+    assert (asked.code, asked.out) == (1, "")
+    assert f"{decisions}: no such topic at" in asked.err
+    assert set(log_ends(admin, partitions_of(admin, settings.topics.requests)).values()) == {0}
 
 
 @pytest.mark.long
