@@ -45,7 +45,7 @@ def test_a_decision_that_is_not_enforced_is_shown_as_such(
     record = {**ALLOW, "context": {**ALLOW["context"], **mark}}
     _show(read_decision(msgspec.json.encode(record)), as_json=False)
     found = Found(ConsumerRecord("decisions", 0, 7, 0, b"", b""), record)
-    lines = [capsys.readouterr().out, _decision_line(record), _line(found)]
+    lines = [capsys.readouterr().out, _decision_line(msgspec.json.encode(record))[1], _line(found)]
     assert ["not enforced" in line for line in lines] == [bool(mark)] * 3
     assert all("ALLOW" in line and "a role allows it" in line for line in lines)
 
@@ -63,7 +63,10 @@ ANSWERED = {"by": "pdp-7f", "outcome": "allow", "time": "2026-11-21T10:00:00Z"}
 )
 def test_another_answer_that_the_caller_got_is_shown(found: dict[str, bool], said: str) -> None:
     record = {**DENY, "answered": {**ANSWERED, **found}}
-    lines = [_decision_line(record), _line(Found(ConsumerRecord("decisions", 0, 7, 0, b"", b""), record))]
+    lines = [
+        _decision_line(msgspec.json.encode(record))[1],
+        _line(Found(ConsumerRecord("decisions", 0, 7, 0, b"", b""), record)),
+    ]
     assert all("DENY" in line for line in lines)
     assert [said in line for line in lines] == [True] * 2
     assert ["answered" in line for line in lines] == [bool(said)] * 2
