@@ -24,7 +24,7 @@ Endless = Iterator[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def meanwhile(run: Callable[[Callable[[], bool]], None]) -> Iterator[None]:
+def in_thread(run: Callable[[Callable[[], bool]], None]) -> Iterator[None]:
     """Call ``run`` in a thread; what it gets says at the end of the block that it must end. What it raised is raised
     then.
     """
@@ -45,7 +45,7 @@ def run_repeatedly(step: Callable[[], None]) -> contextlib.AbstractContextManage
         while not is_over():
             step()
 
-    return meanwhile(repeat)
+    return in_thread(repeat)
 
 
 def reading(
@@ -57,7 +57,7 @@ def reading(
         for message in follow(settings, topic, from_beginning=True, stopped=is_over):
             book(msgspec.json.decode(message.value() or b""))
 
-    return meanwhile(read)
+    return in_thread(read)
 
 
 class JsonProducer:

@@ -270,13 +270,13 @@ class Enforcer:
         deleted = {at: start for at, start in starts.items() if start > committed.get(at, start)}
         if not deleted:
             return
-        what = ", ".join(f"{t}-{n} from offset {committed[t, n]} up to {end}" for (t, n), end in deleted.items())
+        ranges = ", ".join(f"{t}-{n} from offset {committed[t, n]} up to {end}" for (t, n), end in deleted.items())
         if self._checkpoint.query_id() is not None:
             raise CannotStart(
-                f"the records of {what} were deleted before they were decided. Move the checkpoint away with "
+                f"the records of {ranges} were deleted before they were decided. Move the checkpoint away with "
                 f"`{ARCHIVE} {self._settings.checkpoint}`: the job then starts at the first record that is left"
             )
-        log.warning("records were deleted before they were decided; they are passed over", records=what)
+        log.warning("records were deleted before they were decided; they are passed over", records=ranges)
         self._commit_offsets(deleted)
 
     def _start_again(self, ended: StreamingQuery) -> StreamingQuery:

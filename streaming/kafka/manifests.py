@@ -195,8 +195,8 @@ def _gives(right: Permission, other: Permission) -> bool:
     """Whether a right gives another one, too: to Kafka, Read and Write are Describe."""
     is_same = (right.name, right.prefix) == (other.name, other.prefix)
     is_within = right.prefix and other.name.startswith(right.name)
-    given = (right.operation, DESCRIBE) if right.operation in (READ, WRITE) else (right.operation,)
-    return right.type == other.type and (is_same or is_within) and other.operation in given
+    operations = (right.operation, DESCRIBE) if right.operation in (READ, WRITE) else (right.operation,)
+    return right.type == other.type and (is_same or is_within) and other.operation in operations
 
 
 def _acl(type_: str, name: str, prefix: bool, operations: list[str]) -> Manifest:
