@@ -87,7 +87,7 @@ class FactOverlay:
         self._copies: dict[str, FactTable] = {}  # of the tables as they are now
         self._elsewhere: dict[Key, tuple[Thing, ...]] = {}  # documents whose facts are not named like themselves
         self._bound: dict[Key, frozenset[str]] = {}
-        self._once_bound: dict[Key, frozenset[str]] = {}  # of any time, those that affect principals
+        self._ever_refused: dict[Key, frozenset[str]] = {}  # of any time, those that affect principals
         self.changed_at = SINCE_EVER
         for change in changes:
             self.apply(change)
@@ -117,19 +117,19 @@ class FactOverlay:
             table = self._tables[system] = FactTable(all_after=self._all_after)
         return table
 
-    def bound(self, system: str, moment: int | None = None) -> Mapping[Key, frozenset[str]]:
+    def refused_documents(self, system: str, moment: int | None = None) -> Mapping[Key, frozenset[str]]:
         """The refused documents of a system, each with the principals that it may have affected, see `table`."""
         if moment is None or moment >= self.changed_at:
             return {key: principals for key, principals in self._bound.items() if key.system == system}
-        table, of_system = self.table(system, moment), [key for key in self._once_bound if key.system == system]
-        return {key: self._once_bound[key] for key in of_system if _may_be_refused(table, key)}
+        table, of_system = self.table(system, moment), [key for key in self._ever_refused if key.system == system]
+        return {key: self._ever_refused[key] for key in of_system if _may_be_refused(table, key)}
 
     def copy(self) -> "FactOverlay":
         """The layer as it is, whatever is applied to this one later."""
         other = FactOverlay(all_held_after=self._all_after)
         other._tables = {system: table.copy() for system, table in self._tables.items()}
         other._elsewhere, other._bound, other.changed_at = dict(self._elsewhere), dict(self._bound), self.changed_at
-        other._once_bound = dict(self._once_bound)
+        other._ever_refused = dict(self._ever_refused)
         return other
 
     def sees_all_from_now(self, absent_since: int) -> None:
@@ -157,7 +157,7 @@ class FactOverlay:
         if change.refused:
             self._bound[key] = change.affected_principals
             if change.affected_principals:
-                self._once_bound[key] = change.affected_principals | self._once_bound.get(key, frozenset())
+                self._ever_refused[key] = change.affected_principals | self._ever_refused.get(key, frozenset())
         if before != self._bound.get(key):
             changed.add(BOUND)
         self._copies.pop(key.system, None)

@@ -113,7 +113,7 @@ class PolicySet:
         What was worked out of grants and memberships is shared.
         """
         other = self._alias()
-        other._set_layer(overlay.table(system, moment), overlay.bound(system, moment))
+        other._set_layer(overlay.table(system, moment), overlay.refused_documents(system, moment))
         return other
 
     def says_the_same(self, other: "PolicySet") -> bool:

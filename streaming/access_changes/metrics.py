@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from policy.analysis import Questions
 from streaming.access_changes.decisions import Joined
 from streaming.ops.health import Health
-from streaming.ops.registry import OwnMetrics
+from streaming.ops.registry import MetricsRegistry
 from streaming.records.access_change import AccessChange
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 
-class AccessChangesMetrics(OwnMetrics):
+class AccessChangesMetrics(MetricsRegistry):
     """On a registry of its own."""
 
     def __init__(self, bound: float) -> None:

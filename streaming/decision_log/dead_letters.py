@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient
 
-from streaming.decision_log.request_texts import RequestTexts
+from streaming.decision_log.request_fields import RequestFieldReader
 from streaming.history.ranges import Topics
 from streaming.history.records import ConsumerRecord, record_of
 from streaming.kafka.committed import committed_records
@@ -27,21 +27,21 @@ def dead_letter_of(
 
     Raises KafkaException and TimeoutError.
     """
-    texts = RequestTexts(settings)
+    fields = RequestFieldReader(settings)
     records = Topics(settings, admin).since([dead_letters_of(request.topic)], request.at)
     for record in itertools.islice(records, most):
         # By the request's own value: a dead letter that would be too large has hashes in place of it.
         is_of_request = source_of(read_headers(record.headers)) == request.source
-        if is_of_request and is_seen(texts.text(request.value, "system")):
+        if is_of_request and is_seen(fields.field(request.value, "system")):
             return record  # one that is not seen is looked for as long as one that is not there
     return None
 
 
 def dead_letters_by_request_id(settings: Settings, request_id: str, is_seen: SeenSystem) -> list[ConsumerRecord]:
     """A few of the newest dead letters whose record has an id, oldest first. Raises as `committed_records`."""
-    texts, newest = RequestTexts(settings), collections.deque[ConsumerRecord](maxlen=FEW)
+    fields, newest = RequestFieldReader(settings), collections.deque[ConsumerRecord](maxlen=FEW)
     for record in map(record_of, committed_records(settings, map(dead_letters_of, settings.topics.asking), NEWEST)):
-        if texts.has_id(record.value, request_id) and is_seen(texts.text(record.value, "system")):
+        if fields.has_id(record.value, request_id) and is_seen(fields.field(record.value, "system")):
             newest.append(record)
     return list(newest)
 

@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.commit.offsets import Committed
 from streaming.decision_log.replay import find_by_id
-from streaming.decision_log.request_texts import RequestTexts
+from streaming.decision_log.request_fields import RequestFieldReader
 from streaming.decision_log.search import Found
 from streaming.decision_log.status import committed_of
 from streaming.history.ranges import Topics
@@ -58,9 +58,9 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
 
 
 def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
-    texts = RequestTexts(settings)
+    fields = RequestFieldReader(settings)
     for record in Topics(settings, admin).since(settings.topics.asking, since):
-        if texts.has_id(record.value, request_id):
+        if fields.has_id(record.value, request_id):
             yield record
 
 

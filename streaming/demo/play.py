@@ -17,7 +17,7 @@ from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, show_summary
-from streaming.demo.traffic import Endless, Performer, Sender, reading, run_repeatedly
+from streaming.demo.traffic import Endless, Performer, Sender, book_records, run_repeatedly
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.committed import committed_records
 from streaming.kafka.publish import publish
@@ -92,8 +92,8 @@ class _Play:
         topics, requests = self._settings.topics, traffic.requests()
         sender = Sender(self._kafka, topics.requests[0], requests, rate, self._tracker)
         performer = Performer(self._kafka, topics.audit[0], self._tracker)
-        decisions = reading(self._settings, topics.decisions, performer.answered)
-        alerts = reading(self._settings, topics.alerts, self._tracker.alert)
+        decisions = book_records(self._settings, topics.decisions, performer.answered)
+        alerts = book_records(self._settings, topics.alerts, self._tracker.alert)
         with self._job() as job:
             with decisions, alerts:
                 self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")

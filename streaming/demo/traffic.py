@@ -48,7 +48,7 @@ def run_repeatedly(step: Callable[[], None]) -> contextlib.AbstractContextManage
     return in_thread(repeat)
 
 
-def reading(
+def book_records(
     settings: Settings, topic: str, book: Callable[[dict[str, Any]], object]
 ) -> contextlib.AbstractContextManager[None]:
     """Call ``book`` in a thread with each record of a topic, from the first one on, until the block ends."""

@@ -19,7 +19,7 @@ from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.alert_kinds import AlertKind
 from streaming.ops.health import Health
-from streaming.ops.registry import OwnMetrics
+from streaming.ops.registry import MetricsRegistry
 from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Compiled, Tally
 from streaming.settings import Settings
 
@@ -37,7 +37,7 @@ DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
 
 
-class JobMetrics(OwnMetrics):
+class JobMetrics(MetricsRegistry):
     """The metrics of any application with a query, on `registry`. `name`: of its consumer group."""
 
     def __init__(self, name: str) -> None:

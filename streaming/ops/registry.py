@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
-class OwnMetrics:
+class MetricsRegistry:
     """The metrics of an application, on `registry`."""
 
     def __init__(self) -> None:

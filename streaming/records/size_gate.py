@@ -25,8 +25,8 @@ HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
 class TooLarge(Exception):
     """A record cannot be written, however it is shortened; the message names its size and the limit."""
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        super().__init__(f"{what} has {size} bytes; at most {limit} (setting limits.record_out)")
+    def __init__(self, record: str, size: int, limit: int) -> None:
+        super().__init__(f"{record} has {size} bytes; at most {limit} (setting limits.record_out)")
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Iterable[Header] | None = None) -> int:
@@ -40,10 +40,10 @@ def fits(size: int, limit: int) -> bool:
     return size <= max(limit + OWN_HEADERS, ALWAYS_FITS)
 
 
-def check_size(what: str, size: int, limit: int) -> None:
+def check_size(record: str, size: int, limit: int) -> None:
     """Raise TooLarge where a record of so many bytes does not fit."""
     if not fits(size, limit):
-        raise TooLarge(what, size, limit)
+        raise TooLarge(record, size, limit)
 
 
 def largest(settings: Settings) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from policy import OUTCOMES, Decision, all_systems
 from streaming.ops.health import Health
-from streaming.ops.registry import OwnMetrics
+from streaming.ops.registry import MetricsRegistry
 from streaming.ops.tally import OTHER, Compiled
 from streaming.pdp.reading import Read
 from streaming.serve.connections import Connections, Refusals
@@ -40,7 +40,7 @@ class ServeHealth(Health):
             yield f"all connections or requests have been refused for {refusing:.0f} s: there are too many"
 
 
-class ServeMetrics(OwnMetrics):
+class ServeMetrics(MetricsRegistry):
     """The metrics of one server on a registry of its own, and `health`, which `/readyz` shows."""
 
     def __init__(self, systems: tuple[str, ...], health: Health) -> None:

@@ -42,7 +42,7 @@ def produce(settings: Settings) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize(
-    ("what", "good", "bad"),
+    ("stream", "good", "bad"),
     [
         ("alerts", ALERT, [{**ALERT, field: None} for field in ("id", "kind", "severity", "time", "message")]),
         (
@@ -57,7 +57,7 @@ def produce(settings: Settings) -> Callable[..., None]:
     ],
 )
 def test_tail_names_each_bad_record_and_shows_the_others(
-    what: str,
+    stream: str,
     good: dict[str, object],
     bad: list[object],
     ask: Callable[..., Outcome],
@@ -65,13 +65,13 @@ def test_tail_names_each_bad_record_and_shows_the_others(
     settings: Settings,
 ) -> None:
     """It ended with a traceback at an alert without a time or a severity."""
-    topic, bad = getattr(settings.topics, what), [*NO_RECORDS, *bad]
+    topic, bad = getattr(settings.topics, stream), [*NO_RECORDS, *bad]
     produce(topic, *bad, good)
     for options in ([], ["--json"]):
-        shown = ask("tail", what, "--from-beginning", "--count", str(len(bad) + 1), *options)
+        shown = ask("tail", stream, "--from-beginning", "--count", str(len(bad) + 1), *options)
         assert (shown.code, len(shown.lines)) == (0, 1), shown.err
         assert "the good one" in shown.out
-        named = [f"offset {offset} of {topic}, partition 0 is not one of the {what}: " for offset in range(len(bad))]
+        named = [f"offset {offset} of {topic}, partition 0 is not one of the {stream}: " for offset in range(len(bad))]
         assert [name for name in named if name not in shown.err] == []
 
 
@@ -136,6 +136,6 @@ def test_a_decision_that_no_job_has_written_is_not_explained(
     ]
     produce(settings.topics.decisions, *({**decision, "id": f"d-{number}"} for number, decision in enumerate(bad)))
     shown = [ask("explain", "--decision", f"d-{number}") for number in range(len(bad))]
-    assert [one.err for one in shown if one.code != 1 or "Traceback" in one.err] == []
+    assert [explained.err for explained in shown if explained.code != 1 or "Traceback" in explained.err] == []
     assert "lockkeeper: record d-0 of" in shown[0].err
     assert "not a decision: request_id: missing" in shown[0].err

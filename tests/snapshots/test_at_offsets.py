@@ -283,8 +283,8 @@ def test_of_transactions_whose_records_alternate_no_part_is_in_force(
         for number, (change, offset) in enumerate(zip(changes, offsets, strict=True))
     ]
     log = log_of(records, end=6)
-    found = tuple(log.policies_at(YOUNG + number).offsets[POLICIES]["0"] for number in range(len(records)))
-    assert found == expected
+    in_force = tuple(log.policies_at(YOUNG + number).offsets[POLICIES]["0"] for number in range(len(records)))
+    assert in_force == expected
 
 
 def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:

@@ -330,7 +330,7 @@ def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() ->
     loader = Loader(DocumentStore(facts_only=True), None, 1 << 20)
     for key in (b"lenses6/Role/r", b"x", b"\xff"):
         assert loader.take(_record(ROLE, key=key)) is not None
-    assert not layer_of(loader.store).bound("lenses6")
+    assert not layer_of(loader.store).refused_documents("lenses6")
     assert loader.take(_record(ROLE, key=b"lenses6/Rle/r")) is not None
-    [bound] = layer_of(loader.store).bound("lenses6").values()
+    [bound] = layer_of(loader.store).refused_documents("lenses6").values()
     assert bound == {"*"}

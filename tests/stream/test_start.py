@@ -91,7 +91,7 @@ def test_a_checkpoint_that_has_read_more_than_is_committed_of_a_partition_stops_
     topic, settings = world.names.requests[0], world.settings
     with running(settings):
         world.send([request("1", "dana", "orders")], partition=0)
-        world.reader(world.names.decisions).until(lambda found: len(found) == 1, "it is decided", 120)
+        world.reader(world.names.decisions).until(lambda decisions: len(decisions) == 1, "it is decided", 120)
     deletion = ("--delete-offsets", "--group", settings.job_name, "--topic", f"{topic}:0")
     world.broker.kafka_tool(CONSUMER_GROUPS, *deletion)
     why = f"the checkpoint has read {topic}-0 up to offset 1, and the group has no committed offset there"
@@ -119,7 +119,7 @@ def test_a_job_killed_while_it_wrote_its_first_range_starts_again(world: World) 
         (offsets / name).touch()
     world.send([request("1", "dana", "orders")])
     with running(world.settings):
-        world.reader(world.names.decisions).until(lambda found: len(found) == 1, "it is decided", 120)
+        world.reader(world.names.decisions).until(lambda decisions: len(decisions) == 1, "it is decided", 120)
     cluster = {"id": world.admin.list_topics(timeout=30).cluster_id}
     assert json.loads((offsets.parent / "kafka-cluster").read_text()) == cluster
     assert [path.name for path in offsets.iterdir()] == ["0"]  # nor is there another file beside it, as of a checksum

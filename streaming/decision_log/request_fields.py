@@ -1,4 +1,4 @@
-"""Texts of request records, and of what was to be one: its id and its system."""
+"""Text fields of request records, also of records that are perhaps no requests: the id and the system."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
 
-class RequestTexts:
-    """Reads them in JSON or Avro."""
+class RequestFieldReader:
+    """Reads fields of records in JSON or Avro."""
 
     def __init__(self, settings: Settings) -> None:
         self._documents = Deserializer(settings.schema_registry)
 
-    def text(self, value: bytes, name: str) -> str:
-        """A text of a record that is perhaps no request; "": it has none."""
+    def field(self, value: bytes, name: str) -> str:
+        """A text field of a record that is perhaps no request; "": it has none."""
         try:
             text = msgspec.json.decode(self._documents.json("request", value), type=dict[str, Any]).get(name)
         except (Undecodable, ValueError, RecursionError):
@@ -28,4 +28,4 @@ class RequestTexts:
         """Whether a record has an id."""
         if value.startswith(b"{") and json_text(request_id) not in value and b"\\" not in value:
             return False  # without escapes it would be written so
-        return self.text(value, "id") == request_id
+        return self.field(value, "id") == request_id
