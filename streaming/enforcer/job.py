@@ -58,7 +58,7 @@ from streaming.records.encodings import open_encodings
 from streaming.records.formats import Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import count_slots, describe_spark
-from streaming.runtime.spark_errors import why_ended
+from streaming.runtime.spark_errors import query_failure, shares_checkpoint, why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
@@ -78,7 +78,6 @@ POLL_SECONDS = 0.02
 # has nine tenths of its timeout left for what it writes.
 BATCH_SECONDS = 3.0
 IDLE = -1  # the batch number of what the driver writes
-SHARED = ("CONCURRENT_STREAM_LOG_UPDATE", "FAILED_RENAME_PATH")  # of Spark's errors
 
 StepObserver = Callable[[Step, int], None]
 
@@ -285,14 +284,15 @@ class Enforcer:
         Records that are gone, and topics that were re-created, end the job. So does another instance with the same
         checkpoint, unless this one has fenced it.
         """
-        is_shared = _shares_checkpoint(ended)
+        messages = query_failure(ended)
+        is_shared = shares_checkpoint(messages)
         if self._failure is not None or not (is_shared or self._output.failed_by_kafka(ended)):
             raise self._why_ended(ended)
         if is_shared:
             self._outage.retry("the owner of the job", self._output.check_owner)
-            log.warning("another instance wrote to the checkpoint; the query is started again", error=_brief(ended))
+            log.warning("another instance wrote to the checkpoint; the query is started again", error=messages[-1])
         else:
-            log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=_brief(ended))
+            log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=messages[-1])
         self._outage.retry("the topic ids of the input topics", self._check_inputs)
         starts = self._outage.retry("the offsets of the input topics", self._starts)
         return start_query(self._spark, self._settings, starts, self._on_batch)
@@ -711,14 +711,3 @@ class Enforcer:
             self._fact_lag.close()
         if self._undecided is not None:
             self._undecided.close()
-
-
-def _shares_checkpoint(ended: StreamingQuery) -> bool:
-    """Whether Spark ended a query because another one wrote to its checkpoint."""
-    text = str(ended.exception())
-    return any(condition in text for condition in SHARED)
-
-
-def _brief(ended: StreamingQuery) -> str:
-    """Why a query ended, without the stack traces that Spark adds to it."""
-    return next(iter(str(ended.exception()).splitlines()), "")

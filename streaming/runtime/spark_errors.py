@@ -15,6 +15,9 @@ from streaming.runtime.spark import java_has_ended, job_folder
 from streaming.settings import Settings
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+# Of Spark's conditions those of a batch that another query has proposed. The second one is but a cause, where the other
+# wrote between Spark's look at its log and the rename (HDFSMetadataLog): that error names "multiple streaming queries".
+SHARED_CHECKPOINT = ("CONCURRENT_STREAM_LOG_UPDATE", "FAILED_RENAME_PATH")
 NOT_LOADED = "java.lang.UnsatisfiedLinkError: "
 FULL_BELOW = 1 << 20  # bytes that are free
 TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed (\d+) times")
@@ -43,10 +46,20 @@ def without_stack(text: str) -> str:
     return " ".join(filter(None, lines))[:SHOWN_CHARACTERS]
 
 
+def query_failure(query: StreamingQuery) -> list[str]:
+    """The messages of what a query ended by, from the outermost to its first cause."""
+    exception = query._jsq.exception()
+    return list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
+
+
+def shares_checkpoint(messages: Iterable[str]) -> bool:
+    """Whether a query with these messages ended because another one wrote to its checkpoint."""
+    return any(condition in message for message in messages for condition in SHARED_CHECKPOINT)
+
+
 def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
-    exception = query._jsq.exception()
-    messages = list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
+    messages = query_failure(query)
     return machine_error(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
 
 

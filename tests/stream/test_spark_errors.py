@@ -1,7 +1,13 @@
 """What is said of Spark's errors: the cause and the fix, without stacks and plans."""
 
-from streaming.runtime.spark_errors import disk_full, library_not_loaded, without_stack
+from typing import Any
+
+import pytest
+
+from streaming.runtime.spark import start_session
+from streaming.runtime.spark_errors import causes, disk_full, library_not_loaded, shares_checkpoint, without_stack
 from streaming.settings import Settings
+from tests.stream.world import SHORT_LIVED
 
 FAILED = """org.apache.spark.SparkException: Python worker exited
  unexpectedly
@@ -46,3 +52,20 @@ def test_a_library_that_java_may_not_load_is_reported_with_the_file_and_the_fix(
     assert message.startswith(f"Java cannot load a library: {failed}. If its folder is mounted noexec")
     assert "TMPDIR" in message
     assert library_not_loaded(["java.io.IOException: Connection refused"]) is None
+
+
+@pytest.mark.stream
+def test_a_batch_that_another_query_has_proposed_is_told_by_each_of_sparks_errors() -> None:
+    """Also one that was proposed between Spark's look at the log and its rename: a cause of another error."""
+    spark = start_session("shared", SHORT_LIVED, "local[1]")
+    try:
+        jvm: Any = spark._jvm
+        errors, path = jvm.org.apache.spark.sql.errors.QueryExecutionErrors, jvm.org.apache.hadoop.fs.Path("/offsets/7")
+        renamed = errors.renamePathAsExistsPathError(path, path)
+        raced = errors.multiStreamingQueriesUsingPathConcurrentlyError("/offsets", renamed)
+        assert "FAILED_RENAME_PATH" not in raced.toString()
+        assert shares_checkpoint(causes(raced))
+        assert shares_checkpoint(causes(errors.concurrentStreamLogUpdate(7)))
+        assert not shares_checkpoint(causes(jvm.java.lang.IllegalStateException("renamed")))
+    finally:
+        spark.stop()
