@@ -154,7 +154,7 @@ def test_a_name_that_is_there_twice_is_refused_with_its_line_and_without_its_val
 
 
 def test_a_moment_is_text_as_in_documents(tmp_path: Path) -> None:
-    """So the end of an exemption needs no quotes, as in the sample of all settings, nor a password that looks like one."""
+    """The end of an exemption needs no quotes, as in the sample of all settings, nor a password like a date."""
     file = tmp_path / "lockkeeper.yaml"
     exempt = "{subject: u, reason: backup, until: 2027-01-31T00:00:00Z}"
     file.write_text(f"monitor: {{exempt: [{exempt}]}}\nkafka: {{sasl.password: 2024-12-31}}\n")
