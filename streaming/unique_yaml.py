@@ -14,6 +14,12 @@ class DuplicateName(yaml.composer.ComposerError):
 
 
 class _Loader(yaml.SafeLoader):
+    # A moment is text, as in documents: `until: 2027-01-31T00:00:00Z` needs no quotes.
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """The mapping, once its own names are seen to differ; one of its own may replace a merged one."""
         node = super().compose_mapping_node(anchor)
@@ -28,7 +34,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a text. Raises yaml.YAMLError, and ValueError such as for the date 2024-99-99; RecursionError."""
+    """The value of a text. Raises yaml.YAMLError, and ValueError such as for the number 0x_; RecursionError."""
     return yaml.load(text, _Loader)
 
 

@@ -188,7 +188,7 @@ def _with_id(decision: Decision, id_: str) -> Decision:
         Missing(item.permission, item.object.replace(ID, id_), item.rule, item.message.replace(ID, id_))
         for item in decision.missing
     ]
-    return Decision(decision.outcome, tuple(reasons), tuple(missing), decision.claims)
+    return msgspec.structs.replace(decision, reasons=tuple(reasons), missing=tuple(missing))
 
 
 def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:

@@ -77,7 +77,7 @@ class Snapshot:
 
 
 def compile_documents(documents: Iterable[object]) -> Snapshot:
-    """Compile documents (dicts in the form of contracts.md) in any order.
+    """Compile documents (dicts with `system`, `kind`, `name` and `spec`) in any order.
 
     Refused ones are listed in ``snapshot.rejected``, each with ``key`` and ``errors``.
     """

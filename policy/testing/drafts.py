@@ -94,7 +94,8 @@ class Evaluation(msgspec.Struct, frozen=True):
 class Detail(msgspec.Struct, frozen=True):
     """Why a request is answered so. ``trees``, ``nearest``: one for each evaluation of a batch, else one.
 
-    ``names``: names that no document knows, a sentence each. ``lines``: of the statements that the reasons name.
+    ``reasons``: each with the line of the statement that it names. ``names``: names that no document knows, a sentence
+    each.
     """
 
     reasons: tuple[tuple[Reason, int | None], ...]

@@ -81,7 +81,7 @@ def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {
 
 
 class SteppedReader:
-    """Reads topics to their ends with `fetch`, and gives out one step after the other: `next_step` chooses it.
+    """Reads topics to their ends with `fetch`; `read_to_end` yields what `give` chose of it: one step after the other.
 
     `positions`: behind the newest record given out, by partition. `ends`: up to where was fetched.
     """

@@ -7,8 +7,8 @@ FAILED = 1
 MISUSED = 2
 FENCED = 3
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run`, `monitor`) fenced: "
-    "another instance with the same job_name took over."
+    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run`, `monitor`, "
+    "`access-changes`) fenced: another instance with the same job_name took over."
 )
 
 

@@ -7,7 +7,7 @@ import typer
 
 from streaming.cli.app import app
 from streaming.cli.extras import require_extra
-from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
+from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo_err, echo_now
 from streaming.cli.signals import stop_on_signals
 
@@ -52,20 +52,7 @@ def broker(
     echo_err("stopped")
 
 
-EPILOG = f"""Examples:
-
-  lockkeeper demo
-
-  lockkeeper demo --seconds 60 --rate 500
-
-  lockkeeper demo --seconds 10 --json
-
-  lockkeeper demo --console
-
-{EXIT_CODES}"""
-
-
-@app.command(epilog=EPILOG)
+@app.command()
 def demo(
     seconds: Annotated[
         float, typer.Option(min=2, max=86_400, help="How long requests are sent, after a warm-up.")
@@ -81,6 +68,13 @@ def demo(
 
     Half-way a policy changes; the summary says how long that took to be in force, whether every request
     was decided exactly once, and whether every decision is that of the slow reference evaluator.
+
+    \b
+    Examples:
+      lockkeeper demo
+      lockkeeper demo --seconds 60 --rate 500
+      lockkeeper demo --seconds 10 --json
+      lockkeeper demo --console
     """
     if in_console and machine:
         raise Failure("--json prints the summary alone: leave out either --json or --console", MISUSED)

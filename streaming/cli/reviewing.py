@@ -12,7 +12,7 @@ from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.decisions import span_since
 from streaming.cli.extras import require_extra
-from streaming.cli.failure import EXIT_CODES, FAILED, MISUSED, Failure
+from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.signals import stop_on_signals
 
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
     from streaming.verify import Findings
 
-
-EPILOG = f"""Examples:
-
-  lockkeeper verify
-
-  lockkeeper verify --since 2026-11-22T00:00:00Z --sample 0.01 --json
-
-  lockkeeper verify --send --seconds 300 --rate 50 --change-every 1
-
-{EXIT_CODES}"""
 
 Since = Annotated[
     str | None,
@@ -47,7 +37,7 @@ ChangeEvery = Annotated[
 ]
 
 
-@app.command("verify", epilog=EPILOG)
+@app.command("verify")
 def verify(
     since: Since = None,
     until: Until = None,
@@ -65,6 +55,12 @@ def verify(
     Reads requests, decisions, dead letters, policies and facts, and writes nothing. With --send it first produces
     requests, and changes of policies of its own, which it deletes at the end. What can no longer be checked, because
     compaction or retention may have removed it, is counted as unknown: neither passed nor failed.
+
+    \b
+    Examples:
+      lockkeeper verify
+      lockkeeper verify --since 2026-11-22T00:00:00Z --sample 0.01 --json
+      lockkeeper verify --send --seconds 300 --rate 50 --change-every 1
     """
     require_extra("job")
     from streaming.verify.cluster import verify as check

@@ -44,7 +44,7 @@ class _Opened(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Playground:
-    """The routes of the playground. `page_values`: what templates need beside its own values."""
+    """The routes of the playground."""
 
     def __init__(self, pages: Pages, tokens: Tokens, sandbox: Sandbox) -> None:
         self._pages, self._tokens, self._sandbox = pages, tokens, sandbox

@@ -72,7 +72,7 @@ class Stale(Exception):
 
 
 class Application:
-    """The ASGI application. `clock`: monotonic, s, the one of the follower's readings."""
+    """The ASGI application."""
 
     def __init__(
         self,

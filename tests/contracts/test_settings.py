@@ -153,6 +153,16 @@ def test_a_name_that_is_there_twice_is_refused_with_its_line_and_without_its_val
     assert load_settings(file, {}).serve.port == 2, "a name of its own may replace a merged one"
 
 
+def test_a_moment_is_text_as_in_documents(tmp_path: Path) -> None:
+    """The end of an exemption needs no quotes, as in the sample of all settings, nor a password like a date."""
+    file = tmp_path / "lockkeeper.yaml"
+    exempt = "{subject: u, reason: backup, until: 2027-01-31T00:00:00Z}"
+    file.write_text(f"monitor: {{exempt: [{exempt}]}}\nkafka: {{sasl.password: 2024-12-31}}\n")
+    settings = load_settings(file, {})
+    assert settings.monitor.exempt[0].until == "2027-01-31T00:00:00Z"
+    assert settings.kafka["sasl.password"] == "2024-12-31"
+
+
 @pytest.mark.parametrize("variable", ["BOOTSTRAP_SERVERS", "JOB_NAME", "SERVE_CALLERS"])
 def test_a_text_that_is_no_utf_8_is_refused_with_the_setting(variable: str) -> None:
     """Python reads such arguments and variables as halves of surrogate pairs."""

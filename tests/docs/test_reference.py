@@ -18,7 +18,7 @@ from streaming.alert_kinds import AlertKind
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.settings import DEFAULT_TRUST, Settings, load_settings, variables
-from streaming.topics import TopicNames, topic_specs
+from streaming.topics import DEFAULT_SYSTEMS, TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
 from tests.deploy.test_stack import FAULTS
 from tests.docs.pages import ROOT
@@ -127,7 +127,7 @@ def test_every_rule_and_every_open_question_is_there(system: str) -> None:
         assert rule.keys() == {"id", "text"}
         assert f"| `{rule['id']}` |" in page
     questions = [line for line in page.splitlines() if line.startswith("### ")]
-    assert len(questions) > {"cedar": -1, "kafka-acls": 1}.get(system, 8)
+    assert len(questions) >= {"kafka-acls": 2, **dict.fromkeys(DEFAULT_SYSTEMS, 9)}.get(system, 0)
     assert len(questions) == len(set(questions))
 
 

@@ -364,3 +364,10 @@ def test_of_a_context_a_system_needs_no_more_than_it_is_shown(system: str, data:
             assert isinstance(whole, Request)
             assert decision == policy.answer(snapshot, whole, trust)
             assert decision.outcome == reference.answer(snapshot, whole, trust)
+
+
+def test_a_decision_for_another_resource_keeps_what_does_not_name_it() -> None:
+    """Also a field that it gets one day: one that was left out here was in the stream's decisions and not in these."""
+    decision = Decision("deny", claims=("groups",), evaluations=(Decision("deny"),))
+    answer = Answer(kept(_request_of("dana"), decision, True)[0], frozenset())
+    assert decision_for(answer, "kafka:topic:prod/main/orders") == decision

@@ -61,25 +61,25 @@ def test_an_environment_variable_sets_it() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"systems": ["lenses7"]}, r"systems: 'lenses7' is not installed.*lenses6.*; there are cdap, "),
-        ({"systems": []}, "systems: must name at least one of cdap"),
+        ({"systems": ["lenses7"]}, r"systems: 'lenses7' is not installed.*lenses6.*; there are .*cdap, "),
+        ({"systems": []}, "systems: must name at least one of .*cdap"),
         ({"systems": ["cdap", "cdap"]}, "systems: 'cdap' is there twice"),
         ({"topics": {"systems": ["cdap"]}}, "topics.systems: is no setting; `systems` says"),
         (
             {"topics": {"policies": {"lense6": "iam"}}},
-            r"topics.policies: no system 'lense6' is installed.*lenses6.*; there are cdap",
+            r"topics.policies: no system 'lense6' is installed.*lenses6.*; there are .*cdap",
         ),
         (
             {"monitor": {"systems": {"lense6": {"grace_seconds": 1}}}},
-            r"monitor.systems: no system 'lense6' is installed.*lenses6.*; there are cdap",
+            r"monitor.systems: no system 'lense6' is installed.*lenses6.*; there are .*cdap",
         ),
         (
             {"monitor": {"exempt": [{"subject": "a", "reason": "b", "until": 2**41, "systems": ["x"]}]}},
-            r"monitor.exempt: no system 'x' is installed.*; there are cdap",
+            r"monitor.exempt: no system 'x' is installed.*; there are .*cdap",
         ),
         (
             {"serve": {"record": {"lense6": "none"}}},
-            r"serve.record: no system 'lense6' is installed.*lenses6.*; there are cdap",
+            r"serve.record: no system 'lense6' is installed.*lenses6.*; there are .*cdap",
         ),
     ],
 )
