@@ -18,6 +18,7 @@ from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.grouped_options import path_of
 from streaming.cli.output import echo_err, echo_json, echo_lines
+from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -81,9 +82,9 @@ def replay(
 
     settings = kafka.settings(master)
     span, systems = span_since(since, until), _systems(system)
-    admin = _reach(settings, against, not requests)
-    source = _source(settings, admin, requests, span)
     draft, documents = sound_documents(policies)
+    admin = _reach(settings, against, documents, not requests)
+    source = _source(settings, admin, requests, span)
     sides = _sides(settings, against, draft, documents, prune)
     began = time.monotonic()
     totals = run(settings, admin, sides, source, systems, _Shown())
@@ -106,11 +107,14 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
     return names or ()
 
 
-def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
-    """A client, where topics are read. Raises Failure."""
+def _reach(settings: "Settings", against: str, draft: "Sequence[Located]", reads_topics: bool) -> "AdminClient | None":
+    """A client, where topics are read. Raises Failure, also for a draft that cannot be live: it would be left out."""
+    from policy import identify
     from streaming.ops.logs import log_warnings_only
 
     log_warnings_only(sys.stderr)
+    if against == LIVE:
+        topics_of(settings, {identify(document.value).system for document in draft})
     names = settings.topics
     documents = names.documents if against == LIVE else ()
     requests = names.requests if reads_topics else ()

@@ -182,3 +182,15 @@ def test_wrong_options_are_refused_before_spark_starts(
     given = [] if "--requests" in arguments else ["--requests", str(requests)]
     shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), *given, *arguments)
     assert (shown.code, message in shown.err) == (2, True)
+
+
+def test_a_draft_of_a_system_without_a_topic_is_refused_before_kafka_is_asked(
+    lockkeeper: Command, tmp_path: Path
+) -> None:
+    """Its documents were left out: no answer would differ, and a gate passed."""
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(
+        "system: cedar\nkind: PolicySet\nname: a\nspec: {policies: 'permit(principal, action, resource);'}\n"
+    )
+    shown = lockkeeper("replay", "--policies", str(draft), "--bootstrap", "127.0.0.1:1")
+    assert (shown.code, shown.err) == (2, "lockkeeper: no topic for cedar: add it to the setting `systems`\n")
