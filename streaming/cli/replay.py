@@ -133,6 +133,8 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
     for path in paths:
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
+        if path.is_file() and path.name.startswith(("_", ".")):
+            raise Failure(f"--requests {path}: Spark reads no file whose name begins with _ or .: rename it", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
 
 
