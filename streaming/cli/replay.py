@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0  # between two lines of progress, where there is no terminal
 SHOWN_NAMES = 20
+LAST_DAY = "24h"
 
 
 @app.command("replay")
@@ -45,8 +46,12 @@ def replay(
         typer.Option("--requests", "-r", help="Requests in files instead of topics: JSON lines or Parquet."),
     ] = None,
     since: Annotated[
-        str, typer.Option("--since", help="Requests from then on: RFC 3339, ms since 1970, or a length such as 30d.")
-    ] = "24h",
+        str | None,
+        typer.Option(
+            help=f"Requests from then on: RFC 3339, ms since 1970, or a length such as 30d.  [default: {LAST_DAY}]",
+            show_default=False,
+        ),
+    ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Requests before then; now if it is left out.")] = None,
     system: Annotated[list[str] | None, typer.Option("--system", help="Requests of this system alone.")] = None,
     prune: Annotated[
@@ -81,7 +86,9 @@ def replay(
     from streaming.replay.run import replay as run
 
     settings = kafka.settings(master)
-    span, systems = span_since(since, until), _systems(system)
+    if requests and (since is not None or until is not None):
+        raise Failure("--requests: files are read whole; leave --since and --until out", MISUSED)
+    span, systems = span_since(LAST_DAY if since is None else since, until), _systems(system)
     draft, documents = sound_documents(policies)
     admin = _reach(settings, against, documents, not requests)
     source = _source(settings, admin, requests, span)
