@@ -109,12 +109,12 @@ def log(
     if not matching:
         echo_err("no change fits" if history.changes else NO_CHANGES.format(settings.topics.changes))
     if history.changes:
-        _warn_of_unread(settings, history)
+        warn_of_unread(settings, history)
     if history.is_cut:
         echo_err(f"retention has taken older changes from {settings.topics.changes}")
 
 
-def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
+def warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
     """Listing changes needs no permission to read policies: without it this is not known."""
     from confluent_kafka import KafkaException
 
@@ -124,7 +124,8 @@ def _warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
         connect(settings, *settings.topics.policy_topics().values())
         unread = unread_topics(settings, history)
     except (Failure, KafkaException, TimeoutError) as error:
-        echo_err(f"it is unknown whether the job has read all documents: {error}")
+        for line in f"it is unknown whether the job has read all documents: {error}".splitlines():
+            echo_err(line)
         return
     if unread:
         echo_err(UNREAD.format(", ".join(unread)))

@@ -18,6 +18,7 @@ from streaming.cli.extras import require_extra
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.grouped_options import path_of
 from streaming.cli.output import echo_err, echo_json, echo_lines
+from streaming.cli.published import topics_of
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 5.0  # between two lines of progress, where there is no terminal
 SHOWN_NAMES = 20
+LAST_DAY = "24h"
 
 
 @app.command("replay")
@@ -44,8 +46,12 @@ def replay(
         typer.Option("--requests", "-r", help="Requests in files instead of topics: JSON lines or Parquet."),
     ] = None,
     since: Annotated[
-        str, typer.Option("--since", help="Requests from then on: RFC 3339, ms since 1970, or a length such as 30d.")
-    ] = "24h",
+        str | None,
+        typer.Option(
+            help=f"Requests from then on: RFC 3339, ms since 1970, or a length such as 30d.  [default: {LAST_DAY}]",
+            show_default=False,
+        ),
+    ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Requests before then; now if it is left out.")] = None,
     system: Annotated[list[str] | None, typer.Option("--system", help="Requests of this system alone.")] = None,
     prune: Annotated[
@@ -80,10 +86,12 @@ def replay(
     from streaming.replay.run import replay as run
 
     settings = kafka.settings(master)
-    span, systems = span_since(since, until), _systems(system)
-    admin = _reach(settings, against, not requests)
-    source = _source(settings, admin, requests, span)
+    if requests and (since is not None or until is not None):
+        raise Failure("--requests: files are read whole; leave --since and --until out", MISUSED)
+    span, systems = span_since(LAST_DAY if since is None else since, until), _systems(system)
     draft, documents = sound_documents(policies)
+    admin = _reach(settings, against, documents, not requests)
+    source = _source(settings, admin, requests, span)
     sides = _sides(settings, against, draft, documents, prune)
     began = time.monotonic()
     totals = run(settings, admin, sides, source, systems, _Shown())
@@ -106,11 +114,14 @@ def _systems(names: Sequence[str] | None) -> Sequence[str]:
     return names or ()
 
 
-def _reach(settings: "Settings", against: str, reads_topics: bool) -> "AdminClient | None":
-    """A client, where topics are read. Raises Failure."""
+def _reach(settings: "Settings", against: str, draft: "Sequence[Located]", reads_topics: bool) -> "AdminClient | None":
+    """A client, where topics are read. Raises Failure, also for a draft that cannot be live: it would be left out."""
+    from policy import identify
     from streaming.ops.logs import log_warnings_only
 
     log_warnings_only(sys.stderr)
+    if against == LIVE:
+        topics_of(settings, {identify(document.value).system for document in draft})
     names = settings.topics
     documents = names.documents if against == LIVE else ()
     requests = names.requests if reads_topics else ()
@@ -129,6 +140,8 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
     for path in paths:
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
+        if path.is_file() and path.name.startswith(("_", ".")):
+            raise Failure(f"--requests {path}: Spark reads no file whose name begins with _ or .: rename it", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
 
 

@@ -66,9 +66,10 @@ def verify(
     from streaming.verify.cluster import verify as check
 
     settings = kafka.settings()
-    if send and (since or until):
+    is_all = since is None and until is None
+    if send and not is_all:
         raise Failure("--send checks what it sends: leave --since and --until out", MISUSED)
-    span = span_since(since or "0", until) if since or until else None
+    span = None if is_all else span_since("0" if since is None else since, until)
     _reach(settings, send)
     extra: dict[str, Any] = {}
     demanded = None

@@ -54,7 +54,7 @@ def span_of(since: str | None, until: str | None, last: str | None, now: int) ->
     if since is not None and last is not None:
         raise SpanError("--from and --last both say where the range begins: give one of them")
     end = now if until is None else _moment("--until", until)
-    last = last or USUAL
+    last = USUAL if last is None else last
     start = end - _length(last) if since is None else _moment("--from", since)
     if start < 0:
         raise SpanError(f"--last {last}: that is before 1970")

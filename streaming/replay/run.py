@@ -41,6 +41,7 @@ FILE_BYTES_OF_A_TASK = 8 << 20
 POLL_SECONDS = 0.2
 SCHEMA = StructType([StructField(COLUMN, BinaryType())])
 PARQUET = ".parquet"
+GLOB = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a pattern of paths
 NOT_AUTHORIZED = re.compile(r"TopicAuthorizationException: (?:Not authorized to access topics: \[([^\]]*)\])?")
 
 _decode = msgspec.msgpack.Decoder(Totals).decode
@@ -114,9 +115,11 @@ class FromFiles(msgspec.Struct, frozen=True):
 
 
 def _read_file(spark: SparkSession, path: str) -> DataFrame:
-    if not (path.endswith(PARQUET) or any(Path(path).glob(f"*{PARQUET}"))):
-        return spark.read.text(path).selectExpr("CAST(value AS BINARY) AS value")
-    rows = spark.read.parquet(path)
+    """A file, or all of a folder: by default Spark leaves out the folders in it, without a word."""
+    reader, literal = spark.read.option("recursiveFileLookup", True), GLOB.sub(r"\\\g<0>", path)
+    if not (path.endswith(PARQUET) or any(Path(path).rglob(f"*{PARQUET}"))):
+        return reader.text(literal).selectExpr("CAST(value AS BINARY) AS value")
+    rows = reader.parquet(literal)
     request = "value" if "value" in rows.columns else "to_json(struct(*))"
     return rows.selectExpr(f"CAST({request} AS BINARY) AS value")
 

@@ -17,7 +17,7 @@ from streaming.records.alert import Alert
 from streaming.records.dead_letter_headers import read_headers
 from streaming.report import read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
-from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.snapshots.documents import DocumentRecord, Loader, document_name, policy_key
 
 SEVERITIES = policy.SEVERITIES[::-1]  # the most severe first
 GRAVE = SEVERITIES[:2]
@@ -267,12 +267,13 @@ def sum_up_changes(
     counts = Counter[tuple[str, str]]()
     newest = Newest[Change](NEWEST_CHANGES)
     for record in records:
-        change, key = _follow(loaders[record.topic], record)
+        key = policy_key(record.key, by_topic[record.topic])
+        change = _follow(loaders[record.topic], key, record)
         if span.holds(record.at):
             counts[by_topic[record.topic], "same" if change is None else change.manner] += 1
             if change is not None:
                 newest.add((record.at, record.topic, record.offset), change)
-        if key is not None and key in store.histories:
+        if key in store.histories:
             store.histories[key].forget_before(None)
     return _totals(counts, newest)
 
@@ -284,33 +285,34 @@ def _totals(counts: Counter[tuple[str, str]], newest: Newest[Change]) -> ChangeT
     return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
 
 
-def _follow(loader: Loader, record: ConsumerRecord) -> tuple[Change | None, Key | None]:
-    """Put one record into the document store. None for the change: the document stays as it was."""
-    document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
-    key = loader.key_of(document)
-    before = _version_in_force(loader.store, key)
-    refused = loader.take(document)
+def _follow(loader: Loader, key: Key, record: ConsumerRecord) -> Change | None:
+    """Put one record into the document store. None: the document stays as it was."""
+    before, was_refused = _version_in_force(loader.store, key), _is_refused(loader.store, key)
+    refused = loader.take(DocumentRecord(record.topic, record.key, record.value, record.offset, record.at))
     if refused is not None:
-        return _change(record, refused.document, "refused", list(refused.errors)), key
-    assert key is not None
+        return _change(record, key, "refused", list(refused.errors))
     after = _version_in_force(loader.store, key)
-    if (before and before.digest) == (after and after.digest):
-        return None, key
-    manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
-    return _change(record, str(key), manner, list(_differences(key.system, before, after))), key
+    if (before and before.digest) == (after and after.digest) and not (after is None and was_refused):
+        return None
+    manner: Manner = "deleted" if after is None else "added" if before is None else "changed"
+    return _change(record, key, manner, list(_differences(key.system, before, after)))
 
 
-def _version_in_force(store: DocumentStore, key: Key | None) -> Version | None:
+def _version_in_force(store: DocumentStore, key: Key) -> Version | None:
     """The version in force; None when there is none, or a deletion."""
-    document_history = store.histories.get(key) if key is not None else None
-    version = document_history.in_force if document_history is not None else None
+    version = store.histories[key].in_force if key in store.histories else None
     return None if version is None or version.deleted else version
 
 
-def _change(record: ConsumerRecord, document: str, manner: Manner, lines: list[str]) -> Change:
+def _is_refused(store: DocumentStore, key: Key) -> bool:
+    """Whether the newest version is refused: its deletion ends the errors of the principals that it names."""
+    return key in store.histories and not store.histories[key].newest.good
+
+
+def _change(record: ConsumerRecord, key: Key, manner: Manner, lines: list[str]) -> Change:
     shown = tuple(shortened(line) for line in lines[:DETAILS])
     more = max(0, len(lines) - DETAILS)
-    return Change(record.at, record.topic, record.offset, shortened(document), manner, shown, more)
+    return Change(record.at, record.topic, record.offset, shortened(document_name(key)), manner, shown, more)
 
 
 def _differences(system: str, before: Version | None, after: Version | None) -> Iterator[str]:

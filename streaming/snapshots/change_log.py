@@ -108,8 +108,11 @@ class ChangeLog:
         self._state = PolicyState(read, None if started else version)
         self._pending: list[Result] = []
 
-    def note(self, key: Key | None, record: DocumentRecord, authorship: Authorship, store: DocumentStore) -> str:
-        """Note a record that is about to be put into the document store. Returns the id of its change."""
+    def note(self, key: Key, record: DocumentRecord, authorship: Authorship, store: DocumentStore) -> str:
+        """Note a record that is about to be put into the document store. Returns the id of its change.
+
+        `key`: see `policy_key`.
+        """
         id_, published = self._id_of(record, authorship), self._published[record.topic]
         self._current = None
         if published is not None and record.offset < published:
@@ -118,7 +121,7 @@ class ChangeLog:
         change = self._open.setdefault((record.topic, id_, authorship), new)
         change.last = record.offset
         name = document_text(self._systems[record.topic], record.key)
-        document_history = store.histories.get(key) if key is not None else None
+        document_history = store.histories.get(key)
         before = document_history.in_force if document_history is not None else None
         refused = document_history is not None and not document_history.newest.good
         self._current = change.documents.setdefault(record.key, _Document(name, before, refused, record.offset))
@@ -138,10 +141,10 @@ class ChangeLog:
         self._last[record.topic] = record.offset, id_, nameless
         return id_
 
-    def noted(self, key: Key | None, refused: bool, store: DocumentStore) -> None:
+    def noted(self, key: Key, refused: bool, store: DocumentStore) -> None:
         """Note what the document store made of the record."""
         if self._current is not None:
-            document_history = store.histories.get(key) if key is not None else None
+            document_history = store.histories.get(key)
             newest = document_history.newest if document_history is not None else None
             self._current.follow(newest, refused)
 

@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streaming.cli.changes import warn_of_unread
 from streaming.cli.cluster import not_authorized
 from streaming.cli.expected_errors import echo_error, error_message
 from streaming.kafka.permissions import (
@@ -13,6 +14,7 @@ from streaming.kafka.permissions import (
     topic_permissions,
 )
 from streaming.settings import Settings
+from streaming.snapshots.logged import ChangeHistory
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,21 @@ def test_each_missing_permission_and_each_command_that_adds_it_is_a_line(capsys:
     assert second == "User:ANONYMOUS is not authorized to Read topic b"
     add = "  kafka-acls.sh --bootstrap-server kafka:9092 --add --allow-principal 'User:ANONYMOUS' --operation Read"
     assert commands == [f"{add} --topic a", f"{add} --topic b"]
+
+
+def test_the_log_of_changes_prints_what_it_may_not_read_as_lines_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(bootstrap_servers="kafka:9092")
+
+    def refuse(*_: object) -> None:
+        raise not_authorized(settings, topic_permissions("Read", ["a"]))
+
+    monkeypatch.setattr("streaming.cli.changes.connect", refuse)
+    warn_of_unread(settings, ChangeHistory([]))
+    first, *_, command = capsys.readouterr().err.splitlines()
+    assert first.endswith(": User:ANONYMOUS is not authorized to Read topic a")
+    assert command.startswith("  kafka-acls.sh")
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,16 @@ def expected(requests: list[dict[str, Any]], live: Path, draft: Path) -> Counter
 @pytest.mark.stream
 @pytest.mark.timeout(400)
 def test_requests_of_files_are_decided_as_decide_does(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Those in folders of folders, too, of which Spark reads none by default, and says nothing."""
     live, draft = folders
     requests = asked(MANY)
-    lines, table = tmp_path / "requests.jsonl", tmp_path / "requests.parquet"
+    lines, table = tmp_path / "r[1]/day=1/requests.jsonl", tmp_path / "table/day=1/requests.parquet"
+    lines.parent.mkdir(parents=True)
+    table.parent.mkdir(parents=True)
     lines.write_text("".join(f"{json.dumps(one)}\n" for one in requests) + "not a request\n\n")
     pq.write_table(pa.table({"value": [json.dumps(one).encode() for one in requests]}), table)
-    shown = replay("--policies", str(draft), "--against", str(live), "-r", str(lines), "-r", str(table), "--json")
+    read = ("-r", str(tmp_path / "r[1]"), "-r", str(tmp_path / "table"))
+    shown = replay("--policies", str(draft), "--against", str(live), *read, "--json")
     assert shown.returncode == 0, shown.stderr
     found = json.loads(shown.stdout)
     assert found["outcomes"] == {name: 2 * number for name, number in expected(requests, live, draft).items()}
@@ -170,7 +174,8 @@ def test_requests_that_are_not_read_are_reported(settings: Settings, topics: Top
     [
         (["--requests", "no-such-file.jsonl"], "there is no such file or folder"),
         (["--system", "lenses7"], "--system lenses7: not one of"),
-        (["--since", "yesterday"], "--since"),
+        (["--since", "7d"], "--requests: files are read whole; leave --since and --until out"),
+        (["--until", "2026-11-21T10:00:00Z"], "--requests: files are read whole; leave --since and --until out"),
     ],
 )
 def test_wrong_options_are_refused_before_spark_starts(
@@ -182,3 +187,25 @@ def test_wrong_options_are_refused_before_spark_starts(
     given = [] if "--requests" in arguments else ["--requests", str(requests)]
     shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), *given, *arguments)
     assert (shown.code, message in shown.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["_requests.jsonl", ".requests.jsonl"])
+def test_a_file_that_spark_does_not_read_is_refused(lockkeeper: Command, folders: tuple[Path, Path], name: str) -> None:
+    """It read none of the requests, and a gate passed."""
+    live, draft = folders
+    requests = live.parent / name
+    requests.write_text(json.dumps(request()))
+    shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), "--requests", str(requests))
+    assert (shown.code, "Spark reads no file whose name begins with _ or ." in shown.err) == (2, True)
+
+
+def test_a_draft_of_a_system_without_a_topic_is_refused_before_kafka_is_asked(
+    lockkeeper: Command, tmp_path: Path
+) -> None:
+    """Its documents were left out: no answer would differ, and a gate passed."""
+    draft = tmp_path / "draft.yaml"
+    draft.write_text(
+        "system: cedar\nkind: PolicySet\nname: a\nspec: {policies: 'permit(principal, action, resource);'}\n"
+    )
+    shown = lockkeeper("replay", "--policies", str(draft), "--bootstrap", "127.0.0.1:1")
+    assert (shown.code, shown.err) == (2, "lockkeeper: no topic for cedar: add it to the setting `systems`\n")

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from streaming.history.records import ConsumerRecord
 from streaming.report.incidents import Change, ChangeTotals, SystemChanges, sum_up_changes
 from streaming.settings import MIB
@@ -65,6 +67,15 @@ def test_a_refused_document_says_why_and_the_next_good_one_is_compared_with_what
     assert [change.manner for change in totals.newest] == ["refused"] * 3
     assert "enforcment: unknown field" in totals.newest[2].details[0]
     assert (totals.refused, totals.systems[0].same) == (3, 1)
+
+
+@pytest.mark.parametrize("key", ["Role/r", "nonsense"])
+def test_the_deletion_of_a_refused_document_is_a_change(key: str) -> None:
+    """It ends the errors of all principals that the document names: it counted as published again as it was."""
+    refused = {**role("r", ("allow", "kafka:Get*", ORDERS)), "enforcment": 1}
+    totals = _changes((BEGIN, key, refused), (BEGIN + 1, key, b""), (BEGIN + 2, key, b""))
+    assert [change.manner for change in totals.newest] == ["deleted", "refused"]
+    assert totals.systems == (SystemChanges("lenses6", 0, 0, 1, 1, 1),)
 
 
 def test_a_large_change_is_shown_in_part() -> None:

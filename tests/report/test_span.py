@@ -28,6 +28,7 @@ def test_the_options_name_a_range(since: str | None, until: str | None, last: st
         ("2026-11-22", None, None, "--from: '2026-11-22' is not RFC 3339"),
         (None, "noon", None, "--until: 'noon' is not RFC 3339"),
         (None, None, "24", "--last 24: write a number and a unit"),
+        (None, None, "", "--last : write a number and a unit"),
         (None, None, "0h", "--last 0h: write a number and a unit"),
         (None, None, "99999w", "--last 99999w: that is before 1970"),
         ("2026-11-22T10:00:00Z", None, "1h", "--from and --last both say"),

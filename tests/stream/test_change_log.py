@@ -13,7 +13,7 @@ from streaming.records.change import DocumentChange, PolicyChange, PolicyState, 
 from streaming.records.formats import shorten_id
 from streaming.settings import Settings
 from streaming.snapshots.change_log import MOST_AT_START, ChangeLog
-from streaming.snapshots.documents import DocumentRecord, Loader
+from streaming.snapshots.documents import DocumentRecord, Loader, policy_key
 from streaming.topics import ALWAYS_FITS
 from tests.stream.world import LOOKS_BACK, SYSTEM, group, role
 
@@ -35,16 +35,17 @@ class Reading:
 
     def read(self, *records: Any, by: Authorship = NOBODY, topic: str = TOPIC, skip: int = 0) -> None:
         """Read documents, keys to delete, or bytes for what is no document of the key Role/broken."""
-        loader = Loader(self.store, next(s for s, t in TOPICS.items() if t == topic), 1 << 20)
+        system = next(s for s, t in TOPICS.items() if t == topic)
+        loader = Loader(self.store, system, 1 << 20)
         self._ends[topic] += skip
         for value in records:
             key = value if isinstance(value, str) else "Role/broken" if isinstance(value, bytes) else _key(value)
             data = b"" if isinstance(value, str) else value if isinstance(value, bytes) else json.dumps(value).encode()
             record = DocumentRecord(topic, key.encode(), data, self._ends[topic], 1000 + self._ends[topic])
-            shelved = loader.key_of(record)
-            self.log.note(shelved, record, by, self.store)
+            named = policy_key(record.key, system)
+            self.log.note(named, record, by, self.store)
             refused = loader.take(record)
-            self.log.noted(shelved, refused is not None, self.store)
+            self.log.noted(named, refused is not None, self.store)
             self._ends[topic] += 1
 
     def close(self) -> list[dict[str, Any]]:
@@ -67,6 +68,16 @@ def _offsets(newest: int) -> dict[str, dict[str, int]]:
 def changed(record: dict[str, Any]) -> dict[str, str]:
     """How each document changed, by kind and name."""
     return {one["key"].partition("/")[2]: one["change"] for one in record["documents"]}
+
+
+def test_a_record_whose_key_names_no_document_is_refused_and_its_deletion_is_a_change() -> None:
+    """Until it is deleted all requests of the system are errors: the log said that no document changed."""
+    job, misnamed = Reading(), {**role("x", "*"), "kind": ""}
+    job.read(misnamed)
+    [refused] = job.close()
+    job.read("/x")
+    [removed] = job.close()
+    assert [changed(refused), changed(removed)] == [{"?//x": "refused"}, {"?//x": "removed"}]
 
 
 def test_a_change_has_its_author_its_documents_and_what_was_in_force_around_it() -> None:

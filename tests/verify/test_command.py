@@ -20,6 +20,7 @@ def lockkeeper(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     [
         (["--send", "--since", "1"], "--send checks what it sends"),
         (["--since", "yesterday"], "--since: 'yesterday' is not RFC 3339"),
+        (["--since", "", "--until", ""], "--until: '' is not RFC 3339"),
         (
             ["--since", "2", "--until", "1"],
             "the range is empty: --since 1970-01-01T00:00:00.002Z is not before --until",
