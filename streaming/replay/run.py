@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from pickle import PickleError
 from typing import Any
 
 import msgspec
@@ -149,7 +150,7 @@ def replay(
     task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits, span=source.span)
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
-    with _session(settings) as spark, _explained(settings, sorted(trust)):
+    with _session(settings) as spark, explained(settings, sorted(trust)):
         if isinstance(source, FromTopics):
             check_security_protocols(settings, spark)
         broadcast = spark.sparkContext.broadcast(sides)
@@ -183,11 +184,11 @@ def with_schemas(settings: Settings, formats: Formats, ids: Iterable[int]) -> Fo
 
 
 @contextlib.contextmanager
-def _explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
+def explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
     """Raise JobStopped in place of what Spark raises."""
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except (Py4JJavaError, PySparkException, PickleError) as error:  # by a broadcast that a disk has no room for
         raise JobStopped(
             f"the requests could not be decided again: {failure_text(str(error), settings, topics)}"
         ) from error

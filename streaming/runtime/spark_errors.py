@@ -4,7 +4,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from pickle import PickleError
+from typing import Any, NoReturn
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -147,14 +148,19 @@ def explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        message = machine_error(causes(error.java_exception), settings)
-        if message is None:
-            raise
-        raise JobStopped(message) from error
-    except (Py4JError, ConnectionError) as error:
-        if not java_has_ended():
-            raise
+        _raise_machine_error(causes(error.java_exception), settings, error)
+    except (OSError, Py4JError, PickleError) as error:  # PySpark writes broadcasts to files, and so names a full disk
+        if not isinstance(error, Py4JError | ConnectionError) or not java_has_ended():
+            _raise_machine_error([str(error)], settings, error)
         raise JobStopped(
             f"Spark's Java has ended ({error or type(error).__name__}). If it was killed, it may have lacked memory: "
             f"set spark.driver.memory, or the container's, higher. {NOTHING_LOST}"
         ) from error
+
+
+def _raise_machine_error(messages: Iterable[str], settings: Settings, error: Exception) -> NoReturn:
+    """Raise JobStopped where one of these messages is of the machine, else the error itself."""
+    message = machine_error(messages, settings)
+    if message is None:
+        raise error
+    raise JobStopped(message) from error

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pickle import PicklingError
 from typing import Any
 
 import pytest
@@ -10,11 +11,12 @@ from hypothesis import strategies as st
 
 import policy
 from policy import CLAIMS, NO_LONGER_KNOWN, Decision, DocumentStore, Snapshot, compile_documents, layer_of
+from streaming.errors import JobStopped
 from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.replay.run import failure_text
+from streaming.replay.run import explained, failure_text
 from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
@@ -267,3 +269,10 @@ def test_a_permission_that_the_login_of_spark_lacks_is_named_with_the_acl_that_g
 def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
     said = failure_text(JAVA % "SaslAuthenticationException: Authentication failed", Settings(), ["a"])
     assert said == "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"
+
+
+def test_a_disk_that_has_no_room_for_the_policies_ends_a_replay_with_its_cause() -> None:
+    """PySpark writes a broadcast to a file, and raises an error of its own."""
+    full = "Could not serialize broadcast: OSError: [Errno 28] No space left on device"
+    with pytest.raises(JobStopped, match=r"could not be decided again: .*No space left"), explained(Settings(), []):
+        raise PicklingError(full)

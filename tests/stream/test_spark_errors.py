@@ -1,11 +1,21 @@
 """What is said of Spark's errors: the cause and the fix, without stacks and plans."""
 
+import errno
+import pickle
 from typing import Any
 
 import pytest
 
+from streaming.errors import JobStopped
 from streaming.runtime.spark import start_session
-from streaming.runtime.spark_errors import causes, disk_full, library_not_loaded, shares_checkpoint, without_stack
+from streaming.runtime.spark_errors import (
+    causes,
+    disk_full,
+    explained,
+    library_not_loaded,
+    shares_checkpoint,
+    without_stack,
+)
 from streaming.settings import Settings
 from tests.stream.world import SHORT_LIVED
 
@@ -37,6 +47,23 @@ def test_a_full_disk_is_reported_with_the_folder_and_the_fix() -> None:
         assert message.startswith(f"the disk of /no/such/folder is full: java.io.IOException: {text}. Free space there")
         assert "nothing is lost" in message
     assert disk_full(["java.io.IOException: Connection refused"], settings) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        pickle.PicklingError("Could not serialize broadcast: OSError: [Errno 28] No space left on device"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_disk_that_is_full_for_python_is_reported_like_one_that_is_full_for_java(error: Exception) -> None:
+    """As for a snapshot that is sent to the workers: PySpark writes it to Spark's temporary folder."""
+    full = r"the disk of .* is full: .*No space left on device.*variable TMPDIR"
+    with pytest.raises(JobStopped, match=full), explained(Settings(checkpoint="/no/such/folder")):
+        raise error
+    with pytest.raises(OSError, match="denied"), explained(Settings()):
+        raise PermissionError(errno.EACCES, "denied")
 
 
 def test_a_library_that_java_may_not_load_is_reported_with_the_file_and_the_fix() -> None:
