@@ -253,7 +253,7 @@ class Output:
             return CannotWrite(f"a transaction failed: {message_of(error)}")
         if FENCED.intersection(self._abort()):
             return self._fenced()
-        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {message_of(error)}")
+        return refused(message_of(error))
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -347,6 +347,14 @@ def denied_transactional_id(settings: Settings, error: Py4JJavaError, name: str,
         return ""
     principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
     return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, name, "Write", prefix)])
+
+
+def refused(error: str) -> JobStopped:
+    """What to raise for a transaction that Kafka refused for good. `error`: what Java says."""
+    # The brokers take a time of at most message.timestamp.after.max.ms (1 h) after their own (KIP-937).
+    is_of_clocks = "InvalidTimestampException" in error
+    hint = ". Do the clocks of the brokers and of this machine agree?" if is_of_clocks else ""
+    return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {error}{hint}")
 
 
 def message_of(error: Py4JJavaError) -> str:

@@ -25,7 +25,7 @@ from streaming.commit.checkpoint import Checkpoint
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS, OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
-from streaming.commit.transaction import Outage, Output, is_unavailable
+from streaming.commit.transaction import Outage, Output, is_unavailable, refused
 from streaming.enforcer.heartbeats import Heartbeats
 from streaming.enforcer.idle_offsets import IdleOffsets
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
@@ -398,7 +398,7 @@ class Enforcer:
         for result in results:
             if result.status == REFUSED:
                 self._pass_over_deleted(self._starts())  # Spark advises a setting that it may not have
-                raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {result.error}")
+                raise refused(result.error)
         if any(result.status == FENCED for result in results):
             self._output.check_owner()
         if results:

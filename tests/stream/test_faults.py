@@ -110,3 +110,22 @@ def test_a_full_disk_ends_the_job_with_the_folder_and_the_fix_and_nothing_is_los
     assert len(job.why) < 1000
     with running(world.settings):
         _await_decisions(world, "1", "2")
+
+
+@pytest.mark.parametrize("written_by", ["executors", "driver"])
+def test_a_broker_whose_clock_is_behind_ends_the_job_with_the_fix_and_nothing_is_lost(
+    world: World, written_by: str
+) -> None:
+    """Here it takes no record that is not older than now, as one does whose clock is an hour behind."""
+    topic = world.names.decisions if written_by == "executors" else world.names.alerts
+    behind, default = {"message.timestamp.after.max.ms": "0", "message.timestamp.before.max.ms": "0"}, str(1 << 62)
+    with stopping(world.settings, "JobStopped", "Do the clocks of the brokers and of this machine agree?"):
+        world.configure(topic, behind)
+        if written_by == "executors":
+            _ask(world, "1")
+        else:
+            world.publish({"system": "lenses6", "kind": "Role", "name": "broken", "spec": 1})
+    world.configure(topic, {"message.timestamp.after.max.ms": "3600000", "message.timestamp.before.max.ms": default})
+    _ask(world, "2")
+    with running(world.settings):
+        _await_decisions(world, *(["1"] if written_by == "executors" else []), "2")
