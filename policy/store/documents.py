@@ -244,7 +244,7 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
     try:
         mark = digest(value)
         document = parse_document(value, at)
-        return Version(document.at, order, mark, document, system.read(document), begins=_begins(document.at, at))
+        return Version(document.at, order, mark, document, system.read(document), begins=document.begins)
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down

@@ -233,6 +233,23 @@ def test_versions_of_a_document_in_a_log() -> None:
     assert grows_with_its_input(measure, 30)
 
 
+def _object(number: int) -> dict[str, Any]:
+    spec = {"type": "job", "owner": "ann", "pipeline": "pipeline:p", "acl": {f"user:u{number}": ["READ"]}}
+    return {"system": "streamsets", "kind": "Object", "name": "job:j", "spec": spec}
+
+
+@pytest.mark.parametrize(
+    "document", [_object, lambda number: _role("r", ("allow", f"a/b/t{number}"))], ids=["looked back at", "others"]
+)
+def test_versions_of_a_document_that_say_when_they_begin(document: Callable[[int], dict[str, Any]]) -> None:
+    def measure(size: int) -> int:
+        versions = [document(number) | {"effective_at": number + 1} for number in range(size)]
+        compile_documents(versions[:1])  # reads the catalogue
+        return work(lambda: compile_documents(versions))
+
+    assert grows_with_its_input(measure, 20)
+
+
 @pytest.mark.parametrize("name", ["kafka.topic.shwo", "topic", "kakfa.kcipot." * 3, "x" * 1_000_000], ids=len)
 def test_a_misspelt_name_is_compared_with_few_others_and_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients choose it, and a comparison takes longer than a decision."""
