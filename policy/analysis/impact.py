@@ -300,19 +300,16 @@ def effective_permissions(effective_principals: EffectivePrincipals, at: int | N
     @functools.cache  # many roles say the same
     def denied(permission: Pattern, object_: Pattern) -> tuple[tuple[Grant, ...], tuple[Grant, ...]]:
         """The denies that cancel an allow, and those that narrow it."""
-        on_object = [deny for _, deny in sorted(itertools.chain.from_iterable(denies.meeting(object_)), key=_number)]
-        meeting = [deny for deny in on_object if overlaps(deny.permission, permission)]
-        cancels = [covers(deny.permission, permission) and covers(deny.object, object_) for deny in meeting]
-        return tuple(itertools.compress(meeting, cancels)), tuple(itertools.compress(meeting, map(operator.not_, cancels)))
+        on_object = sorted(itertools.chain.from_iterable(denies.meeting(object_)), key=operator.itemgetter(0))
+        meeting = [deny for _, deny in on_object if overlaps(deny.permission, permission)]
+        by_whole = grouped(meeting, lambda deny: covers(deny.permission, permission) and covers(deny.object, object_))
+        return tuple(by_whole.get(True, ())), tuple(by_whole.get(False, ()))
 
     def effective_permission(grant: Grant) -> EffectivePermission:
         by_denies = denied(grant.permission, grant.object) if grant.effect != DENY else ((), ())
         return EffectivePermission(grant, route(effective_principals.via, grant.principal), *by_denies)
 
     return tuple(map(effective_permission, sorted(grants, key=lambda grant: grant.statement_id.place)))
-
-
-_number = operator.itemgetter(0)
 
 
 def subsumes(wide: Grant, narrow: Grant) -> bool:
