@@ -213,6 +213,10 @@ class AccessDecisions(msgspec.Struct, array_like=True):
 
 def merged(spans: list[Span], new: Span, gap: int) -> list[Span]:
     """The spans with another one, those no further apart than `gap` (ms) made one; sorted."""
+    if (
+        spans and new[0] - spans[-1][1] > gap
+    ):  # as nearly always; of days that are caught up with there may be thousands
+        return [*spans, new]
     united: list[Span] = []
     for first, last in sorted([*spans, new]):
         if united and first - united[-1][1] <= gap:

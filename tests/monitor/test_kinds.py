@@ -11,10 +11,18 @@ import pytest
 
 from policy import to_text
 from streaming.alert_kinds import AlertKind, KindRule
-from streaming.monitor import DENIALS_HELD, EVERY_KEY, CountedEvent, DecisionEvent, UnreadEvent, decode_inputs
+from streaming.monitor import (
+    ACCESS_BYTES,
+    DENIALS_HELD,
+    EVERY_KEY,
+    CountedEvent,
+    DecisionEvent,
+    UnreadEvent,
+    decode_inputs,
+)
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
 from streaming.monitor.processor import Bucket
-from streaming.monitor.rules import Occurrence, Watch
+from streaming.monitor.rules import Accesses, Occurrence, Watch
 from streaming.monitor.state import State
 from streaming.records.avro import UnknownSchema, Writer
 from streaming.records.formats import Formats
@@ -638,5 +646,17 @@ def test_many_late_occurrences_that_are_no_burst() -> None:
         watch = Watch()
         late = [Occurrence(f"d{number}", number * apart, size * apart, "") for number in range(size)]
         return work(lambda: [watch.add(AlertKind.DENIAL_BURST, "dana", each, rules, rule) for each in late])
+
+    assert grows_with_its_input(measure, 50)
+
+
+def test_many_late_decisions_of_one_access() -> None:
+    rules = MonitorSettings().rules_of("lenses6")
+
+    def measure(size: int) -> int:
+        accesses = Accesses()
+        moments = (number * rules.kept_ms for number in range(size))
+        late = [DecisionEvent(b"a" * ACCESS_BYTES, True, moment, moment, ()) for moment in moments]
+        return work(lambda: [accesses.note(decided, rules) for decided in late])
 
     assert grows_with_its_input(measure, 50)
