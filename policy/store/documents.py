@@ -72,7 +72,7 @@ class DocumentStore:
             if key not in self.histories:
                 return
             kind = UNKNOWN
-        gone = Document(key, None, at)
+        gone = Document(key, None, at, logged=True)
         self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument(), since=since))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
