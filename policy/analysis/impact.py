@@ -5,7 +5,9 @@ that of `decide`. *What* is answered by the grants which a subject holds, each w
 with an engine of its own, which has none, by deciding too.
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,12 +15,14 @@ import msgspec
 
 from policy.core.decision import Decision
 from policy.core.facts import Facts
+from policy.core.grouping import grouped
 from policy.core.model import DENY, Grant, Unanswerable, in_force
-from policy.core.pattern import covers, overlaps
+from policy.core.pattern import Pattern, covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
 from policy.evaluation.evaluate import resolve
 from policy.evaluation.explain import route
+from policy.matching.index import PatternIndex
 from policy.store.policy_set import EffectivePrincipals, PolicySet
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -288,20 +292,24 @@ def what_can(
 def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     grants = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
-    denies = [grant for grant in grants if grant.effect == DENY]
-    ordered = sorted(grants, key=lambda grant: grant.statement_id.place)
-    return tuple(
-        _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
-    )
+    denies: PatternIndex[list[tuple[int, Grant]]] = PatternIndex()
+    numbered = enumerate(grant for grant in grants if grant.effect == DENY)
+    for object_, of_object in grouped(numbered, lambda item: item[1].object).items():
+        denies.put(object_, of_object)
 
+    @functools.cache  # many roles say the same
+    def denied(permission: Pattern, object_: Pattern) -> tuple[tuple[Grant, ...], tuple[Grant, ...]]:
+        """The denies that cancel an allow, and those that narrow it."""
+        on_object = sorted(itertools.chain.from_iterable(denies.meeting(object_)), key=operator.itemgetter(0))
+        meeting = [deny for _, deny in on_object if overlaps(deny.permission, permission)]
+        by_whole = grouped(meeting, lambda deny: covers(deny.permission, permission) and covers(deny.object, object_))
+        return tuple(by_whole.get(True, ())), tuple(by_whole.get(False, ()))
 
-def _effective_permission(
-    grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]
-) -> EffectivePermission:
-    cancelling = tuple(deny for deny in denies if subsumes(deny, grant))
-    meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
-    narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
+    def effective_permission(grant: Grant) -> EffectivePermission:
+        by_denies = denied(grant.permission, grant.object) if grant.effect != DENY else ((), ())
+        return EffectivePermission(grant, route(effective_principals.via, grant.principal), *by_denies)
+
+    return tuple(map(effective_permission, sorted(grants, key=lambda grant: grant.statement_id.place)))
 
 
 def subsumes(wide: Grant, narrow: Grant) -> bool:

@@ -212,15 +212,16 @@ class _Search:
             return _nearest_grant(self._trace, grant, lacks, detail, route(via, grant.principal), enough)
 
         for grant in allows:
-            if grant not in others and _fits(grant, check):
+            if not grant.window.known_to_hold(self._at) and _fits(grant, check):
                 enough = suffices and self._is_allowed_by(via, grant, grant.statement_id.document)
                 yield short(grant, "validity", window_text(grant.window), enough)
         yield from self._by_paths_of_other_times(check, via, suffices)
-        same = [grant for grant in others if matches(grant.object, check.object)]
-        for grant in same:
+        on_resource = (grant for grant in others if matches(grant.object, check.object))
+        for grant in on_resource:
             if not matches(grant.permission, check.permission) and self._may_grant(grant, check.permission):
                 yield short(grant, "action", f"not {check.permission_text}")
-        fitting = [grant for grant in others if matches(grant.permission, check.permission) and grant not in same]
+        permitting = (grant for grant in others if matches(grant.permission, check.permission))
+        fitting = [grant for grant in permitting if not matches(grant.object, check.object)]
         for grant in sorted(fitting, key=lambda grant: -_alike(grant, check)):
             # A grant of everything elsewhere says nothing of the action, so nothing of it is near.
             if _alike(grant, check) or grant.permission != EVERYTHING:

@@ -46,6 +46,11 @@ class Document(msgspec.Struct, frozen=True):
     known_from: int = SINCE_EVER
     logged: bool = False
 
+    @property
+    def begins(self) -> int:
+        """From when on it counts, ms: one of a log as soon as it is there, and no request is of a moment before 0."""
+        return self.at if self.at > 0 and not self.logged else SINCE_EVER
+
 
 def identify(value: object) -> Key:
     """The key of a document; raises DocumentRefused when it has none."""

@@ -72,7 +72,7 @@ class DocumentStore:
             if key not in self.histories:
                 return
             kind = UNKNOWN
-        gone = Document(key, None, at)
+        gone = Document(key, None, at, logged=True)
         self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument(), since=since))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
@@ -244,7 +244,7 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
     try:
         mark = digest(value)
         document = parse_document(value, at)
-        return Version(document.at, order, mark, document, system.read(document), begins=_begins(document.at, at))
+        return Version(document.at, order, mark, document, system.read(document), begins=document.begins)
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down

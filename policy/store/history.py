@@ -139,30 +139,26 @@ class DocumentHistory:
 
         Of several versions that begin at moments of their own, all that they say, each within its window.
         """
-        if self._compiled is None:
+        if self._compiled is None and self.kind.point_in_time:
+            self._compiled = self._compile()  # its kind says when each counts: all of them once, not for each interval
+        elif self._compiled is None:
             self._compiled = _together([_within(then._compile(), window) for window, then in self._good_intervals()])
         return self._compiled
 
     def _good_intervals(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
         """The intervals, those taken together that differ in refused versions alone."""
-        for _, intervals in itertools.groupby(
-            self._intervals(), lambda interval: [id(v) for v in interval[1].versions if v.good]
-        ):
+        for _, intervals in itertools.groupby(self._intervals(), lambda interval: id(interval[1].in_force)):
             first, *others = intervals
             last = others[-1] if others else first
             yield window_between(first[0].start, last[0].end), first[1]
 
-    def _intervals(self) -> list[tuple[Window, "DocumentHistory"]]:
+    def _intervals(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
         """The versions that have begun, for each window between two moments at which one begins; only one, in a log."""
-        starts = sorted({version.begins for version in self.versions if version.begins > SINCE_EVER})
-        if not starts:
-            return [(ALWAYS, self)]
-        bounds = itertools.pairwise((None, *starts, None))
-        return [(Window(start, end), self._begun(SINCE_EVER if start is None else start)) for start, end in bounds]
-
-    def _begun(self, moment: int) -> "DocumentHistory":
-        """The history as it is at a moment."""
-        return self._with([version for version in self.versions if version.begins <= moment])
+        begins = [version.begins for version in self.versions]  # rising
+        starts = [start for start in dict.fromkeys(begins) if start > SINCE_EVER]
+        for start, end in itertools.pairwise((None, *starts, None)):
+            count = bisect_right(begins, SINCE_EVER if start is None else start)
+            yield window_between(start, end), self.first(count)
 
     def _is_broken(self) -> bool:
         """Whether the newest of these versions is refused and nothing good stands in its place."""

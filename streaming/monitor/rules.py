@@ -1,7 +1,9 @@
 """Episodes: occurrences of one kind about one subject that belong together. One alert describes one episode."""
 
+import bisect
 import hashlib
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -99,26 +101,29 @@ class Watch(msgspec.Struct, array_like=True):
         if self.episode is not None:
             self.episode.add(occurrence)
             return
-        self.recent = sorted([*self.recent, occurrence], key=lambda recent: (recent.time, recent.id))
-        dense = self._dense(rule)
+        place = bisect.bisect(self.recent, _by_time(occurrence), key=_by_time)
+        self.recent.insert(place, occurrence)
+        dense = self._dense(rule, place)
         if dense:
             self.episode = begin(kind, key, dense)
             self.recent = [recent for recent in self.recent if recent not in dense]
 
     def _is_known(self, occurrence: Occurrence) -> bool:
-        return any(occurrence.id in past.ids for past in self.past) or any(
-            occurrence.id == recent.id for recent in self.recent
-        )
+        return any(occurrence.id in past.ids for past in self.past) or occurrence.id in map(_id, self.recent)
 
     def _end(self) -> None:
         if self.episode is not None:
             self.past.append(self.episode)
             self.episode = None
 
-    def _dense(self, rule: KindRule) -> list[Occurrence]:
-        """The first occurrences, one more than are allowed, that lie within one window; empty: there are none."""
+    def _dense(self, rule: KindRule, new: int) -> list[Occurrence]:
+        """The first occurrences, one more than are allowed, that lie within one window; empty: there are none.
+
+        ``new``: the place of the one that came last. Only it can have made others dense: where days are caught up with,
+        thousands may be recent that are not.
+        """
         least, window = rule.more_than + 1, int(rule.within_seconds * 1000)
-        for start in range(len(self.recent) - least + 1):
+        for start in range(max(new - least + 1, 0), min(new, len(self.recent) - least) + 1):
             occurrences = self.recent[start : start + least]
             if occurrences[-1].time - occurrences[0].time <= window:
                 return occurrences
@@ -149,6 +154,10 @@ class Watch(msgspec.Struct, array_like=True):
     def empty(self) -> bool:
         """Whether nothing is watched any more."""
         return self.episode is None and not self.past and not self.recent
+
+
+_id = operator.attrgetter("id")
+_by_time = operator.attrgetter("time", "id")
 
 
 def _ends_at(episode: Episode, rules: Rules) -> int:
@@ -204,6 +213,10 @@ class AccessDecisions(msgspec.Struct, array_like=True):
 
 def merged(spans: list[Span], new: Span, gap: int) -> list[Span]:
     """The spans with another one, those no further apart than `gap` (ms) made one; sorted."""
+    if (
+        spans and new[0] - spans[-1][1] > gap
+    ):  # as nearly always; of days that are caught up with there may be thousands
+        return [*spans, new]
     united: list[Span] = []
     for first, last in sorted([*spans, new]):
         if united and first - united[-1][1] <= gap:

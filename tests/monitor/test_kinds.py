@@ -10,10 +10,19 @@ import pyarrow as pa
 import pytest
 
 from policy import to_text
-from streaming.alert_kinds import KindRule
-from streaming.monitor import DENIALS_HELD, EVERY_KEY, CountedEvent, DecisionEvent, UnreadEvent, decode_inputs
+from streaming.alert_kinds import AlertKind, KindRule
+from streaming.monitor import (
+    ACCESS_BYTES,
+    DENIALS_HELD,
+    EVERY_KEY,
+    CountedEvent,
+    DecisionEvent,
+    UnreadEvent,
+    decode_inputs,
+)
 from streaming.monitor.intake import UNKNOWN_SCHEMA_MS, Intake, Times, merge_decided
 from streaming.monitor.processor import Bucket
+from streaming.monitor.rules import Accesses, Occurrence, Watch
 from streaming.monitor.state import State
 from streaming.records.avro import UnknownSchema, Writer
 from streaming.records.formats import Formats
@@ -21,6 +30,7 @@ from streaming.settings import ServeSettings, Settings, monitor_settings
 from streaming.settings.monitor import MonitorSettings, Rules
 from tests.contracts import examples
 from tests.monitor.pure import DECISIONS, T0, VERDICTS, PureMonitor, Record, decision, letter, lifecycle, verdict
+from tests.work import grows_with_its_input, work
 
 MINUTE = 60_000
 
@@ -625,3 +635,28 @@ def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorde
     rules = {system: settings.monitor.rules_of(system).of("unrequested-access").enabled for system in settings.systems}
     assert rules == {**dict.fromkeys(settings.systems, True), "lenses6": False}
     assert settings.monitor.rules_of("lenses6").of("unauthorized-access").enabled
+
+
+def test_many_late_occurrences_that_are_no_burst() -> None:
+    """Where days are caught up with, all of them are recent at once."""
+    rules = MonitorSettings().rules_of("lenses6")
+    rule, apart = rules.of(AlertKind.DENIAL_BURST), 60_000
+
+    def measure(size: int) -> int:
+        watch = Watch()
+        late = [Occurrence(f"d{number}", number * apart, size * apart, "") for number in range(size)]
+        return work(lambda: [watch.add(AlertKind.DENIAL_BURST, "dana", each, rules, rule) for each in late])
+
+    assert grows_with_its_input(measure, 50)
+
+
+def test_many_late_decisions_of_one_access() -> None:
+    rules = MonitorSettings().rules_of("lenses6")
+
+    def measure(size: int) -> int:
+        accesses = Accesses()
+        moments = (number * rules.kept_ms for number in range(size))
+        late = [DecisionEvent(b"a" * ACCESS_BYTES, True, moment, moment, ()) for moment in moments]
+        return work(lambda: [accesses.note(decided, rules) for decided in late])
+
+    assert grows_with_its_input(measure, 50)

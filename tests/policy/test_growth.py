@@ -14,6 +14,7 @@ from policy import compile_documents
 from policy.analysis.diff import compare
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import analyse
+from policy.analysis.impact import what_subject_can
 from policy.analysis.lint import lint_documents
 from policy.core.limits import Work
 from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
@@ -209,6 +210,15 @@ def test_lint(policies: Policies) -> None:
 
 
 @whatever_is_renamed
+def test_what_a_subject_can(policies: Policies) -> None:
+    def measure(size: int) -> int:
+        snapshot = Snapshot(_store(*policies(size, "old")))
+        return work(lambda: what_subject_can(snapshot, "lenses6", {"type": "user", "id": "user:dana"}, 0))
+
+    assert grows_with_its_input(measure, 20)
+
+
+@whatever_is_renamed
 def test_escalations_of_renamed_statements(policies: Policies) -> None:
     def measure(size: int) -> int:
         before, after = (_store(*policies(size, topic)) for topic in ("old", "new"))
@@ -231,6 +241,36 @@ def test_versions_of_a_document_in_a_log() -> None:
         return work(lambda: [store.put(value, offset, offset) for offset in range(size)])
 
     assert grows_with_its_input(measure, 30)
+
+
+def _object(number: int) -> dict[str, Any]:
+    spec = {"type": "job", "owner": "ann", "pipeline": "pipeline:p", "acl": {f"user:u{number}": ["READ"]}}
+    return {"system": "streamsets", "kind": "Object", "name": "job:j", "spec": spec}
+
+
+@pytest.mark.parametrize(
+    "document", [_object, lambda number: _role("r", ("allow", f"a/b/t{number}"))], ids=["looked back at", "others"]
+)
+def test_versions_of_a_document_that_say_when_they_begin(document: Callable[[int], dict[str, Any]]) -> None:
+    def measure(size: int) -> int:
+        versions = [document(number) | {"effective_at": number + 1} for number in range(size)]
+        compile_documents(versions[:1])  # reads the catalogue
+        return work(lambda: compile_documents(versions))
+
+    assert grows_with_its_input(measure, 20)
+
+
+def test_what_a_subject_can_by_versions_of_an_object() -> None:
+    """Of each version's grants it is asked which versions of the object count."""
+    organization = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}
+    ann = {"type": "user", "id": "ann", "properties": {"organization": "o"}}
+
+    def measure(size: int) -> int:
+        versions = [_object(number) | {"effective_at": number + 1} for number in range(size)]
+        snapshot = compile_documents([organization, *versions])
+        return work(lambda: what_subject_can(snapshot, "streamsets", ann, size))
+
+    assert grows_with_its_input(measure, 20)
 
 
 @pytest.mark.parametrize("name", ["kafka.topic.shwo", "topic", "kakfa.kcipot." * 3, "x" * 1_000_000], ids=len)

@@ -46,6 +46,7 @@ class Access:
         self.facts = facts
         self.user = user
         self._lost: dict[str, None] = {}
+        self._counted_versions: dict[tuple[str, int | None, int | None], CountedVersions | None] = {}
 
     @functools.cached_property
     def _sole(self) -> str | None:
@@ -70,7 +71,10 @@ class Access:
 
     def _counted(self, name: str, login_at: int | None, until: int | None = None) -> CountedVersions | None:
         """The versions of an object that count; see policy.systems.streamsets.moments."""
-        counted = counted_versions(self.thing(name), login_at, until)
+        key = (name, login_at, until)
+        if key not in self._counted_versions:  # of each version's grants the same is asked, see `counts`
+            self._counted_versions[key] = counted_versions(self.thing(name), login_at, until)
+        counted = self._counted_versions[key]
         if counted is not None and counted.lost:
             self._lost[name] = None
         return counted
@@ -149,7 +153,7 @@ class Access:
         It is the one of now, whatever permissions are those of a login or of the start of a run: like the switch, it
         counts at once (SS-Q11).
         """
-        counted = counted_versions(self.thing(name), None)
+        counted = self._counted(name, None)
         if counted is None:
             return unknown(name)
         organization = self.organization_of(counted.thing.versions[counted.indexes[-1]])

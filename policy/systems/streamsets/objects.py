@@ -4,11 +4,13 @@ History: an object's facts and grants distinguish all its known versions, so tha
 one in force at the moment that counts (moments.py).
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
-from policy.core.document import Document
+from policy.core.document import SINCE_EVER, Document
 from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import EVERYTHING, exactly
+from policy.core.times import Window, window_between
 from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
@@ -21,20 +23,29 @@ IGNORED = "origin"
 
 
 def read_object(document: Document) -> CompiledDocument:
-    """The object's fact with all its versions, and the grants of each; raises DocumentRefused."""
-    read = [_read_version(document.key.name, version) for version in (*document.history, document)]
-    versions = tuple(version for version, _ in read)
-    grants = [
-        grant
-        for number, (document_of, (version, acl)) in enumerate(zip((*document.history, document), read, strict=True))
-        if not version.deleted
-        for grant in _grants(document_of, version, acl, number)
-    ]
-    thing = Thing(versions, document.known_from)
-    fact = Fact(
-        OBJECT, document.key.name, thing, tuple(_keys(document.key.name, thing)), StatementId(str(document.key))
-    )
-    return CompiledDocument(tuple(grants), facts=(fact,))
+    """The object's facts with its versions, and the grants of each; raises DocumentRefused.
+
+    A version that says itself from when on it counts is in the facts from then on, and so are its grants.
+    """
+    name, documents = document.key.name, (*document.history, document)
+    read = [_read_version(name, version) for version in documents]
+    versions, acls = tuple(version for version, _ in read), [acl for _, acl in read]
+    grants = itertools.chain.from_iterable(map(_grants, documents, versions, acls, itertools.count()))
+    return CompiledDocument(tuple(grants), facts=tuple(_facts(document, documents, versions)))
+
+
+def _facts(document: Document, documents: Sequence[Document], versions: tuple[Version, ...]) -> Iterator[Fact]:
+    """What is known of the object in each interval in which no other version begins."""
+    begins = [version.begins for version in documents]
+    for number, (begin, end) in enumerate(zip(begins, [*begins[1:], None], strict=True), 1):
+        if begin != end:
+            thing, window = Thing(versions[:number], document.known_from), _window(begin, end)
+            keys = tuple(_keys(document.key.name, thing))
+            yield Fact(OBJECT, document.key.name, thing, keys, StatementId(str(document.key)), window)
+
+
+def _window(begin: int, end: int | None = None) -> Window:
+    return window_between(None if begin == SINCE_EVER else begin, end)
 
 
 def read_levels(validator: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
@@ -127,15 +138,18 @@ def _set(validator: Validator, field: str, type_: ObjectType) -> frozenset[str] 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
     """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by principal."""
+    window = document.window.meet(_window(document.begins))
+    if version.deleted or window is None:
+        return
     # Shares are granted while enforcement is off, too: they count once it is on (SS-ENF-ASSIGN-WHILE-OFF, SS-ENF-ON).
     object_ = exactly(grant_name(document.key.name, number))
     statement_id = StatementId(str(document.key))
     # Who had it before has only what is shared with him (SS-OWN-CREATOR, SS-OWN-NEW-FULL, SS-Q10).
-    yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, document.window)
+    yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, window)
     for statement, principal in enumerate(sorted(acl)):
         statement_id = StatementId(str(document.key), statement)
         for level in acl[principal]:
-            yield Grant(principal, ALLOW, exactly((level,)), object_, statement_id, document.window)
+            yield Grant(principal, ALLOW, exactly((level,)), object_, statement_id, window)
 
 
 def _keys(name: str, thing: Thing) -> Iterator[tuple[str, str]]:
