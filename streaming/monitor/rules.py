@@ -101,9 +101,9 @@ class Watch(msgspec.Struct, array_like=True):
         if self.episode is not None:
             self.episode.add(occurrence)
             return
-        place = bisect.bisect(self.recent, _by_time(occurrence), key=_by_time)
-        self.recent.insert(place, occurrence)
-        dense = self._dense(rule, place)
+        index = bisect.bisect(self.recent, _by_time(occurrence), key=_by_time)
+        self.recent.insert(index, occurrence)
+        dense = self._dense(rule, index)
         if dense:
             self.episode = begin(kind, key, dense)
             self.recent = [recent for recent in self.recent if recent not in dense]
@@ -119,7 +119,7 @@ class Watch(msgspec.Struct, array_like=True):
     def _dense(self, rule: KindRule, new: int) -> list[Occurrence]:
         """The first occurrences, one more than are allowed, that lie within one window; empty: there are none.
 
-        ``new``: the place of the one that came last. Only it can have made others dense: where days are caught up with,
+        ``new``: the index of the one that came last. Only it can have made others dense: where days are caught up with,
         thousands may be recent that are not.
         """
         least, window = rule.more_than + 1, int(rule.within_seconds * 1000)
@@ -213,9 +213,8 @@ class AccessDecisions(msgspec.Struct, array_like=True):
 
 def merged(spans: list[Span], new: Span, gap: int) -> list[Span]:
     """The spans with another one, those no further apart than `gap` (ms) made one; sorted."""
-    if (
-        spans and new[0] - spans[-1][1] > gap
-    ):  # as nearly always; of days that are caught up with there may be thousands
+    # Nearly always; of days that are caught up with there may be thousands.
+    if spans and new[0] - spans[-1][1] > gap:
         return [*spans, new]
     united: list[Span] = []
     for first, last in sorted([*spans, new]):
