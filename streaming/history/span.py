@@ -59,7 +59,8 @@ def span_of(since: str | None, until: str | None, last: str | None, now: int) ->
     if start < 0:
         raise SpanError(f"--last {last}: that is before 1970")
     if start >= end:
-        raise SpanError(f"the range is empty: --from {to_text(start)} is not before --until {to_text(end)}")
+        limit = "now" if until is None else f"--until {to_text(end)}"
+        raise SpanError(f"the range is empty: --from {to_text(start)} is not before {limit}")
     return Span(start, end)
 
 
