@@ -351,10 +351,11 @@ def denied_transactional_id(settings: Settings, error: Py4JJavaError, name: str,
 
 def refused(error: str) -> JobStopped:
     """What to raise for a transaction that Kafka refused for good. `error`: what Java says."""
-    # The brokers take a time of at most message.timestamp.after.max.ms (1 h) after their own (KIP-937).
-    is_of_clocks = "InvalidTimestampException" in error
-    hint = ". Do the clocks of the brokers and of this machine agree?" if is_of_clocks else ""
-    return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {error}{hint}")
+    if "InvalidTimestampException" in error:  # KIP-937: more than an hour ahead
+        return JobStopped(
+            f"Kafka refused the times of records: do the brokers' clocks and this machine's agree? {error}"
+        )
+    return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {error}")
 
 
 def message_of(error: Py4JJavaError) -> str:
