@@ -302,12 +302,12 @@ def effective_permissions(effective_principals: EffectivePrincipals, at: int | N
         """The denies that cancel an allow, and those that narrow it."""
         on_object = sorted(itertools.chain.from_iterable(denies.meeting(object_)), key=operator.itemgetter(0))
         meeting = [deny for _, deny in on_object if overlaps(deny.permission, permission)]
-        by_whole = grouped(meeting, lambda deny: covers(deny.permission, permission) and covers(deny.object, object_))
-        return tuple(by_whole.get(True, ())), tuple(by_whole.get(False, ()))
+        by_cover = grouped(meeting, lambda deny: covers(deny.permission, permission) and covers(deny.object, object_))
+        return tuple(by_cover.get(True, ())), tuple(by_cover.get(False, ()))
 
     def effective_permission(grant: Grant) -> EffectivePermission:
-        by_denies = denied(grant.permission, grant.object) if grant.effect != DENY else ((), ())
-        return EffectivePermission(grant, route(effective_principals.via, grant.principal), *by_denies)
+        cancelling, narrowing = denied(grant.permission, grant.object) if grant.effect != DENY else ((), ())
+        return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
     return tuple(map(effective_permission, sorted(grants, key=lambda grant: grant.statement_id.place)))
 

@@ -248,14 +248,14 @@ class Policies:
         # A producer's clock may be ahead: what is read here is in force.
         at = min(record.at, time.time_ns() // 1_000_000) if record.by_producer else record.at
         self._policies_read, self.changed_at = True, max(self.changed_at, at)
-        named = policy_key(record.key, loader.system)
-        change = "" if authorship is None else self._change_log.note(named, record, authorship, self._policies)
+        document_key = policy_key(record.key, loader.system)
+        change = "" if authorship is None else self._change_log.note(document_key, record, authorship, self._policies)
         if key is not None:
             self._history.note(key, record)
-        self._changes.note(named, record, self._policies, change)
+        self._changes.note(document_key, record, self._policies, change)
         refused = loader.take(record)
         if authorship is not None:
-            self._change_log.noted(named, refused is not None, self._policies)
+            self._change_log.noted(document_key, refused is not None, self._policies)
         return refused
 
     def _mark_lost(self) -> None:
