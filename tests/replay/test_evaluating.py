@@ -16,7 +16,7 @@ from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.replay.run import explained, failure_text
+from streaming.replay.run import failure_text, spark_failures_explained
 from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
@@ -273,6 +273,9 @@ def test_another_error_of_a_task_is_shown_without_its_stack() -> None:
 
 def test_a_disk_that_has_no_room_for_the_policies_ends_a_replay_with_its_cause() -> None:
     """PySpark writes a broadcast to a file, and raises an error of its own."""
-    full = "Could not serialize broadcast: OSError: [Errno 28] No space left on device"
-    with pytest.raises(JobStopped, match=r"could not be decided again: .*No space left"), explained(Settings(), []):
-        raise PicklingError(full)
+    error = "Could not serialize broadcast: OSError: [Errno 28] No space left on device"
+    with (
+        pytest.raises(JobStopped, match="could not be decided again: .*No space"),
+        spark_failures_explained(Settings(), []),
+    ):
+        raise PicklingError(error)
