@@ -275,7 +275,7 @@ def test_a_disk_that_has_no_room_for_the_policies_ends_a_replay_with_its_cause()
     """PySpark writes a broadcast to a file, and raises an error of its own."""
     error = "Could not serialize broadcast: OSError: [Errno 28] No space left on device"
     with (
-        pytest.raises(JobStopped, match="could not be decided again: .*No space"),
+        pytest.raises(JobStopped, match=r"could not be decided again: .*No space"),
         spark_failures_explained(Settings(), []),
     ):
         raise PicklingError(error)
