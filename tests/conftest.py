@@ -42,8 +42,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (collection_path.name == "test_openapi_fuzzer.py" and config.getoption("markexpr") == "not long") or None
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)  # before xdist tells its ids
+def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end: to search them for cycles again and again took a fifth of many tests' time."""
+    # Schemathesis gives one id to the tests of all operations, of which xdist ran one.
+    items: list[Any] = session.items
+    for item in items:
+        if not item.nodeid.endswith(item.name):
+            item._id = type(item.id).parse(f"{item.parent.nodeid}::{item.name}")
     gc.collect()
     gc.freeze()
 
