@@ -42,7 +42,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return (collection_path.name == "test_openapi_fuzzer.py" and config.getoption("markexpr") == "not long") or None
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist tells its ids
+@pytest.hookimpl(tryfirst=True)  # before xdist reports its ids
 def pytest_collection_finish(session: pytest.Session) -> None:
     """All tests stay until the end: to search them for cycles again and again took a fifth of many tests' time."""
     # Schemathesis gives one id to the tests of all operations, of which xdist ran one.

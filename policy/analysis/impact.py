@@ -298,7 +298,7 @@ def effective_permissions(effective_principals: EffectivePrincipals, at: int | N
         denies.put(object_, of_object)
 
     @functools.cache  # many roles say the same
-    def denied(permission: Pattern, object_: Pattern) -> tuple[tuple[Grant, ...], tuple[Grant, ...]]:
+    def meeting_denies(permission: Pattern, object_: Pattern) -> tuple[tuple[Grant, ...], tuple[Grant, ...]]:
         """The denies that cancel an allow, and those that narrow it."""
         on_object = sorted(itertools.chain.from_iterable(denies.meeting(object_)), key=operator.itemgetter(0))
         meeting = [deny for _, deny in on_object if overlaps(deny.permission, permission)]
@@ -306,7 +306,7 @@ def effective_permissions(effective_principals: EffectivePrincipals, at: int | N
         return tuple(by_cover.get(True, ())), tuple(by_cover.get(False, ()))
 
     def effective_permission(grant: Grant) -> EffectivePermission:
-        cancelling, narrowing = denied(grant.permission, grant.object) if grant.effect != DENY else ((), ())
+        cancelling, narrowing = meeting_denies(grant.permission, grant.object) if grant.effect != DENY else ((), ())
         return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
     return tuple(map(effective_permission, sorted(grants, key=lambda grant: grant.statement_id.place)))

@@ -47,9 +47,17 @@ class Document(msgspec.Struct, frozen=True):
     logged: bool = False
 
     @property
-    def begins(self) -> int:
-        """From when on it counts, ms: one of a log as soon as it is there, and no request is of a moment before 0."""
-        return self.at if self.at > 0 and not self.logged else SINCE_EVER
+    def effective_from(self) -> int:
+        """See the function of this name."""
+        return effective_from(self.at, self.logged)
+
+
+def effective_from(at: int, logged: bool) -> int:
+    """From when on a version of a moment counts, ms: one of a log as soon as it is there.
+
+    No request is of a moment before 0.
+    """
+    return at if at > 0 and not logged else SINCE_EVER
 
 
 def identify(value: object) -> Key:

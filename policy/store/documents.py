@@ -8,7 +8,7 @@ are answered ``error``.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
+from policy.core.document import SINCE_EVER, Document, Key, digest, effective_from, identify, parse_document
 from policy.core.model import CompiledDocument, DocumentRefused
 from policy.core.suggest import nearest
 from policy.core.times import to_ms
@@ -244,19 +244,15 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
     try:
         mark = digest(value)
         document = parse_document(value, at)
-        return Version(document.at, order, mark, document, system.read(document), begins=document.begins)
+        return Version(document.at, order, mark, document, system.read(document), begins=document.effective_from)
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
     affected_principals = affected(system, key, value) if value["name"] == key.name else ALL
     moment = _moment(value, at)
-    return Version(moment, order, mark, None, CompiledDocument(), errors, affected_principals, _begins(moment, at))
-
-
-def _begins(moment: int, at: int | None) -> int:
-    """From when on a version counts: no request is of an earlier moment than 0."""
-    return moment if at is None and moment > 0 else SINCE_EVER
+    begins = effective_from(moment, at is not None)
+    return Version(moment, order, mark, None, CompiledDocument(), errors, affected_principals, begins)
 
 
 def _moment(value: object, at: int | None) -> int:

@@ -109,12 +109,12 @@ def log(
     if not matching:
         echo_err("no change fits" if history.changes else NO_CHANGES.format(settings.topics.changes))
     if history.changes:
-        warn_of_unread(settings, history)
+        warn_of_unread_documents(settings, history)
     if history.is_cut:
         echo_err(f"retention has taken older changes from {settings.topics.changes}")
 
 
-def warn_of_unread(settings: "Settings", history: "ChangeHistory") -> None:
+def warn_of_unread_documents(settings: "Settings", history: "ChangeHistory") -> None:
     """Listing changes needs no permission to read policies: without it this is not known."""
     from confluent_kafka import KafkaException
 

@@ -253,7 +253,7 @@ class Output:
             return CannotWrite(f"a transaction failed: {message_of(error)}")
         if FENCED.intersection(self._abort()):
             return self._fenced()
-        return refused(message_of(error))
+        return refused_transaction(message_of(error))
 
     def close(self) -> None:
         """Leave Kafka."""
@@ -349,7 +349,7 @@ def denied_transactional_id(settings: Settings, error: Py4JJavaError, name: str,
     return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, name, "Write", prefix)])
 
 
-def refused(error: str) -> JobStopped:
+def refused_transaction(error: str) -> JobStopped:
     """What to raise for a transaction that Kafka refused for good. `error`: what Java says."""
     if "InvalidTimestampException" in error:  # KIP-937: more than an hour ahead
         return JobStopped(

@@ -25,7 +25,7 @@ from streaming.commit.checkpoint import Checkpoint
 from streaming.commit.java_clients import ANSWER_SECONDS
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS, OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.partitions import FENCED, MOVED, OK, REFUSED, Evaluated, PartitionResult, PartitionTransactions
-from streaming.commit.transaction import Outage, Output, is_unavailable, refused
+from streaming.commit.transaction import Outage, Output, is_unavailable, refused_transaction
 from streaming.enforcer.heartbeats import Heartbeats
 from streaming.enforcer.idle_offsets import IdleOffsets
 from streaming.enforcer.pending_facts import FactLag, PendingFacts, overlooked
@@ -58,7 +58,7 @@ from streaming.records.encodings import open_encodings
 from streaming.records.formats import Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.executors import count_slots, describe_spark
-from streaming.runtime.spark_errors import query_failure, shares_checkpoint, why_ended
+from streaming.runtime.spark_errors import failure_messages, is_concurrent_log_update, why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
@@ -284,11 +284,11 @@ class Enforcer:
         Records that are gone, and topics that were re-created, end the job. So does another instance with the same
         checkpoint, unless this one has fenced it.
         """
-        messages = query_failure(ended)
-        is_shared = shares_checkpoint(messages)
-        if self._failure is not None or not (is_shared or self._output.failed_by_kafka(ended)):
+        messages = failure_messages(ended)
+        is_concurrent = is_concurrent_log_update(messages)
+        if self._failure is not None or not (is_concurrent or self._output.failed_by_kafka(ended)):
             raise self._why_ended(ended)
-        if is_shared:
+        if is_concurrent:
             self._outage.retry("the owner of the job", self._output.check_owner)
             log.warning("another instance wrote to the checkpoint; the query is started again", error=messages[-1])
         else:
@@ -398,7 +398,7 @@ class Enforcer:
         for result in results:
             if result.status == REFUSED:
                 self._pass_over_deleted(self._starts())  # Spark advises a setting that it may not have
-                raise refused(result.error)
+                raise refused_transaction(result.error)
         if any(result.status == FENCED for result in results):
             self._output.check_owner()
         if results:

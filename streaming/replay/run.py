@@ -150,7 +150,7 @@ def replay(
     task = Task(uuid.uuid4().hex, trust, ids, wanted, time.time_ns() // 1_000_000, settings.limits, span=source.span)
     if isinstance(source, FromTopics) and not source.ranges:
         return Totals()
-    with _session(settings) as spark, spark_failures_explained(settings, sorted(trust)):
+    with _session(settings) as spark, spark_errors_as_job_stopped(settings, sorted(trust)):
         if isinstance(source, FromTopics):
             check_security_protocols(settings, spark)
         broadcast = spark.sparkContext.broadcast(sides)
@@ -184,7 +184,7 @@ def with_schemas(settings: Settings, formats: Formats, ids: Iterable[int]) -> Fo
 
 
 @contextlib.contextmanager
-def spark_failures_explained(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
+def spark_errors_as_job_stopped(settings: Settings, topics: Sequence[str]) -> Iterator[None]:
     """Raise JobStopped in place of what Spark raises."""
     try:
         yield

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pickle import PickleError
-from typing import Any, NoReturn
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,7 +18,7 @@ from streaming.settings import Settings
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
 # Of Spark's conditions those of a batch that another query has proposed. The second one is but a cause, where the other
 # wrote between Spark's look at its log and the rename (HDFSMetadataLog): that error names "multiple streaming queries".
-SHARED_CHECKPOINT = ("CONCURRENT_STREAM_LOG_UPDATE", "FAILED_RENAME_PATH")
+CONCURRENT_LOG_UPDATE = ("CONCURRENT_STREAM_LOG_UPDATE", "FAILED_RENAME_PATH")
 NOT_LOADED = "java.lang.UnsatisfiedLinkError: "
 FULL_BELOW = 1 << 20  # bytes that are free
 TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed (\d+) times")
@@ -47,20 +47,20 @@ def without_stack(text: str) -> str:
     return " ".join(filter(None, lines))[:SHOWN_CHARACTERS]
 
 
-def query_failure(query: StreamingQuery) -> list[str]:
+def failure_messages(query: StreamingQuery) -> list[str]:
     """The messages of what a query ended by, from the outermost to its first cause."""
     exception = query._jsq.exception()
     return list(causes(exception.get())) if exception.isDefined() else ["Spark gives no reason"]
 
 
-def shares_checkpoint(messages: Iterable[str]) -> bool:
+def is_concurrent_log_update(messages: Iterable[str]) -> bool:
     """Whether a query with these messages ended because another one wrote to its checkpoint."""
-    return any(condition in message for message in messages for condition in SHARED_CHECKPOINT)
+    return any(condition in message for message in messages for condition in CONCURRENT_LOG_UPDATE)
 
 
 def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
-    messages = query_failure(query)
+    messages = failure_messages(query)
     return machine_error(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
 
 
@@ -147,20 +147,17 @@ def explained(settings: Settings) -> Iterator[None]:
     """Raise JobStopped in place of what Java raises when it ends, or when the machine is the cause."""
     try:
         yield
-    except Py4JJavaError as error:
-        _raise_machine_error(causes(error.java_exception), settings, error)
-    except (OSError, Py4JError, PickleError) as error:  # PySpark writes broadcasts to files, and so names a full disk
-        if not isinstance(error, Py4JError | ConnectionError) or not java_has_ended():
-            _raise_machine_error([str(error)], settings, error)
-        raise JobStopped(
-            f"Spark's Java has ended ({error or type(error).__name__}). If it was killed, it may have lacked memory: "
-            f"set spark.driver.memory, or the container's, higher. {NOTHING_LOST}"
-        ) from error
-
-
-def _raise_machine_error(messages: Iterable[str], settings: Settings, error: Exception) -> NoReturn:
-    """Raise JobStopped where one of these messages is of the machine, else the error itself."""
-    message = machine_error(messages, settings)
-    if message is None:
-        raise error
-    raise JobStopped(message) from error
+    except (OSError, Py4JError, PickleError) as error:
+        if isinstance(error, Py4JJavaError):
+            messages = [*causes(error.java_exception)]
+        elif isinstance(error, Py4JError | ConnectionError) and java_has_ended():
+            raise JobStopped(
+                f"Spark's Java has ended ({error or type(error).__name__}). If it was killed, it may have lacked "
+                f"memory: set spark.driver.memory, or the container's, higher. {NOTHING_LOST}"
+            ) from error
+        else:
+            messages = [str(error)]  # PySpark writes broadcasts to files, and so names a full disk
+        message = machine_error(messages, settings)
+        if message is None:
+            raise
+        raise JobStopped(message) from error

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from streaming.cli.changes import warn_of_unread
+from streaming.cli.changes import warn_of_unread_documents
 from streaming.cli.cluster import not_authorized
 from streaming.cli.expected_errors import echo_error, error_message
 from streaming.kafka.permissions import (
@@ -58,11 +58,11 @@ def test_the_log_of_changes_prints_what_it_may_not_read_as_lines_too(
 ) -> None:
     settings = Settings(bootstrap_servers="kafka:9092")
 
-    def refuse(*_: object) -> None:
+    def connect_without_permission(*_: object) -> None:
         raise not_authorized(settings, topic_permissions("Read", ["a"]))
 
-    monkeypatch.setattr("streaming.cli.changes.connect", refuse)
-    warn_of_unread(settings, ChangeHistory([]))
+    monkeypatch.setattr("streaming.cli.changes.connect", connect_without_permission)
+    warn_of_unread_documents(settings, ChangeHistory([]))
     first, *_, command = capsys.readouterr().err.splitlines()
     assert first.endswith(": User:ANONYMOUS is not authorized to Read topic a")
     assert command.startswith("  kafka-acls.sh")

@@ -174,6 +174,7 @@ def test_requests_that_are_not_read_are_reported(settings: Settings, topics: Top
     [
         (["--requests", "no-such-file.jsonl"], "there is no such file or folder"),
         (["--system", "lenses7"], "--system lenses7: not one of"),
+        (["--since", "yesterday"], "--since"),
         (["--since", "7d"], "--requests: files are read whole; leave --since and --until out"),
         (["--until", "2026-11-21T10:00:00Z"], "--requests: files are read whole; leave --since and --until out"),
     ],

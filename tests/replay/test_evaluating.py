@@ -16,7 +16,7 @@ from streaming.history.span import Span
 from streaming.replay.comparison import Comparison, Sides
 from streaming.replay.evaluating import Part, Task
 from streaming.replay.result import OTHERS, Compared, Count, Totals, count, kind_of, prefix_of, replayed
-from streaming.replay.run import failure_text, spark_failures_explained
+from streaming.replay.run import failure_text, spark_errors_as_job_stopped
 from streaming.settings import Limits, Settings
 from tests.cli.documents import request
 from tests.examples import examples
@@ -276,6 +276,6 @@ def test_a_disk_that_has_no_room_for_the_policies_ends_a_replay_with_its_cause()
     error = "Could not serialize broadcast: OSError: [Errno 28] No space left on device"
     with (
         pytest.raises(JobStopped, match=r"could not be decided again: .*No space"),
-        spark_failures_explained(Settings(), []),
+        spark_errors_as_job_stopped(Settings(), []),
     ):
         raise PicklingError(error)

@@ -121,11 +121,11 @@ def test_a_broker_that_refuses_the_times_of_records_ends_the_job_with_the_fix(wo
     with stopping(world.settings, "JobStopped", "do the brokers' clocks and this machine's agree?") as job:
         world.configure(topic, {"message.timestamp.after.max.ms": "0", "message.timestamp.before.max.ms": "0"})
 
-        def ends_by_another() -> bool:
+        def has_ended_after_next_record() -> bool:
             if written_by == "executors":
                 _ask(world, str(next(numbers)))
             else:
                 world.publish({"system": "lenses6", "kind": "Role", "name": str(next(numbers)), "spec": 1})
             return job.ended
 
-        wait_until(ends_by_another, "the job ends", 120)
+        wait_until(has_ended_after_next_record, "the job ends", 120)

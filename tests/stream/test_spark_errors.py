@@ -12,8 +12,8 @@ from streaming.runtime.spark_errors import (
     causes,
     disk_full,
     explained,
+    is_concurrent_log_update,
     library_not_loaded,
-    shares_checkpoint,
     without_stack,
 )
 from streaming.settings import Settings
@@ -91,8 +91,8 @@ def test_a_batch_that_another_query_has_proposed_is_told_by_each_of_sparks_error
         renamed = errors.renamePathAsExistsPathError(path, path)
         raced = errors.multiStreamingQueriesUsingPathConcurrentlyError("/offsets", renamed)
         assert "FAILED_RENAME_PATH" not in raced.toString()
-        assert shares_checkpoint(causes(raced))
-        assert shares_checkpoint(causes(errors.concurrentStreamLogUpdate(7)))
-        assert not shares_checkpoint(causes(jvm.java.lang.IllegalStateException("renamed")))
+        assert is_concurrent_log_update(causes(raced))
+        assert is_concurrent_log_update(causes(errors.concurrentStreamLogUpdate(7)))
+        assert not is_concurrent_log_update(causes(jvm.java.lang.IllegalStateException("renamed")))
     finally:
         spark.stop()

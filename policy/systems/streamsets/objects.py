@@ -36,7 +36,7 @@ def read_object(document: Document) -> CompiledDocument:
 
 def _facts(document: Document, documents: Sequence[Document], versions: tuple[Version, ...]) -> Iterator[Fact]:
     """What is known of the object in each interval in which no other version begins."""
-    begins = [version.begins for version in documents]
+    begins = [version.effective_from for version in documents]
     for number, (begin, end) in enumerate(zip(begins, [*begins[1:], None], strict=True), 1):
         if begin != end:
             thing, window = Thing(versions[:number], document.known_from), _window(begin, end)
@@ -138,7 +138,7 @@ def _set(validator: Validator, field: str, type_: ObjectType) -> frozenset[str] 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
     """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by principal."""
-    window = document.window.meet(_window(document.begins))
+    window = document.window.meet(_window(document.effective_from))
     if version.deleted or window is None:
         return
     # Shares are granted while enforcement is off, too: they count once it is on (SS-ENF-ASSIGN-WHILE-OFF, SS-ENF-ON).
