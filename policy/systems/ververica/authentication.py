@@ -26,16 +26,12 @@ class Authentication(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The groups that count, the claims they rest on, and those that could not be used (model.Question).
-
-    ``unknown``: why there may be further groups; "": there are none.
-    """
+    """The groups that count, the claims they rest on, and those that could not be used (model.Question)."""
 
     groups: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
-    unknown: str = ""
 
 
 def read_authentication(document: Document) -> CompiledDocument:
@@ -116,11 +112,7 @@ def _of_token(request: Request, token: object, facts: Facts) -> Identity:
     """Groups that the token does not have do not count, even if the request claims them (VV-GROUP-MISSING)."""
     if not isinstance(token, Mapping):
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
-    identifiers = _identifiers(token, request.subject.id)
-    if broken := facts.broken(KIND):  # what is assigned to the user himself holds all the same (VV-RESOLVE-UNION)
-        unknown = f"ververica/{KIND}/{broken[0]} was refused and has no earlier good version, so groups are not known"
-        return Identity((), ("token",), notes=_ignored(request), unknown=unknown)
-    protocol = _protocol(identifiers, facts)
+    protocol = _protocol(_identifiers(token, request.subject.id), facts)
     name = _groups_claim(facts, protocol)
     if not name:
         return Identity((), ("token",), notes=_ignored(request))
@@ -145,6 +137,9 @@ def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
 
 def _protocol(identifiers: Mapping[str, str], facts: Facts) -> str:
     """The enabled protocol among those whose identifier the token has; "" when none of them is enabled."""
+    if broken := facts.broken(KIND):
+        message = f"ververica/{KIND}/{broken[0]} was refused and has no earlier good version, so groups are not known"
+        raise Unanswerable("refused-document", message, "VV-GROUP-SOURCE")
     enabled = [protocol for protocol in identifiers if facts.find(KIND, "protocol", protocol)]
     if len(enabled) > 1:  # one provider's word must not be read as the other's
         both = f"both {' and '.join(identifiers.values())}, and {' and '.join(enabled)} are enabled"

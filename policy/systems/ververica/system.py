@@ -18,7 +18,6 @@ from policy.core.facts import Facts
 from policy.core.model import (
     ALLOW,
     All,
-    AnyOf,
     AuthorizationQuery,
     CompiledDocument,
     Condition,
@@ -82,8 +81,6 @@ class Ververica(System):
         leaf = functools.partial(_leaf, request.resource, _Scope(request.resource), facts)
         needed = expression(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
-        if who.unknown:
-            needed = AnyOf((needed, Condition(None, who.unknown, "VV-GROUP-SOURCE")), needed.rule)
         principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
         return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)
 
