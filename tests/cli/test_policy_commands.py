@@ -246,6 +246,19 @@ def test_a_document_that_cannot_be_read_is_reported_and_can_be_deleted(
     assert policies("get").code == 0
 
 
+def test_a_record_whose_key_names_no_document_is_deleted_by_the_name_that_answers_and_alerts_have(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    policies("apply", str(folder))
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    for name in ("lenses6/?/readers", "lenses6/readers"):
+        producer.produce(policies.topic, b"{}", b"readers")
+        assert producer.flush(10) == 0
+        assert "lenses6/readers: " in policies("get").err
+        assert policies("delete", name).lines[-1] == "1 deleted"
+        assert policies("get").code == 0
+
+
 def test_a_transaction_that_was_not_committed_is_not_read_back(
     policies: Policies, folder: Path, settings: Settings
 ) -> None:
