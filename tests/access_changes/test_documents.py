@@ -35,6 +35,17 @@ def test_a_step_is_what_lies_side_by_side_with_one_change_id() -> None:
     assert offsets(message(0, 1, "a", author="anna"), message(1, 1, "a", author="ben")) == [[0], [1]]
 
 
+def test_transactions_whose_records_alternate_are_one_step() -> None:
+    """Half of either was in force for no request: it told of accesses that were lost and came back."""
+    alternating = [message(number, 1, change) for number, change in enumerate("abab")]
+    assert offsets(message(0, 1, "c"), *[message(2 + n, 1, change) for n, change in enumerate("abab")]) == [
+        [0],
+        [2, 3, 4, 5],
+    ]
+    assert offsets(*alternating, message(4, 1, "c"), message(5, 1, "c")) == [[0, 1, 2, 3], [4, 5]]
+    assert steps_of(alternating)[0].authorship.change == "b"
+
+
 def test_steps_come_by_their_times_and_those_of_a_topic_in_the_order_of_its_log() -> None:
     assert offsets(message(0, 5), message(2, 3), message(9, 4, topic="u")) == [[9], [0], [2]]
 
