@@ -203,7 +203,7 @@ def test_a_file_that_spark_does_not_read_is_refused(lockkeeper: Command, folders
 
 
 def test_a_folder_with_parquet_and_other_files_is_refused(lockkeeper: Command, folders: tuple[Path, Path]) -> None:
-    """It ended with Spark's text, which named a file of the folder and no reason. What Spark leaves out may be there."""
+    """It ended with Spark's text, which named a file and no reason. What Spark leaves out may be there."""
     live, draft = folders
     requests = live.parent / "requests"
     requests.mkdir()
