@@ -249,19 +249,6 @@ def test_a_document_that_cannot_be_read_is_reported_and_can_be_deleted(
     assert policies("get").code == 0
 
 
-def test_a_record_whose_key_names_no_document_is_deleted_by_the_name_that_answers_and_alerts_have(
-    policies: Policies, folder: Path, settings: Settings
-) -> None:
-    policies("apply", str(folder))
-    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
-    for name in ("lenses6/?/readers", "lenses6/readers"):
-        producer.produce(policies.topic, b"{}", b"readers")
-        assert producer.flush(10) == 0
-        assert "lenses6/readers: " in policies("get").err
-        assert policies("delete", name).lines[-1] == "1 deleted"
-        assert policies("get").code == 0
-
-
 def test_an_attempt_after_one_that_may_have_published_does_not_say_that_nothing_was() -> None:
     """Such as where another publisher fences the commit, and then Kafka goes away."""
     failures = [PublisherFenced("it may be published"), PublishFailed("nothing was published: no broker")]
