@@ -20,14 +20,14 @@ _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
-    """What identifies a document; written ``system/kind/name``."""
+    """What identifies a document; written ``system/kind/name``, with ``?`` for the kind of a record that names none."""
 
     system: str
     kind: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.system}/{self.kind}/{self.name}"
+        return f"{self.system}/{self.kind or '?'}/{self.name}"
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
 """Policies and facts, change by change, by the job's own reader of their topics.
 
-A *step* is what came into force together: records of one topic with adjacent offsets and one change id. The marker that
-ends a transaction takes an offset, so that of a transaction no half is a step. What a producer without transactions
-writes at once may be one step or several, as it is read.
+A *step* is what came into force together: of one topic, the records with one change id that are read together, and
+what lies between them; of records without one, those with adjacent offsets. The marker that ends a transaction takes
+an offset, so that of a transaction no half is a step, unless it alternates with others. What a producer without
+transactions writes at once may be one step or several, as it is read.
 """
 
 import sys
@@ -66,17 +67,27 @@ def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {
     A step begins at each of the `committed` offsets: what lies below was followed before.
     """
     steps: dict[str, list[Step]] = {}
+    numbers: dict[str, dict[tuple[Authorship, int], int]] = {}  # by topic, of the steps by what makes records one step
+    first: dict[str, int] = {}  # by topic, of adjacent offsets
     for message in messages:
-        topic, authorship = message.topic() or "", authorship_of(message.headers())
-        of_topic = steps.setdefault(topic, [])
+        topic, offset, authorship = message.topic() or "", message.offset() or 0, authorship_of(message.headers())
+        of_topic, start = steps.setdefault(topic, []), committed.get((topic, 0), 0)
         at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
-        last, is_new = of_topic[-1] if of_topic else None, message.offset() == committed.get((topic, 0))
-        follows = last is not None and message.offset() == last.offset + 1
-        if last is not None and follows and not is_new and authorship == last.authorship:
-            last.messages.append(message)
-            last.at = at
-        else:
-            of_topic.append(Step(topic, at, authorship, [message]))
+        is_new = not of_topic or of_topic[-1].offset < start <= offset
+        if is_new:
+            numbers[topic] = {}
+        if is_new or offset != of_topic[-1].offset + 1:
+            first[topic] = offset
+        number = numbers[topic].setdefault((authorship, 0 if authorship.change else first[topic]), len(of_topic))
+        if number == len(of_topic):
+            of_topic.append(Step(topic, at, authorship, []))
+        elif between := of_topic[number + 1 :]:  # transactions whose records alternate are in force together
+            of_topic[number].messages += [message for step in between for message in step.messages]
+            del of_topic[number + 1 :]
+            numbers[topic] = {key: min(number, other) for key, other in numbers[topic].items()}
+        step = of_topic[number]
+        step.at, step.authorship = at, authorship
+        step.messages.append(message)
     return sorted((step for of_topic in steps.values() for step in of_topic), key=lambda step: (step.at, step.topic))
 
 

@@ -367,8 +367,10 @@ def _full(key: str) -> str:
 def _only_record(live: Sequence["Stored"], key: str) -> "RecordKey":
     """The record that is shown by this key, whether it can be read or not. Raises Failure."""
     from streaming.kafka.committed import find_key
+    from streaming.snapshots.documents import policy_key
 
-    matching = [stored for stored in live if stored.key == key]
+    named_by_the_job = (str(policy_key(stored.record_key.key, stored.record_key.system)) for stored in live)
+    matching = [stored for stored, name in zip(live, named_by_the_job, strict=True) if key in (stored.key, name)]
     if len(matching) == 1:
         return matching[0].record_key
     if matching:

@@ -156,6 +156,13 @@ class _Attempts:
             except PublisherFenced:
                 if time.monotonic() > deadline:
                     raise
+            except PublishFailed as failed:
+                if self._is_first:
+                    raise
+                raise PublishFailed(
+                    "it may be published, by an attempt that another publisher ended: run it again, which does no "
+                    f"harm. Of the next attempt {failed}"
+                ) from failed
             self._is_first = False
             time.sleep(random.uniform(0, pause))
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -17,7 +17,7 @@ from streaming.records.alert import Alert
 from streaming.records.dead_letter_headers import read_headers
 from streaming.report import read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
-from streaming.snapshots.documents import DocumentRecord, Loader, document_name, policy_key
+from streaming.snapshots.documents import DocumentRecord, Loader, policy_key
 
 SEVERITIES = policy.SEVERITIES[::-1]  # the most severe first
 GRAVE = SEVERITIES[:2]
@@ -312,7 +312,7 @@ def _is_refused(store: DocumentStore, key: Key) -> bool:
 def _change(record: ConsumerRecord, key: Key, manner: Manner, lines: list[str]) -> Change:
     shown = tuple(shortened(line) for line in lines[:DETAILS])
     more = max(0, len(lines) - DETAILS)
-    return Change(record.at, record.topic, record.offset, shortened(document_name(key)), manner, shown, more)
+    return Change(record.at, record.topic, record.offset, shortened(str(key)), manner, shown, more)
 
 
 def _differences(system: str, before: Version | None, after: Version | None) -> Iterator[str]:

@@ -32,7 +32,7 @@ from streaming.records.change import (
 )
 from streaming.records.formats import Result, shorten_id
 from streaming.settings import Settings
-from streaming.snapshots.documents import DocumentRecord, document_name, policy_key
+from streaming.snapshots.documents import DocumentRecord, policy_key
 from streaming.topics import NOTHING_READ, Offsets
 
 MOST_AT_START = 1000  # changes of before the first start that are written, the newest
@@ -63,7 +63,7 @@ class _Document(msgspec.Struct):
 
 def document_text(system: str, key: bytes) -> str:
     """A document as the records of changes show it, by its record's key: `system/kind/name`, shortened where long."""
-    return shorten_id(document_name(policy_key(key, system)))
+    return shorten_id(str(policy_key(key, system)))
 
 
 class _Change(msgspec.Struct):

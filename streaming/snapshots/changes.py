@@ -37,7 +37,7 @@ from streaming.snapshots.alerts import (
     privilege_escalation,
     unknown_escalation,
 )
-from streaming.snapshots.documents import DocumentRecord, PublishedDocument, document_name
+from streaming.snapshots.documents import DocumentRecord, PublishedDocument
 
 log = structlog.get_logger()
 
@@ -121,7 +121,7 @@ class Changes:
         if published is None or record.offset < published:
             return
         self._close_before(record, store)
-        newest = PublishedDocument(document_name(key), record.topic, record.offset, record.at)
+        newest = PublishedDocument(str(key), record.topic, record.offset, record.at)
         changed = self._changed.get(key)
         if changed is None:
             history = store.histories.get(key)
@@ -264,7 +264,7 @@ class Changes:
 
 def _edits(change: _Change) -> list[Edit]:
     return [
-        Edit(document_name(key), document.before, document.after, document.refused_before, document.refused_after)
+        Edit(str(key), document.before, document.after, document.refused_before, document.refused_after)
         for key, document in change.documents.items()
     ]
 

@@ -78,7 +78,8 @@ class Loader(msgspec.Struct, frozen=True):
         """Add a record to the document store. Returns why it was refused, or None."""
         key = self.key_of(record)
         errors = self._put(key, record) if key is not None else self._without_key(record)
-        return Refused(str(key or "?"), record.topic, record.offset, record.at, errors) if errors else None
+        named = key or (policy_key(record.key, self.system) if self.system else "?")
+        return Refused(str(named), record.topic, record.offset, record.at, errors) if errors else None
 
     def _put(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:
@@ -130,11 +131,6 @@ def key_of(record_key: bytes, system: str | None) -> Key | None:
 def policy_key(record_key: bytes, system: str) -> Key:
     """The same of a policy topic; where a key names no document, one without a kind."""
     return key_of(record_key, system) or Key(system, NO_KIND, decode_key(record_key))
-
-
-def document_name(key: Key) -> str:
-    """As changes name it: with `?` for the kind, where a record's key named no document."""
-    return str(key) if key.kind != NO_KIND else f"{key.system}/?/{key.name}"
 
 
 def decode_key(key: bytes) -> str:

@@ -32,7 +32,20 @@ def offsets(*messages: Message, committed: dict[Partition, int] | None = None) -
 def test_a_step_is_what_lies_side_by_side_with_one_change_id() -> None:
     assert offsets(message(0, 1), message(1, 1), message(3, 1)) == [[0, 1], [3]]  # 2 is the end of a transaction
     assert offsets(message(0, 1, "a"), message(1, 1, "a"), message(2, 1, "b")) == [[0, 1], [2]]
+    assert offsets(message(0, 1), message(5, 1, topic="u"), message(1, 1)) == [[0, 1], [5]]
     assert offsets(message(0, 1, "a", author="anna"), message(1, 1, "a", author="ben")) == [[0], [1]]
+
+
+def test_transactions_whose_records_alternate_are_one_step() -> None:
+    """Half of either was in force for no request: it told of accesses that were lost and came back."""
+    alternating = [message(number, 1, change) for number, change in enumerate("abab")]
+    assert offsets(*alternating, message(6, 1, "c"), message(7, 1, "c")) == [[0, 1, 2, 3], [6, 7]]
+    assert steps_of(alternating)[0].authorship.change == "b"
+    assert offsets(message(1, 1, "a"), message(3, 1, "a")) == [[1, 3]]  # 2 is of one that was aborted, or its end
+
+
+def test_of_a_transaction_that_a_run_before_has_read_in_part_the_rest_is_a_step() -> None:
+    assert offsets(message(1, 1, "a"), message(4, 1, "a"), committed={("t", 0): 2}) == [[1], [4]]
 
 
 def test_steps_come_by_their_times_and_those_of_a_topic_in_the_order_of_its_log() -> None:

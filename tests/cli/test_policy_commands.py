@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
@@ -16,7 +17,9 @@ from streaming.kafka.publish import (
     UNKNOWN_OFFSET,
     PolicyRecord,
     Publication,
+    PublisherFenced,
     PublishFailed,
+    _Attempts,
     policy_producer,
     publish,
     resolve_unknown_offsets,
@@ -244,6 +247,21 @@ def test_a_document_that_cannot_be_read_is_reported_and_can_be_deleted(
     assert len(list(yaml.safe_load_all(shown.out))) == 2
     assert policies("delete", "lenses6/Role/spoilt").code == 0
     assert policies("get").code == 0
+
+
+def test_an_attempt_after_one_that_may_have_published_does_not_say_that_nothing_was() -> None:
+    """Such as where another publisher fences the commit, and then Kafka goes away."""
+    failures = [PublisherFenced("it may be published"), PublishFailed("nothing was published: no broker")]
+    attempts = _Attempts(Settings(bootstrap_servers="127.0.0.1:1"), [], "change")
+
+    def attempt() -> NoReturn:
+        raise failures.pop(0)
+
+    with pytest.raises(PublishFailed, match=r"^it may be published.*run it again, which does no harm"):
+        attempts.until_published(attempt)
+    failures.append(PublishFailed("nothing was published: no broker"))
+    with pytest.raises(PublishFailed, match=r"^nothing was published"):
+        _Attempts(Settings(bootstrap_servers="127.0.0.1:1"), [], "change").until_published(attempt)
 
 
 def test_a_transaction_that_was_not_committed_is_not_read_back(

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policy import Located, Place, all_systems, read_documents, refusals
-from streaming.cli.policies import _Application, show_yaml
+from streaming.cli.policies import _Application, _only_record, show_yaml
 from streaming.cli.published import with_refusals
 from streaming.cli.restoring import _drift
 from streaming.kafka.committed import RecordKey, Stored, stored
@@ -239,6 +239,12 @@ def test_what_is_refused_is_left_out_and_reported(key: bytes, value: bytes, why:
     commented, _ = shown(found, refused=True)
     assert read_back(commented, tmp_path) == [json.loads(GOOD)], "shown as a comment, which apply ignores"
     assert "# refused: " in commented
+
+
+@pytest.mark.parametrize("name", ["lenses6/?/readers", "lenses6/readers"])
+def test_a_record_whose_key_names_no_document_is_deleted_by_the_name_in_answers_and_alerts_too(name: str) -> None:
+    stored_records = records([(b"Role/good", GOOD), (b"readers", GOOD)])
+    assert _only_record(stored_records, name) == RecordKey("lenses6", b"readers")
 
 
 def test_a_value_that_ends_its_comment_publishes_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 import policy
 from policy import compile_documents, read_documents
-from streaming.cli.replay import describe_unread_requests, show
+from streaming.cli.comparing import FailOn
+from streaming.cli.failure import Failure
+from streaming.cli.replay import _files_of, check_gate, describe_unread_requests, show
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.publish import publish
@@ -198,6 +200,31 @@ def test_a_file_that_spark_does_not_read_is_refused(lockkeeper: Command, folders
     requests.write_text(json.dumps(request()))
     shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), "--requests", str(requests))
     assert (shown.code, "Spark reads no file whose name begins with _ or ." in shown.err) == (2, True)
+
+
+def test_a_folder_with_parquet_and_other_files_is_refused(lockkeeper: Command, folders: tuple[Path, Path]) -> None:
+    """It ended with Spark's text, which named a file and no reason. What Spark leaves out may be there."""
+    live, draft = folders
+    requests = live.parent / "requests"
+    requests.mkdir()
+    for name in ("a.parquet", "_SUCCESS", ".a.parquet.crc"):
+        (requests / name).write_bytes(b"")
+    assert [file.name for file in _files_of(requests)] == ["a.parquet"]
+    (requests / "b.jsonl").write_text(json.dumps(request()))
+    shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), "--requests", str(requests))
+    assert (shown.code, "has Parquet and other files; name a folder for each" in shown.err) == (2, True)
+
+
+@pytest.mark.parametrize("fail_on", [FailOn.widening, FailOn.any])
+def test_a_gate_that_has_compared_no_answer_does_not_pass(fail_on: FailOn) -> None:
+    """Such as of a range without requests, or where all need facts that are not known any more."""
+    compared, nothing = Compared("a", "b", "c"), Totals(records=2, unknown=2)
+    check_gate(replayed(nothing, compared, 1.0, 10), FailOn.nothing)
+    with pytest.raises(Failure, match="no answer was compared"):
+        check_gate(replayed(nothing, compared, 1.0, 10), fail_on)
+    same = Totals(records=2, unknown=1)
+    same.note(("deny", "deny"), 1)
+    check_gate(replayed(same, compared, 1.0, 10), fail_on)
 
 
 def test_a_draft_of_a_system_without_a_topic_is_refused_before_kafka_is_asked(

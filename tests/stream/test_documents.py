@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from policy import decide
 from policy.store.documents import DocumentStore
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
 from streaming.kafka.reader import TopicLog
 from streaming.snapshots.documents import DocumentRecord, History, Loader, Refused
-from tests.stream.world import role
+from tests.stream.world import request, role
 
 TOPIC = "policies"
 ROLE = role("r", "kafka:topic:a/b/c")
@@ -92,6 +93,15 @@ def test_what_is_not_the_document_its_place_says_is_refused_and_the_one_before_s
     held = next(held for known, held in document_history.store.histories.items() if str(known) == "lenses6/Role/r")
     assert held.in_force is not None
     assert held.in_force.order == 0
+
+
+def test_a_record_whose_key_names_no_document_has_one_name_in_alerts_and_answers() -> None:
+    document_history = DocumentHistory()
+    refused = document_history.take(_record(ROLE, key=b"r"))
+    assert refused is not None
+    assert refused.document == "lenses6/?/r"
+    decision = decide(Snapshot(document_history.store), request("r", "dana", "orders"))
+    assert decision.reasons[0].message.startswith("lenses6/?/r was refused")
 
 
 def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() -> None:
