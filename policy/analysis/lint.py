@@ -7,7 +7,7 @@ is seen in grants and memberships and is the same for all systems.
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE, System
 
 Level = Literal["error", "warning"]
+Value = TypeVar("Value")
 _place = operator.attrgetter("place")
 
 
@@ -182,21 +183,26 @@ class _Alike(msgspec.Struct, frozen=True):
     statement_ids: list[StatementId]
 
 
-_Index = PatternIndex[list[_Alike]]
+_Index = PatternIndex[PatternIndex[list[_Alike]]]
+"""By object, then by permission: a role may have many of them on one object."""
 
 
 def _indexed(grants: Iterable[Grant]) -> _Index:
     alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[StatementId, Grant]] = {}
     for grant in grants:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
-    by_object: dict[Pattern, list[_Alike]] = {}
+    by_object: dict[Pattern, dict[Pattern, list[_Alike]]] = {}
     for by_statement in alike.values():
         statement_ids = sorted(by_statement, key=_place)
         first = by_statement[statement_ids[0]]
-        by_object.setdefault(first.object, []).append(_Alike(first, statement_ids))
-    index: _Index = PatternIndex()
-    for pattern, values in by_object.items():
-        index.put(pattern, values)
+        by_object.setdefault(first.object, {}).setdefault(first.permission, []).append(_Alike(first, statement_ids))
+    return _filed({pattern: _filed(by_permission) for pattern, by_permission in by_object.items()})
+
+
+def _filed(values: Mapping[Pattern, Value]) -> PatternIndex[Value]:
+    index = PatternIndex[Value]()
+    for pattern, value in values.items():
+        index.put(pattern, value)
     return index
 
 
@@ -221,8 +227,9 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
     # What subsumes a pattern matches each of its names, so one name finds all candidates without a scan of the others.
-    others = (other for index in indexes for alike in index.find(example(grant.object)) for other in alike)
-    return (other for other in others if _subsumes_always(other.grant, grant))
+    on_object = (by_permission for index in indexes for by_permission in index.find(example(grant.object)))
+    candidates = (alike for by_permission in on_object for alike in by_permission.find(example(grant.permission)))
+    return (other for alike in candidates for other in alike if _subsumes_always(other.grant, grant))
 
 
 def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:

@@ -186,8 +186,16 @@ def _repeated(size: int, topic: str) -> list[dict[str, Any]]:
     return [_group(["r"]), _role("r", *([("allow", f"a/b/{topic}")] * size))]
 
 
+def _actions_on_one_topic(size: int, topic: str) -> list[dict[str, Any]]:
+    statements = [
+        {"effect": "allow", "action": f"kafka:Get{number}", "resource": f"kafka:topic:a/b/{topic}"}
+        for number in range(size)
+    ]
+    return [_group(["r"]), {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": statements}}]
+
+
 Policies = Callable[[int, str], list[dict[str, Any]]]
-POLICIES: list[Policies] = [_one_role, _denies, _role_each, _denying_role_each, _repeated]
+POLICIES: list[Policies] = [_one_role, _denies, _role_each, _denying_role_each, _repeated, _actions_on_one_topic]
 whatever_is_renamed = pytest.mark.parametrize("policies", POLICIES, ids=lambda policies: policies.__name__.strip("_"))
 
 
