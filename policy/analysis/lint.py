@@ -28,6 +28,7 @@ from policy.systems.kit.system import EVERYONE, System
 
 Level = Literal["error", "warning"]
 Value = TypeVar("Value")
+FEW = 8  # companions
 _place = operator.attrgetter("place")
 
 
@@ -124,7 +125,8 @@ class _Policies:
             # Only a deny that is never absent takes an allow away whole: one with an end cancels it for a time.
             if membership.window == ALWAYS and membership.principal in denying:
                 self._gives.setdefault(membership.member, set()).add(membership.principal)
-        self._beside: dict[frozenset[str], _Index] = {}
+        self._beside: dict[frozenset[str], list[_Index]] = {}
+        self._denies: dict[frozenset[str], _Index] = {}
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no particular order."""
@@ -151,7 +153,7 @@ class _Policies:
     def _about_statements(self, principal: str) -> Iterator[Finding]:
         """The effect of each statement of ``principal`` given its others, and what comes with it."""
         statements = grouped(self._grants[principal], lambda grant: grant.statement_id)
-        indexes = (_indexed(self._grants[principal]), self._denies_beside(principal), *self._always_with(principal))
+        indexes = (_indexed(self._grants[principal]), *self._denies_beside(principal), *self._always_with(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
 
@@ -162,18 +164,25 @@ class _Policies:
                 self._of_everyone[other] = _indexed(self._grants.get(other, ()))
             yield self._of_everyone[other]
 
-    def _denies_beside(self, principal: str) -> "_Index":
+    def _denies_beside(self, principal: str) -> list["_Index"]:
         """The denies of every principal that is always assigned with ``principal``: they apply to all of its allows.
 
-        What the same ones give has the same index, each one's own denies included.
+        What the same ones give has the same indexes, each one's own denies included. Of a few companions each has one,
+        which all share that have it, as a role of denies for everybody; many have one together, for one look-up.
         """
         givers = frozenset(self._givers.get(principal, ()))
         if givers not in self._beside:
             groups = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
-            companions = set.intersection(*groups) if groups else ()
-            grants = (grant for companion in companions for grant in self._grants[companion])
-            self._beside[givers] = _indexed(grant for grant in grants if grant.effect == DENY)
+            companions = frozenset(set.intersection(*groups) if groups else ())
+            each = [frozenset({companion}) for companion in companions]
+            self._beside[givers] = list(map(self._denies_of, each if len(each) <= FEW else [companions]))
         return self._beside[givers]
+
+    def _denies_of(self, principals: frozenset[str]) -> "_Index":
+        if principals not in self._denies:
+            grants = (grant for principal in principals for grant in self._grants[principal])
+            self._denies[principals] = _indexed(grant for grant in grants if grant.effect == DENY)
+        return self._denies[principals]
 
 
 class _Alike(msgspec.Struct, frozen=True):
