@@ -136,7 +136,7 @@ class Issuer:
     async def _known(self) -> _Metadata:
         """The issuer's metadata. Raises IssuerUnavailable."""
         if self._metadata is None or time.monotonic() - self._read_at > METADATA_SECONDS:
-            if time.monotonic() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
+            if time.monotonic() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and would wait for the issuer
                 raise IssuerUnavailable("the issuer does not answer")
             try:
                 self._take(await asyncio.to_thread(self._read))
