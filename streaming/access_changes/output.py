@@ -39,7 +39,7 @@ class Output:
     Exactly once rests on the rules of the job: the transactional id fences another instance, the committed offsets are
     read after that, and each transaction leaves an id beside them by which it is known whether it was committed.
 
-    `on_wait` is called with the moment (Unix time, s) since when it waits for Kafka, and with None when it no longer
+    `on_wait` is called with the moment (monotonic, s) since when it waits for Kafka, and with None when it no longer
     does. `explain`: an error in words. All methods raise Fenced when another instance took over, and Stopping.
     """
 
@@ -101,7 +101,7 @@ class Output:
                 cause = cause_of(error, self._producer)
                 self._check_fenced(cause)
                 if not since:
-                    since = time.time()
+                    since = time.monotonic()
                     # The transaction's own error may only say how many records were not delivered.
                     why = self._explain(next(map(KafkaException, self._undelivered), cause))
                     log.warning("a transaction failed; looking whether it is committed", error=why)

@@ -71,7 +71,7 @@ def run(settings: Settings, stop: threading.Event, on_ready: Callable[[], None] 
                     process.start()
                 except UNAVAILABLE as error:
                     process.check_login(error, unstarted_since)
-                    unstarted_since = unstarted_since or time.time()
+                    unstarted_since = unstarted_since or time.monotonic()
                     log.warning(
                         "it cannot start while Kafka does not answer; trying again", error=_explain(settings, error)
                     )
@@ -170,7 +170,7 @@ class _Process:
             at_offsets.update({partition: offsets.end for partition, offsets in portion.items()})
 
     def check_login(self, error: Exception, since: float | None) -> None:
-        """Raise JobStopped, see `login_failure`, where calls have failed since a moment (Unix time, s)."""
+        """Raise JobStopped, see `login_failure`, where calls have failed since a moment (monotonic, s)."""
         if (refused := login_failure(self._login_errors.cause_of(error), since)) is not None:
             raise refused from error
 
@@ -189,7 +189,7 @@ class _Process:
                 self.check_login(error, unread_since)
                 if unread_since is None:
                     log.warning("Kafka does not answer; waiting for it", error=_explain(self._settings, error))
-                unread_since = unread_since or time.time()
+                unread_since = unread_since or time.monotonic()
                 self._metrics.health.policies_unread(unread_since)
                 self._stop.wait(PAUSE_SECONDS)
                 continue

@@ -409,7 +409,7 @@ class Outage:
         if (refused := login_failure(error, self.since)) is not None:
             raise refused from error
         if self.since is None:
-            self.since, self.cause = time.time(), self._explain(error)
+            self.since, self.cause = time.monotonic(), self._explain(error)
             log.warning("waiting for Kafka", awaited=awaited, error=self.cause)
         else:
             log.debug("still waiting for Kafka", awaited=awaited, error=str(error))
@@ -421,6 +421,6 @@ class Outage:
     def end(self) -> None:
         """Note that Kafka has done all that was needed."""
         if self.since is not None:
-            log.info("Kafka is available again", waited_seconds=round(time.time() - self.since, 1))
+            log.info("Kafka is available again", waited_seconds=round(time.monotonic() - self.since, 1))
         self.since, self.cause, self.reported, self._pause = None, "", False, FIRST_PAUSE
         self._watch.waits_for_kafka(None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import math
 import secrets
 import time
 from hashlib import sha256
@@ -55,7 +56,7 @@ class Issuer:
     def __init__(self, settings: OidcSettings, callback: str) -> None:
         self._settings, self._callback = settings, callback
         self._metadata: _Metadata | None = None
-        self._read_at, self._failed_at = 0.0, 0.0
+        self._read_at = self._failed_at = -math.inf
         self._tokens: Tokens | None = None
 
     async def begin(self, path: str) -> tuple[SignIn, str]:
@@ -134,13 +135,13 @@ class Issuer:
 
     async def _known(self) -> _Metadata:
         """The issuer's metadata. Raises IssuerUnavailable."""
-        if self._metadata is None or time.time() - self._read_at > METADATA_SECONDS:
-            if time.time() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and each would wait for the issuer
+        if self._metadata is None or time.monotonic() - self._read_at > METADATA_SECONDS:
+            if time.monotonic() - self._failed_at < RETRY_SECONDS:  # anybody may ask, and would wait for the issuer
                 raise IssuerUnavailable("the issuer does not answer")
             try:
                 self._take(await asyncio.to_thread(self._read))
             except IssuerUnavailable:
-                self._failed_at = time.time()
+                self._failed_at = time.monotonic()
                 raise
         assert self._metadata is not None
         return self._metadata
@@ -168,4 +169,4 @@ class Issuer:
                 claim=settings.claim,
             )
             self._tokens = Tokens(verified, IssuerKeys(metadata.jwks_uri))
-        self._metadata, self._read_at = metadata, time.time()
+        self._metadata, self._read_at = metadata, time.monotonic()

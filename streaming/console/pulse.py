@@ -33,7 +33,7 @@ Counts = Mapping[tuple[str, str], float]
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """One look. `at`: Unix time, s; `counts`: decisions since the look before, by system and outcome."""
+    """One look. `at`: monotonic, s; `counts`: decisions since the look before, by system and outcome."""
 
     at: float
     seconds: float
@@ -118,11 +118,11 @@ class Pulse:
         self._status = status(self._settings, self._admin, wait=STATUS_SECONDS)
 
     def _count(self) -> None:
-        now, ends = time.time(), last_stable_offsets(self._admin, self._partitions(), RETRIED_SECONDS)
+        at, ends = time.monotonic(), last_stable_offsets(self._admin, self._partitions(), RETRIED_SECONDS)
         if self._read:
-            self._beats.append(self._beat(now, ends))
-        self._read, self._looked_at = dict(ends), now
-        number = self.look.number + 1
+            self._beats.append(self._beat(at, ends))
+        self._read, self._looked_at = dict(ends), at
+        now, number = time.time(), self.look.number + 1
         instances = sorted(self._instances.values(), key=lambda instance: instance.name)
         recent = tuple(instance for instance in instances if instance.at > now - INSTANCE_SECONDS)
         self.look = Look(tuple(self._beats), self.recent_latencies(now), recent, self._status, self._why(), number)
@@ -137,7 +137,7 @@ class Pulse:
     def _partitions(self) -> list[Partition]:
         return partitions_of(self._admin, [self._settings.topics.decisions], RETRIED_SECONDS)
 
-    def _beat(self, now: float, ends: Mapping[Partition, int]) -> Beat:
+    def _beat(self, at: float, ends: Mapping[Partition, int]) -> Beat:
         """What came since the look before; of a partition that is new or was re-created, nothing."""
         before = {partition: min(self._read.get(partition, end), end) for partition, end in ends.items()}
         starts = {partition: max(before[partition], end - SAMPLE) for partition, end in ends.items()}
@@ -149,7 +149,7 @@ class Pulse:
                 counts[str(decision.get("system", "")), _outcome(decision)] += 1
                 self._note(record, decision)
         scaled = {key: count * scale for key, count in counts.items()}
-        return Beat(now, now - self._looked_at, scaled, read < whole)
+        return Beat(at, at - self._looked_at, scaled, read < whole)
 
     def _note(self, record: ConsumerRecord, decision: Mapping[str, Any]) -> None:
         """How late it came, and by which policies who decided it. What it says is plain data of the job."""

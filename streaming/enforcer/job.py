@@ -524,7 +524,7 @@ class Enforcer:
 
         Within a batch: before now is before or after its range was fixed, so no request in it is older than this.
         """
-        since, before = self._outage.since or time.time(), dict(self._policies.positions)
+        since, before = self._outage.since or time.monotonic(), dict(self._policies.positions)
         while True:
             try:
                 with self._during("read the policies and facts up to their end"):
@@ -543,7 +543,7 @@ class Enforcer:
         return explain_refused(self._settings, error, enforcer_permissions(self._settings))
 
     def _alert_unread(self, positions: Mapping[Partition, int], since: float, why: str) -> None:
-        """Once in an outage. `since`: s."""
+        """Once in an outage. `since`: monotonic, s."""
         if not self._outage.reported:
             alerts = self._stale.unread(positions, since, why)
             self._outage.reported = bool(alerts)

@@ -89,11 +89,11 @@ def is_login_refused(error: BaseException | None) -> bool:
 
 
 def login_failure(error: BaseException | None, since: float | None) -> JobStopped | None:
-    """By what a process ends whose calls have failed since a moment (Unix time, s), the last one by this error.
+    """By what a process ends whose calls have failed since a moment (monotonic, s), the last one by this error.
 
     None: not because the brokers refuse its password or certificate, or it refuses theirs; or not for so long.
     """
-    if since is None or time.time() - since < LOGIN_REFUSED_SECONDS:
+    if since is None or time.monotonic() - since < LOGIN_REFUSED_SECONDS:
         return None
     if not is_login_refused(error):
         return None

@@ -118,8 +118,8 @@ class MonitorRuns:
 
     def _wait_for_kafka(self, failure: Exception) -> None:
         error = reason_of(failure)
-        self._waits_since, is_first = self._waits_since or time.time(), self._waits_since is None
-        waited = time.time() - self._waits_since
+        self._waits_since, is_first = self._waits_since or time.monotonic(), self._waits_since is None
+        waited = time.monotonic() - self._waits_since
         self._watch.monitor_waits(self._waits_since)
         if waited >= QUIET_SECONDS and not self.reported:
             self.note_failure()

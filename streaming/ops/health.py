@@ -24,11 +24,11 @@ class Health:
     """Written by the job's threads, read by the server's: each field is replaced as a whole.
 
     `bound`: seconds for which the policies may stay unread; `progress_deadline`: for which records may wait while none
-    is decided. `clock`: Unix time, s. `waits_since`, `undecided_since`, `no_executors_since`: the same; None: not so.
+    is decided. `clock`: monotonic, s. `waits_since`, `undecided_since`, `no_executors_since`: the same; None: not so.
     """
 
     def __init__(
-        self, bound: float, clock: Callable[[], float] = time.time, progress_deadline: float = math.inf
+        self, bound: float, clock: Callable[[], float] = time.monotonic, progress_deadline: float = math.inf
     ) -> None:
         self._bound, self._clock, self.progress_deadline = bound, clock, progress_deadline
         self.running = False
@@ -44,7 +44,7 @@ class Health:
         self._read, self._unread_since = True, None
 
     def policies_unread(self, since: float) -> None:
-        """They cannot be read since then (Unix time, s)."""
+        """They cannot be read since then (monotonic, s)."""
         self._unread_since = since
 
     def stale(self) -> bool:
@@ -119,7 +119,7 @@ class Health:
 class MonitorHealth(Health):
     """Of the monitor as an application of its own, which reads no policies."""
 
-    def __init__(self, progress_deadline: float = math.inf, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, progress_deadline: float = math.inf, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(math.inf, clock, progress_deadline)
 
     def _problems(self) -> Iterator[str]:

@@ -109,7 +109,7 @@ class QueryWatch:
                 self.metrics.alerted(kind_of(value))
 
     def waits_for_kafka(self, since: float | None) -> None:
-        """Kafka is unavailable since then (Unix time, s); None: it is available."""
+        """Kafka is unavailable since then (monotonic, s); None: it is available."""
         self.health.waits_since = since
 
     @contextlib.contextmanager
@@ -146,7 +146,7 @@ class QueryWatch:
             self._monitor.runs(running)
 
     def monitor_waits(self, since: float | None) -> None:
-        """The monitor waits for Kafka since then (Unix time, s); None: it does not."""
+        """The monitor waits for Kafka since then (monotonic, s); None: it does not."""
 
     def monitor_committed(self) -> None:
         """The monitor has committed a batch."""

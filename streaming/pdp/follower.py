@@ -62,7 +62,7 @@ class Follower:
         """Where `on_policies` is there: the facts of the newest reading, with their past. It is not changed."""
         self.failure: Exception | None = None
         self.unread_since: float | None = None
-        """Since when Kafka could not be read (Unix time, s)."""
+        """Since when Kafka could not be read (monotonic, s)."""
         self.unread_error: Exception | None = None
         """Why it could not be read the last time; None: it was."""
         self.stuck = 0
@@ -154,7 +154,7 @@ class Follower:
     def _note_unread(self, error: Exception) -> None:
         self.unread_error = error
         if self.unread_since is None:
-            self.unread_since = time.time()
+            self.unread_since = time.monotonic()
             documents, group = self._settings.topics.documents, Permission("group", self._settings.job_name, "Describe")
             needed = [*topic_permissions("Read", documents), *topic_permissions("DescribeConfigs", documents), group]
             why = explain_refused(self._settings, error, needed)

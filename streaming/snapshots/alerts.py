@@ -1,7 +1,7 @@
 """Alerts about the documents: their records (contracts, "Alert"). Ids are deterministic: one for one occasion."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -167,11 +167,17 @@ def _evidence(escalation: Escalation) -> dict[str, Any]:
 class StaleWatch:
     """Remembers since when each of `partitions`, of policies and facts, stands, and which were reported.
 
-    `late`: how many stand for too long.
+    `late`: how many stand for too long. `clock`: monotonic, s.
     """
 
-    def __init__(self, admin: AdminClient, settings: Settings, partitions: Iterable[Partition]) -> None:
-        self._admin, self._alerts_topic = admin, settings.topics.alerts
+    def __init__(
+        self,
+        admin: AdminClient,
+        settings: Settings,
+        partitions: Iterable[Partition],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._admin, self._alerts_topic, self._clock = admin, settings.topics.alerts, clock
         self._partitions = sorted(partitions)
         self._bound = settings.policy_stale_seconds
         self._behind: dict[Partition, tuple[int, float]] = {}
@@ -179,13 +185,13 @@ class StaleWatch:
         self.late = 0
 
     def unread(self, positions: Mapping[Partition, int], since: float, why: str) -> list[Result]:
-        """Alerts when the topics could not be read to their end since `since` (s). To be asked once for each outage.
+        """Alerts when the topics could not be read to their end since `since`. To be asked once for each outage.
 
         Their ids say since when: the next time may find the same offsets.
         """
-        if time.time() - since < self._bound:
+        if self._clock() - since < self._bound:
             return []
-        topic, at = self._alerts_topic, int(since * 1000)
+        topic, at = self._alerts_topic, self._moment(since)
         return [policy_stale(topic, p, positions[p], at, why, f"-{at}") for p in self._partitions]
 
     def stuck(self) -> list[Result]:
@@ -197,7 +203,7 @@ class StaleWatch:
             return []  # reading the policies fails in the same way, waits, and reports it
         # Kafka aborts a transaction that its producer has left, after `transaction.timeout.ms`. One that hangs
         # (KAFKA-9144) is there until somebody aborts it with `kafka-transactions.sh` (KIP-664).
-        now = time.time()
+        now = self._clock()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
         before = self._behind
         self._behind = {p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()}
@@ -207,4 +213,8 @@ class StaleWatch:
         new = {p: (offset, since) for p, (offset, since) in late.items() if (p, offset) not in self._reported}
         self._reported |= {(partition, offset) for partition, (offset, _) in new.items()}
         topic = self._alerts_topic
-        return [policy_stale(topic, p, offset, int(since * 1000), why) for p, (offset, since) in new.items()]
+        return [policy_stale(topic, p, offset, self._moment(since), why) for p, (offset, since) in new.items()]
+
+    def _moment(self, since: float) -> int:
+        """Of the record of an alert, ms: a step of the machine's clock does not make topics stale, but dates them."""
+        return int((time.time() - (self._clock() - since)) * 1000)

@@ -200,11 +200,11 @@ def test_a_monitor_of_its_own_is_ready_while_its_query_runs_and_says_what_it_wai
     assert own.health.problems() == ["the monitor's query does not run"]
     own.monitor_runs(True)
     assert own.health.problems() == []
-    own.monitor_waits(time.time() - 7)
+    own.monitor_waits(time.monotonic() - 7)
     [problem] = own.health.problems()
     assert problem.startswith("Kafka is unavailable; waiting for it since 7 s")
     own.monitor_waits(None)
-    own.health.undecided_since = time.time() - 1000
+    own.health.undecided_since = time.monotonic() - 1000
     [problem] = own.health.problems()
     assert problem.startswith("records wait since 1000 s, and none was read")
     own.monitor_committed()

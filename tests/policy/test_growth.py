@@ -186,8 +186,22 @@ def _repeated(size: int, topic: str) -> list[dict[str, Any]]:
     return [_group(["r"]), _role("r", *([("allow", f"a/b/{topic}")] * size))]
 
 
+def _denies_for_every_group(size: int, topic: str) -> list[dict[str, Any]]:
+    roles = [_role(f"r{number}", ("allow", f"a/b/{topic}{number}")) for number in range(size)]
+    groups = [{**_group([role["name"], "never"]), "name": f"of {role['name']}"} for role in roles]
+    return [*groups, *roles, _role("never", *(("deny", f"a/c/{topic}{number}") for number in range(size)))]
+
+
+def _actions_on_one_topic(size: int, topic: str) -> list[dict[str, Any]]:
+    statements = [
+        {"effect": "allow", "action": f"kafka:Get{number}", "resource": f"kafka:topic:a/b/{topic}"}
+        for number in range(size)
+    ]
+    return [_group(["r"]), {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": statements}}]
+
+
 Policies = Callable[[int, str], list[dict[str, Any]]]
-POLICIES: list[Policies] = [_one_role, _denies, _role_each, _denying_role_each, _repeated]
+POLICIES: list[Policies] = [_one_role, _denies, _role_each, _denying_role_each, _repeated, _actions_on_one_topic]
 whatever_is_renamed = pytest.mark.parametrize("policies", POLICIES, ids=lambda policies: policies.__name__.strip("_"))
 
 
@@ -200,7 +214,7 @@ def test_a_diff_of_renamed_statements(policies: Policies) -> None:
     assert grows_with_its_input(measure, 20)
 
 
-@whatever_is_renamed
+@pytest.mark.parametrize("policies", [*POLICIES, _denies_for_every_group], ids=lambda policies: policies.__name__)
 def test_lint(policies: Policies) -> None:
     def measure(size: int) -> int:
         store = _store(*policies(size, "old"))

@@ -15,6 +15,7 @@ from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, covers
 from policy.evaluation import reference
 from policy.matching.index import PatternIndex
 from tests.examples import examples
+from tests.work import work
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
@@ -131,6 +132,14 @@ def test_the_index_finds_what_a_loop_finds(filed: list[Pattern], name: Name) -> 
     for number, pattern in enumerate(filed):
         index.put(pattern, number)
     assert sorted(index.find(name)) == [number for number, pattern in enumerate(filed) if matches(pattern, name)]
+
+
+def test_of_many_globs_at_one_node_those_that_do_not_match_cost_next_to_nothing() -> None:
+    index: PatternIndex[int] = PatternIndex()
+    for number in range(1000):
+        index.put(Pattern((Exact("a"), Glob(f"*-{number:04}-*?", single=True))), number)
+    assert work(lambda: index.find(("a", "x-0007-y"))) < 4 * 1000
+    assert list(index.find(("a", "x-0007-y"))) == [7]
 
 
 @unhurried

@@ -1,6 +1,7 @@
 """`lockkeeper serve` against a broker: it follows changes, bounds what callers send, and decides by no old policies."""
 
 import contextlib
+import gc
 import http.client
 import json
 import socket
@@ -98,6 +99,15 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
     made.publish(group("readers", "user:dana"))
     return made
+
+
+def test_no_answer_waits_while_the_policies_are_searched_for_cycles(world: World) -> None:
+    gc.unfreeze()
+    try:
+        with serving(settings_of(world)):
+            assert gc.get_freeze_count() > len(gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 def test_a_change_is_in_force_and_an_acknowledged_one_at_once_where_asked_for(world: World) -> None:

@@ -200,8 +200,8 @@ def test_a_transaction_left_open_is_reported_once_for_each_offset_where_it_stand
 def test_topics_that_cannot_be_read_are_reported_after_the_bound_each_time(world: World) -> None:
     """Every documents' topic, with the reason; also where nothing was published between two outages."""
     positions = {(topic, 0): 0 for topic in document_topics(world.names)}
-    watch = StaleWatch(world.admin, world.settings, positions)
-    assert watch.unread(positions, since=10**12, why="no answer") == []
+    watch = StaleWatch(world.admin, world.settings, positions, clock=lambda: 10_000.0)
+    assert watch.unread(positions, since=10_000.0, why="no answer") == []
     alerts = watch.unread(positions, since=0, why="no answer")
     assert {json.loads(value or b"")["subject"] for _, _, value, _ in alerts} == {topic for topic, _ in positions}
     assert all("no answer" in json.loads(value or b"")["message"] for _, _, value, _ in alerts)
