@@ -138,6 +138,7 @@ def test_ids_that_were_never_seen_are_known_where_they_lead_to_a_known_state(way
     asked = [_request(user=user, topic=f"prod/main/{name}") for user in ("dana", "eve") for name in new]
     assert ways.ask(*asked, times=1) == 8
     assert ways.ask(_request(user="eve", topic="prod/main/secretary"), times=1) == 0, "a pattern names it"
+    assert ways.ask(_request(user="dana", topic="prod/main/"), times=1) == 0, "its last part is empty"
 
 
 def test_what_a_worker_has_taught_stays_known_when_another_teaches_of_ids_that_begin_alike(
@@ -174,7 +175,8 @@ def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkS
     ways = Ways(spark, _datasets("orders", "bill*", "a/*"))
     show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
     hostile = ((":", '{"connection":"kafka"}'), (",", '{"connection","kafka"}'), ("a", '{"a":"a","b":"x'))
-    asked = [*REPEATING, *hostile, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
+    marked = (("bills", f'{{"connection":"kafka","dataset":{mark}}}') for mark in ("\x01", ""))
+    asked = [*REPEATING, *hostile, *marked, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
     sent: list[Timed] = [(None, _repeating(n, *one, show), None, AT) for n, one in enumerate(asked)]
     assert ways.compare(sent) > 10
     assert ways.compare(sent[::-1], times=1) > 10
@@ -182,6 +184,7 @@ def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkS
 
 HOSTILE = (
     # what is replaced in a request that is known
+    (b'"id":"r-1",', b""),
     (b'"id":"r-1"', b'"id":""'),
     (b'"id":"r-1"', b'"id":"\\u0072-1"'),
     (b'"id":"r-1"', b'"id":"\xc3\xa9"'),

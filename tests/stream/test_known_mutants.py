@@ -61,6 +61,11 @@ MUTANTS = {
         "RequestScan.java", "return at++ < text.length && at - 1 > first;", "return at++ < text.length;"
     ),
     "what follows a request": Mutant("RequestScan.java", "return at == text.length && length[ID]", "return length[ID]"),
+    "no id of a request": Mutant("RequestScan.java", "at == text.length && length[ID] > 0", "at == text.length"),
+    "control characters in a key": Mutant(
+        "RequestScan.java", "} else if (depth == 0 || c >= 0 && c < ' ' && !isBlank(c)) {", "} else if (depth == 0) {"
+    ),
+    "a key without the mark of the id": Mutant("Content.java", "add(PROPERTY_IS_ID);", ""),
     "moments in seconds": Mutant(
         "RequestScan.java", "(found < LIKE_SECONDS_FIRST || found > LIKE_SECONDS_LAST)", "true"
     ),
@@ -116,6 +121,7 @@ MUTANTS = {
         "KnownRecords.java", "task.recordOut - request.keyLength()", "Integer.MAX_VALUE"
     ),
     "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
+    "a last part that is empty": Mutant("TrieStates.java", "from == null || last == end ? null", "from == null ? null"),
     "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),
     "another offset": Mutant("KnownDecision.java", "        put(number);\n        put(END);", "        put(END);"),
 }
