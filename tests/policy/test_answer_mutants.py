@@ -279,6 +279,13 @@ def test_what_is_kept_is_what_is_worked_out() -> None:
     compare()
 
 
+@pytest.mark.parametrize("path", [("id",), ("resource", "id")], ids=".".join)
+def test_a_request_with_an_empty_id_is_malformed_also_where_an_answer_for_any_id_is_kept(path: tuple[str, ...]) -> None:
+    snapshot = policy.compile_documents(POLICIES)
+    assert policy.decide(snapshot, VERVERICA).outcome == "allow"
+    assert policy.decide(snapshot, _with(VERVERICA, *path, value="")).outcome == "error"
+
+
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
 
