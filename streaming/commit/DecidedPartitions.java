@@ -24,11 +24,11 @@ final class DecidedPartitions extends RDD {
     private final transient String[] executors;
     private final WriterSettings settings;
     private final UndecidedRows rows;
-    private final KnownTask known;
+    private final KnownTask knownTask;
     private final ClassTag tag;
 
     /** workers: make of the rows what is decided. */
-    DecidedPartitions(RDD workers, UndecidedRows rows, PartitionSet[] sets, WriterSettings settings, KnownTask known) {
+    DecidedPartitions(RDD workers, UndecidedRows rows, PartitionSet[] sets, WriterSettings settings, KnownTask knownTask) {
         super(
             workers.sparkContext(),
             CollectionConverters.asScala(Collections.singletonList(new ReadBy(workers, sets))).toSeq(),
@@ -37,7 +37,7 @@ final class DecidedPartitions extends RDD {
         this.executors = Executors.all();
         this.settings = settings;
         this.rows = rows;
-        this.known = known;
+        this.knownTask = knownTask;
         this.tag = scala.reflect.ClassTag$.MODULE$.apply(byte[].class);
     }
 
@@ -83,7 +83,7 @@ final class DecidedPartitions extends RDD {
     }
 
     public scala.collection.Iterator compute(Partition split, TaskContext context) {
-        List results = new PartitionTask(settings, (PartitionSet) split, known).run(rows, parent(0, tag), context);
+        List results = new PartitionTask(settings, (PartitionSet) split, knownTask).run(rows, parent(0, tag), context);
         return CollectionConverters.asScala(results.iterator());
     }
 }

@@ -70,7 +70,7 @@ public final class Evaluation {
      * task says how, else by the pickled function; see PartitionTask.
      */
     public byte[][] decide(
-            Dataset records, byte[] function, List broadcasts, WriterSettings settings, String lines, byte[] known)
+            Dataset records, byte[] function, List broadcasts, WriterSettings settings, String lines, byte[] knownTask)
             throws IOException {
         SparkSession.setActiveSession(records.sparkSession());
         SparkPlan scan = scan(records);
@@ -79,7 +79,7 @@ public final class Evaluation {
             DataTypeUtils.toAttributes(InputRecord.SCHEMA), undecided, "undecided", scan.outputPartitioning(),
             scan.outputOrdering(), Option.empty());
         RDD workers = workers(plan, function, broadcasts).execute();
-        KnownTask task = known == null ? null : KnownTask.read(settings.instance, known);
+        KnownTask task = knownTask == null ? null : KnownTask.read(settings.instance, knownTask);
         PartitionSet[] sets = DecidedPartitions.sets(workers, lines);
         byte[][] results = Collect.all(new DecidedPartitions(workers, undecided, sets, settings, task));
         return new byte[][] {PartitionResult.together(results)};
@@ -94,14 +94,14 @@ public final class Evaluation {
     /** Runs a plan of binary columns. The rows: each an array of its cells, null where a cell is. */
     public static List collect(SparkPlan plan) {
         InternalRow[] rows = plan.executeCollect();
-        List found = new ArrayList(rows.length);
+        List table = new ArrayList(rows.length);
         for (int number = 0; number < rows.length; number++) {
             byte[][] cells = new byte[rows[number].numFields()][];
             for (int column = 0; column < cells.length; column++) {
                 cells[column] = rows[number].isNullAt(column) ? null : rows[number].getBinary(column);
             }
-            found.add(cells);
+            table.add(cells);
         }
-        return found;
+        return table;
     }
 }

@@ -69,8 +69,8 @@ final class PartitionSet implements Partition {
         }
         int slash = id.lastIndexOf('/');
         String number = id.substring(slash + 1).split("-")[0];
-        int place = id.substring(0, slash).hashCode() + Integer.parseInt(number);
-        return Collections.singletonList(executors[Math.floorMod(place, executors.length)]);
+        int hash = id.substring(0, slash).hashCode() + Integer.parseInt(number);
+        return Collections.singletonList(executors[Math.floorMod(hash, executors.length)]);
     }
 
     public int index() {

@@ -20,14 +20,14 @@ final class PartitionTask {
 
     private final WriterSettings settings;
     private final PartitionSet set;
-    private final KnownTask known;
+    private final KnownTask knownTask;
     private final long began = System.nanoTime();
     private final long[] millis = new long[2]; // until the producer was there, until all was sent
 
-    PartitionTask(WriterSettings settings, PartitionSet set, KnownTask known) {
+    PartitionTask(WriterSettings settings, PartitionSet set, KnownTask knownTask) {
         this.settings = settings;
         this.set = set;
-        this.known = known;
+        this.knownTask = knownTask;
     }
 
     /** A PartitionResult of each partition. */
@@ -76,16 +76,16 @@ final class PartitionTask {
     private String send(
             PartitionRange range, PartitionProducer producer, long attempt, UndecidedRows rows, RDD workers,
             TaskContext context, List sides) {
-        KnownRecords records = new KnownRecords(known, range, rows.all(range.parent(), context));
+        KnownRecords records = new KnownRecords(knownTask, range, rows.all(range.parent(), context));
         List boxes = new ArrayList();
         boxes.add(records);
         while (records.decide()) {
             producer.send(attempt, range, boxes, Long.MAX_VALUE);
         }
         if (records.hasNext()) { // else no worker is needed
-            scala.collection.Iterator made = UndecidedRows.decided(workers, range.parent(), context, records);
-            while (made.hasNext()) {
-                InternalRow row = (InternalRow) made.next();
+            scala.collection.Iterator decided = UndecidedRows.decided(workers, range.parent(), context, records);
+            while (decided.hasNext()) {
+                InternalRow row = (InternalRow) decided.next();
                 if (!row.isNullAt(PACKED)) {
                     boxes.add(ColumnarBatch.unpack(row.getBinary(PACKED)));
                 }

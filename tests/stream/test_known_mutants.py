@@ -67,9 +67,9 @@ MUTANTS = {
     ),
     "a key without the mark of the id": Mutant("Content.java", "add(PROPERTY_IS_ID);", ""),
     "moments in seconds": Mutant(
-        "RequestScan.java", "(found < LIKE_SECONDS_FIRST || found > LIKE_SECONDS_LAST)", "true"
+        "RequestScan.java", "(number < LIKE_SECONDS_FIRST || number > LIKE_SECONDS_LAST)", "true"
     ),
-    "moments after all": Mutant("RequestScan.java", "found <= LAST_MOMENT", "true"),
+    "moments after all": Mutant("RequestScan.java", "number <= LAST_MOMENT", "true"),
     "numbers with zeros before them": Mutant("RequestScan.java", "(text[first] != '0' || at == first + 1)", "true"),
     "the edge at the end": Mutant("KnownQuery.java", "at < until", "at <= until"),
     "the edge at the beginning": Mutant("KnownQuery.java", "since <= at &&", ""),

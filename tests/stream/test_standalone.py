@@ -100,7 +100,7 @@ def test_after_a_restart_of_the_master_every_request_is_decided_once_whether_it_
     decisions = world.reader(world.names.decisions)
     world.send(request(id_, "dana", "orders") for id_ in ids[:20])
     decisions.until(lambda found: len(found) >= 20, "decisions on the cluster", START_SECONDS)
-    assert _ready(world)[0] == 200
+    wait_until(lambda: _ready(world)[0] == 200, "it is ready, which its first batch may keep it from for a while", 60)
     end(cluster.master)
     cluster.start_master()
     recovers = cluster.recovers

@@ -218,7 +218,10 @@ class Access:
 
     def _inherited(self, deployment: str, level: str, because: str) -> list[Expression]:
         """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
-        body = self.organization_of_object(deployment)
+        try:
+            body = self.organization_of_object(deployment)
+        except Unanswerable as refused:  # the engine's owner and administrators do not need it (SS-ACCESS)
+            return [Condition(None, str(refused), "SS-DEP-INHERIT")]
         return [body] if isinstance(body, Condition) else self._by_grants(deployment, level, "SS-DEP-INHERIT", because)
 
     def _held_back(self, thing: Thing, index: int) -> str:

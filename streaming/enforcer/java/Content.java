@@ -53,11 +53,11 @@ final class Content {
         return add(all, 0, all.length);
     }
 
-    Content add(byte one) {
+    Content add(byte single) {
         if (length == bytes.length) {
             bytes = Arrays.copyOf(bytes, 2 * length);
         }
-        bytes[length++] = one;
+        bytes[length++] = single;
         return this;
     }
 

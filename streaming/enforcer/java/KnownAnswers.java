@@ -116,11 +116,11 @@ final class KnownAnswers {
         stateBytes = 0;
     }
 
-    /** What is known of a request at a moment (ms). Returns it in `found`. */
-    void find(RequestScan request, long at, long version, Lookup found) {
-        found.answer = null;
-        found.missing = NOTHING;
-        Content content = found.content.of(request, found.context);
+    /** What is known of a request at a moment (ms). Returns it in `lookup`. */
+    void find(RequestScan request, long at, long version, Lookup lookup) {
+        lookup.answer = null;
+        lookup.missing = NOTHING;
+        Content content = lookup.content.of(request, lookup.context);
         if (content == null || version != this.version) {
             return;
         }
@@ -129,17 +129,17 @@ final class KnownAnswers {
             query = query(content.with(request));
         }
         if (query == null || !query.holds(at)) {
-            found.missing = QUERY;
+            lookup.missing = QUERY;
             return;
         }
         if (query.states == null) {
-            found.answer = query.only();
+            lookup.answer = query.only();
             return;
         }
         int id = request.start[RequestScan.RESOURCE] + 1;
-        Long state = query.states.find(request.text, id, id + request.length[RequestScan.RESOURCE] - 2, found.name);
-        found.answer = state == null ? null : query.at(state);
-        found.missing = found.answer != null ? NOTHING : query.states.hasEnded() ? QUERY : STATE;
+        Long state = query.states.find(request.text, id, id + request.length[RequestScan.RESOURCE] - 2, lookup.name);
+        lookup.answer = state == null ? null : query.at(state);
+        lookup.missing = lookup.answer != null ? NOTHING : query.states.hasEnded() ? QUERY : STATE;
     }
 
     private KnownQuery query(Content key) {
@@ -221,8 +221,8 @@ final class KnownAnswers {
         for (int number = 0; number < lookups.length; number++) {
             lookups[number] = Long.valueOf(in.getLong());
         }
-        KnownQuery known = query(key);
-        if (known != null && known.isOf(since, until)) {
+        KnownQuery before = query(key);
+        if (before != null && before.isOf(since, until)) {
             return; // several tasks teach the same
         }
         put(new KnownQuery(
@@ -238,19 +238,19 @@ final class KnownAnswers {
             return;
         }
         stateBytes += query.states.learn(id, state);
-        Long known = query.states.find(id, 0, id.length, new Content());
-        if (known != null && query.put(known, answer)) {
+        Long first = query.states.find(id, 0, id.length, new Content());
+        if (first != null && query.put(first, answer)) {
             spend(ANSWER_BYTES + answer.size);
         }
     }
 
     private TrieStates states(String scope) {
-        TrieStates among = (TrieStates) states.get(scope);
-        if (among == null) {
-            among = new TrieStates(scope.endsWith("/"));
-            states.put(scope, among);
+        TrieStates ofScope = (TrieStates) states.get(scope);
+        if (ofScope == null) {
+            ofScope = new TrieStates(scope.endsWith("/"));
+            states.put(scope, ofScope);
         }
-        return among;
+        return ofScope;
     }
 }
 

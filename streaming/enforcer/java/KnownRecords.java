@@ -27,7 +27,7 @@ final class KnownRecords implements Iterator, Outbox {
     private final scala.collection.Iterator rows; // of Spark's Kafka source
     private final byte[] topic;
     private final RequestScan scan = new RequestScan();
-    private final Lookup found;
+    private final Lookup lookup;
     private final Rendering rendering;
     private final KnownCounts counts = new KnownCounts();
     private final ArrayDeque waiting = new ArrayDeque(); // decisions
@@ -49,7 +49,7 @@ final class KnownRecords implements Iterator, Outbox {
         partition = task == null ? null : task.partition(range);
         table = partition == null ? null : task.table(partition);
         rendering = partition == null ? null : new Rendering(partition);
-        found = partition == null ? null : new Lookup(new ContextFields(task.contextFields));
+        lookup = partition == null ? null : new Lookup(new ContextFields(task.contextFields));
     }
 
     /** Decides some; false: the next record is for Python, or there is none. */
@@ -88,12 +88,12 @@ final class KnownRecords implements Iterator, Outbox {
             return;
         }
         InputRecord record = new InputRecord(row);
-        found.missing = KnownAnswers.NOTHING;
+        lookup.missing = KnownAnswers.NOTHING;
         KnownDecision decision = null;
         try {
             decision = record.value == null ? null : decide(record);
         } catch (RuntimeException bug) {
-            found.missing = KnownAnswers.NOTHING; // costs time alone: Python decides the record
+            lookup.missing = KnownAnswers.NOTHING; // costs time alone: Python decides the record
             report(bug);
         }
         int used = record.bytes(topic) + (decision == null ? 0 : ((byte[]) decision.record.value()).length);
@@ -110,7 +110,7 @@ final class KnownRecords implements Iterator, Outbox {
         if (decision != null) {
             waiting.add(decision);
         } else {
-            next = record.row(topic, range.partition, found.missing);
+            next = record.row(topic, range.partition, lookup.missing);
             handedOver = offset;
         }
     }
@@ -132,18 +132,18 @@ final class KnownRecords implements Iterator, Outbox {
             return null;
         }
         long at = scan.time != RequestScan.NO_MOMENT && partition.trustsTime ? scan.time : request.recorded;
-        table.find(scan, at, task.versions.number, found);
-        if (found.answer == null) {
+        table.find(scan, at, task.versions.number, lookup);
+        if (lookup.answer == null) {
             return null;
         }
-        ProducerRecord record = rendering.record(request, scan, found.answer, at);
+        ProducerRecord record = rendering.record(request, scan, lookup.answer, at);
         boolean fits = ((byte[]) record.value()).length <= task.recordOut - request.keyLength();
-        return fits ? new KnownDecision(request.offset, request.recorded, found.answer.label, record) : null;
+        return fits ? new KnownDecision(request.offset, request.recorded, lookup.answer.label, record) : null;
     }
 
     /** Takes over what a worker says of an Arrow batch: up to where it has decided, and what is to be learned of it. */
-    long decided(byte[] told) {
-        ByteBuffer in = ByteBuffer.wrap(told).order(java.nio.ByteOrder.LITTLE_ENDIAN);
+    long decided(byte[] report) {
+        ByteBuffer in = ByteBuffer.wrap(report).order(java.nio.ByteOrder.LITTLE_ENDIAN);
         decidedEnd = in.getLong();
         if (in.get() == 1) { // Python's budget is used up
             stop = decidedEnd;

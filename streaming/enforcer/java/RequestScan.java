@@ -218,13 +218,13 @@ final class RequestScan {
     /** A number that is a moment in ms by every reading. */
     private long milliseconds() {
         int first = at;
-        long found = 0;
+        long number = 0;
         while (at < text.length && text[at] >= '0' && text[at] <= '9' && at - first <= DIGITS) {
-            found = 10 * found + text[at++] - '0';
+            number = 10 * number + text[at++] - '0';
         }
         boolean isNumber = at > first && at - first <= DIGITS && (text[first] != '0' || at == first + 1);
-        boolean isMoment = found <= LAST_MOMENT && (found < LIKE_SECONDS_FIRST || found > LIKE_SECONDS_LAST);
-        return isNumber && isMoment ? found : NO_MOMENT;
+        boolean isMoment = number <= LAST_MOMENT && (number < LIKE_SECONDS_FIRST || number > LIKE_SECONDS_LAST);
+        return isNumber && isMoment ? number : NO_MOMENT;
     }
 
     /**
@@ -277,27 +277,27 @@ final class RequestScan {
         int first = start[PROPERTIES];
         int end = first + length[PROPERTIES];
         int texts = 0;
-        int found = end;
+        int position = end;
         boolean isText = false;
         boolean isAlways = true; // as a text
-        for (int place = first; place < end; place++) {
-            if (text[place] == '\\') {
+        for (int index = first; index < end; index++) {
+            if (text[index] == '\\') {
                 return end; // Python replaces nothing either, see content_of in streaming/enforcer/answers.py
             }
-            if (text[place] == '"') {
+            if (text[index] == '"') {
                 isText = !isText;
-                if (place + length[RESOURCE] <= end && isId(place)) {
+                if (index + length[RESOURCE] <= end && isId(index)) {
                     isAlways &= isText;
                     texts++;
-                    found = place;
+                    position = index;
                 }
             }
         }
-        return texts > 1 || !isAlways ? -1 : found;
+        return texts > 1 || !isAlways ? -1 : position;
     }
 
-    private boolean isId(int place) {
+    private boolean isId(int index) {
         int id = start[RESOURCE];
-        return Arrays.equals(text, place, place + length[RESOURCE], text, id, id + length[RESOURCE]);
+        return Arrays.equals(text, index, index + length[RESOURCE], text, id, id + length[RESOURCE]);
     }
 }

@@ -56,13 +56,13 @@ final class TrieStates {
     int learnHead(byte[] head, Long state, ByteBuffer in) {
         Content key = new Content(head);
         int began = in.position();
-        Exits told = new Exits(state, in);
+        Exits taught = new Exits(state, in);
         if (heads.containsKey(key)) {
             return 0;
         }
-        Exits known = (Exits) exits.putIfAbsent(state, told);
-        heads.put(key, known == null ? told : known);
-        return ENTRY_BYTES + head.length + (known == null ? 4 * (in.position() - began) : 0);
+        Exits before = (Exits) exits.putIfAbsent(state, taught);
+        heads.put(key, before == null ? taught : before);
+        return ENTRY_BYTES + head.length + (before == null ? 4 * (in.position() - began) : 0);
     }
 
     /** Learns the state of an id; returns about how many bytes, 0 where it was known. */
@@ -108,7 +108,7 @@ final class Exits {
     }
 
     /** The key by which a text goes on, in the buffer. */
-    private Content way(byte[] text, int start, int end, Content buffer) {
+    private Content keyOf(byte[] text, int start, int end, Content buffer) {
         buffer.clear().add(TEXT).add(text, start, end - start).done();
         for (int number = 0; number < lengths.length && !states.containsKey(buffer); number++) {
             if (lengths[number] <= end - start) {
@@ -119,11 +119,11 @@ final class Exits {
     }
 
     Long next(byte[] text, int start, int end, Content buffer) {
-        Long state = same == null ? (Long) states.get(way(text, start, end, buffer)) : same;
+        Long state = same == null ? (Long) states.get(keyOf(text, start, end, buffer)) : same;
         return state == UNKNOWN ? null : state;
     }
 
     boolean learn(byte[] id, int start, Long state, Content buffer) {
-        return same == null && states.replace(way(id, start, id.length, buffer), UNKNOWN, state);
+        return same == null && states.replace(keyOf(id, start, id.length, buffer), UNKNOWN, state);
     }
 }
