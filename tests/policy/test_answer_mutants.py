@@ -279,6 +279,23 @@ def test_what_is_kept_is_what_is_worked_out() -> None:
     compare()
 
 
+MALFORMED = (
+    (VERVERICA, ("id",), ""),
+    (VERVERICA, ("resource", "id"), ""),
+    (TOPIC, ("resource", "properties"), None),
+    (TOPIC, ("context",), None),
+)
+
+
+@pytest.mark.parametrize(("request_", "path", "value"), MALFORMED)
+def test_no_answer_that_is_kept_is_one_to_a_malformed_request(
+    request_: Request, path: tuple[str, ...], value: str | None
+) -> None:
+    snapshot = policy.compile_documents(POLICIES)
+    assert policy.decide(snapshot, request_).outcome == "allow"
+    assert policy.decide(snapshot, _with(request_, *path, value=value)).outcome == "error"
+
+
 Patch = pytest.MonkeyPatch
 Plant = Callable[[Patch], None]
 

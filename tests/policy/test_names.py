@@ -147,6 +147,9 @@ WAYS: dict[str, Callable[[str], str]] = {
 }
 
 
+PLACES = (("subject", "id"), ("action", "name"), ("resource", "type"), ("resource", "id"))
+
+
 def _outcome(snapshot: Snapshot, request: dict[str, Any]) -> str:
     outcome = decide(snapshot, request).outcome
     assert outcome == reference.decide(snapshot, request)
@@ -171,8 +174,7 @@ def test_a_request_with_a_name_that_could_be_taken_for_another_is_an_error(
     """Of the subject, the action, the resource, and each property that the system reads."""
     documents, request = KNOWN[system]
     snapshot = compile_documents(documents)
-    places = [("subject", "id"), ("action", "name"), ("resource", "type"), ("resource", "id")]
-    for part, field in places:
+    for part, field in PLACES:
         changed = copy.deepcopy(request)
         changed[part][field] = way(request[part][field])
         if changed != request:
@@ -182,6 +184,19 @@ def test_a_request_with_a_name_that_could_be_taken_for_another_is_an_error(
         changed["resource"]["properties"][field] = way(text)
         if changed != request:
             assert _outcome(snapshot, changed) == "error", field
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize(("part", "field"), PLACES)
+def test_one_such_name_among_plain_ones_is_an_error(part: str, field: str, way: Callable[[str], str]) -> None:
+    """Here all is allowed, and a deny of the action that is meant would not match."""
+    documents, request = KNOWN["lenses6"]
+    staff = {**documents[2], "spec": {"roles": ["all"], "members": ["user:dana"]}}
+    snapshot, resource = compile_documents([documents[0], staff]), {"type": "lrn", "id": "kafka:topic:prod/main/a"}
+    asked = {**request, "subject": {"type": "user", "id": "user:dana"}, "resource": resource}
+    assert _outcome(snapshot, asked) == "allow"
+    changed = {**asked, part: {**asked[part], field: way(asked[part][field])}}
+    assert _outcome(snapshot, changed) == ("allow" if changed == asked else "error")
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())

@@ -147,6 +147,9 @@ def test_a_run_that_began_before_what_is_known_is_judged_by_every_known_version(
     store.lost_before(100, PIPELINE)
     assert (monitors(store, running(50), "both"), monitors(store, running(50), "one")) == ("allow", "deny")
     assert monitors(store, running(100), "one") == "allow", "the version of that very moment is known"
+    begun = runnable(at_100=pipeline("both"), at_200={**pipeline("both"), "valid_from": 60, "valid_until": 10**6})
+    begun.lost_before(100, PIPELINE)
+    assert monitors(begun, running(50), "both") == "deny", "one of them had not begun to be valid at the start"
 
 
 def test_a_run_cannot_have_begun_before_its_pipeline_was_made() -> None:

@@ -18,10 +18,11 @@ public final class KnownTrial {
     private KnownTrial() { }
 
     /** Of each row what is missing (0, 1, 2), or -1 and the value, key and headers of its decision; then what is counted. */
-    public static byte[] decide(String instance, byte[] task, String line, byte[] packed) throws Exception {
+    public static byte[] decide(String instance, byte[] task, String line, byte[] packed, byte[] newer) throws Exception {
         List rows = rows(packed);
         KnownRecords records = new KnownRecords(
             KnownTask.read(instance, task), new PartitionRange(line), CollectionConverters.asScala(rows.iterator()));
+        begin(instance, newer, line);
         byte[] missing = new byte[rows.size()];
         java.util.Arrays.fill(missing, (byte) 9);
         while (records.hasNext()) {
@@ -55,11 +56,20 @@ public final class KnownTrial {
         return KnownRecords.FAILURES.get();
     }
 
-    public static void learn(String instance, byte[] task, String line, byte[] lessons) throws Exception {
+    public static void learn(String instance, byte[] task, String line, byte[] lessons, byte[] newer) throws Exception {
         KnownTask known = KnownTask.read(instance, task);
         KnownAnswers table = known.table(known.partition(new PartitionRange(line)));
+        begin(instance, newer, line);
         if (table != null) {
             table.learn(ByteBuffer.wrap(lessons), known.versions.number);
+        }
+    }
+
+    /** A task of newer policies, while another runs; none where it is empty. */
+    private static void begin(String instance, byte[] newer, String line) throws Exception {
+        if (newer.length > 0) {
+            KnownTask task = KnownTask.read(instance, newer);
+            task.table(task.partition(new PartitionRange(line)));
         }
     }
 

@@ -25,7 +25,7 @@ from streaming.snapshots.broadcasts import Facts
 from tests.stream.arrow import AT
 
 TOPIC, PLACE = "requests", 0
-LINE = f"{TOPIC}\t{PLACE}\t-1"
+LINE = f"{TOPIC}\t{PLACE}\t"  # before the committed offset
 TRIAL = Path(__file__).parent / "KnownTrial.java"
 POLICY_OFFSETS = {"policies": {"0": 41}}
 ENOUGH = Budget(2**60, 3.0)
@@ -81,20 +81,26 @@ class Table:
         assert encoded is not None
         return encoded
 
-    def decide(self, batch: pa.RecordBatch, task: bytes) -> tuple[list[Made], Any]:
-        """What Java makes of records with the offsets from 0 on; and the side output, if any."""
+    def decide(
+        self, batch: pa.RecordBatch, task: bytes, committed: int = -1, newer: bytes = b""
+    ) -> tuple[list[Made], Any]:
+        """What Java makes of records with the offsets from 0 on; and the side output, if any.
+
+        ``newer``: a task that begins before the first of them.
+        """
         pairs = zip(batch.column("value").to_pylist(), batch.column("beside").to_pylist(), strict=True)
         rows = b"".join(_text(text) for pair in pairs for text in pair)
-        return _read(self._java.decide(self._instance, bytearray(task), LINE, bytearray(rows)), batch.num_rows)
+        line, texts = f"{LINE}{committed}", map(bytearray, (rows, newer))
+        return _read(self._java.decide(self._instance, bytearray(task), line, *texts), batch.num_rows)
 
     def failures(self) -> int:
         """How often Java has failed, which costs time alone."""
         return int(self._java.failures())
 
-    def learn(self, lessons: bytes, task: bytes) -> None:
-        """Teach it."""
+    def learn(self, lessons: bytes, task: bytes, newer: bytes = b"") -> None:
+        """Teach it. ``newer``: a task that has begun meanwhile."""
         if lessons:
-            self._java.learn(self._instance, bytearray(task), LINE, bytearray(lessons))
+            self._java.learn(self._instance, bytearray(task), f"{LINE}-1", *map(bytearray, (lessons, newer)))
 
 
 def task_of(

@@ -138,6 +138,7 @@ def test_ids_that_were_never_seen_are_known_where_they_lead_to_a_known_state(way
     asked = [_request(user=user, topic=f"prod/main/{name}") for user in ("dana", "eve") for name in new]
     assert ways.ask(*asked, times=1) == 8
     assert ways.ask(_request(user="eve", topic="prod/main/secretary"), times=1) == 0, "a pattern names it"
+    assert ways.ask(_request(user="dana", topic="prod/main/"), times=1) == 0, "its last part is empty"
 
 
 def test_what_a_worker_has_taught_stays_known_when_another_teaches_of_ids_that_begin_alike(
@@ -174,7 +175,8 @@ def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkS
     ways = Ways(spark, _datasets("orders", "bill*", "a/*"))
     show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
     hostile = ((":", '{"connection":"kafka"}'), (",", '{"connection","kafka"}'), ("a", '{"a":"a","b":"x'))
-    asked = [*REPEATING, *hostile, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
+    marked = (("bills", f'{{"connection":"kafka","dataset":{mark}}}') for mark in ("\x01", ""))
+    asked = [*REPEATING, *hostile, *marked, ("bills", '{"connection":"kafka","dataset":"bills"}')][::order]
     sent: list[Timed] = [(None, _repeating(n, *one, show), None, AT) for n, one in enumerate(asked)]
     assert ways.compare(sent) > 10
     assert ways.compare(sent[::-1], times=1) > 10
@@ -182,6 +184,7 @@ def test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark: SparkS
 
 HOSTILE = (
     # what is replaced in a request that is known
+    (b'"id":"r-1",', b""),
     (b'"id":"r-1"', b'"id":""'),
     (b'"id":"r-1"', b'"id":"\\u0072-1"'),
     (b'"id":"r-1"', b'"id":"\xc3\xa9"'),
@@ -369,14 +372,38 @@ def test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_non
     ways.follow(changed)
     made, _ = ways.table.decide(batch, older)
     assert all(one.missing is None for one in made), "no newer task has begun: all of a batch are by one version"
+    lessons = teach(Evaluator(compile_documents(DOCUMENTS), Limits()), batch, [Made(1)] * 4, source_of())
+    assert lessons
+    ways.table.learn(lessons, older, newer=ways.table.task())
     assert ways.ask(*asked, times=1) == 0
     assert ways.ask(*asked) == 4
     made, _ = ways.table.decide(batch, older)
     assert {one.missing for one in made} == {0}, "nothing is known, nor to be taught"
-    lessons = teach(Evaluator(compile_documents(DOCUMENTS), Limits()), batch, [Made(1)] * 4, source_of())
-    assert lessons
     ways.table.learn(lessons, older)
     assert ways.ask(*asked, times=1) == 4
+
+
+def test_answers_that_are_seldom_asked_for_end_with_the_others(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is so little room that each query is an old one as soon as it is learned."""
+    file, enough, little = "KnownAnswers.java", "youngBytes > mostBytes / 2", "youngBytes > 0"
+    compile_mutant(spark, "generations", tmp_path, file, enough, little)
+    monkeypatch.setattr(Ways, "package", "generations")
+    ways, asked = Ways(spark, compile_documents(checks.POLICIES)), checks.VERVERICA
+    assert ways.ask(asked, trust=CLAIMS) == 1
+    ways.follow(compile_documents([document for document in checks.POLICIES if document["system"] != "ververica"]))
+    assert ways.ask(asked, trust=CLAIMS, times=1) == 0
+
+
+def test_records_of_a_partition_that_the_task_does_not_name_are_left_to_python(ways: Ways) -> None:
+    """Producers of another topic may be trusted with more."""
+    assert ways.ask(_request()) == 1
+    batch, task = records_at([(None, json.dumps(_request()).encode(), None, AT)]), json.loads(ways.table.task())
+    [partition] = task["partitions"]
+    for other in ({"topic": "others"}, {"number": PLACE + 1}):
+        made, _ = ways.table.decide(batch, msgspec.json.encode({**task, "partitions": [{**partition, **other}]}))
+        assert [one.missing for one in made] == [0]
 
 
 def _datasets(*patterns: str) -> Snapshot:
@@ -533,7 +560,23 @@ def test_no_more_is_decided_than_the_budget_allows(ways: Ways, room: int, exceed
     assert side[-1][:4] == [PLACE, 0, decided, True]
 
 
-def test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark: SparkSession) -> None:
+def test_an_older_task_finds_no_answer_of_a_newer_one_that_began_meanwhile(ways: Ways) -> None:
+    assert ways.ask(_request()) == 1
+    older, batch = ways.table.task(), records_at([(None, json.dumps(_request()).encode(), None, AT)])
+    ways.follow(compile_documents([*DOCUMENTS, role("none", "*", effect="deny"), group("none", "user:eve")]))
+    made, _ = ways.table.decide(batch, older, newer=ways.table.task())
+    assert [one.missing for one in made] == [0], "dana's answer is the same, but its record would name other policies"
+
+
+def test_records_before_the_committed_offset_are_not_decided_again(ways: Ways) -> None:
+    sent: list[Timed] = [(None, json.dumps(_request(f"r-{n}")).encode(), None, AT) for n in range(4)]
+    ways.compare(sent)
+    made, side = ways.table.decide(records_at(sent), ways.table.task(), committed=2)
+    assert [one.missing for one in made] == [9, 9, None, None], "9: not handed over to Python either"
+    assert side[-1][:3] == [PLACE, 2, 4]
+
+
+def test_records_beyond_the_limits_are_not_decided(spark: SparkSession) -> None:
     for limits in (Limits(record_in=300), Limits(record_out=900), Limits()):
         ways = Ways(spark, compile_documents(DOCUMENTS), limits)
         for length in range(0, 400, 50):

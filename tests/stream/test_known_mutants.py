@@ -61,6 +61,11 @@ MUTANTS = {
         "RequestScan.java", "return at++ < text.length && at - 1 > first;", "return at++ < text.length;"
     ),
     "what follows a request": Mutant("RequestScan.java", "return at == text.length && length[ID]", "return length[ID]"),
+    "no id of a request": Mutant("RequestScan.java", "at == text.length && length[ID] > 0", "at == text.length"),
+    "control characters in a key": Mutant(
+        "RequestScan.java", "} else if (depth == 0 || c >= 0 && c < ' ' && !isBlank(c)) {", "} else if (depth == 0) {"
+    ),
+    "a key without the mark of the id": Mutant("Content.java", "add(PROPERTY_IS_ID);", ""),
     "moments in seconds": Mutant(
         "RequestScan.java", "(number < LIKE_SECONDS_FIRST || number > LIKE_SECONDS_LAST)", "true"
     ),
@@ -74,6 +79,13 @@ MUTANTS = {
     "stale after a change of policies": Mutant(
         "KnownAnswers.java", "changed(epochs, versions.epochs)", "new HashSet()"
     ),
+    "what a task of older policies has learned": Mutant(
+        "KnownAnswers.java", "if (version != this.version) {\n            return;", "if (false) {\n            return;"
+    ),
+    "what is found by a task of older policies": Mutant(
+        "KnownAnswers.java", "content == null || version != this.version", "content == null"
+    ),
+    "records that are committed": Mutant("KnownRecords.java", "if (offset < range.committed) {", "if (false) {"),
     "ids of answers that outlive a trie": Mutant(
         "KnownAnswers.java", "query.states.hasEnded() ? QUERY : STATE", "STATE"
     ),
@@ -87,6 +99,8 @@ MUTANTS = {
         "byTrust.get(partition.trust)",
         "(byTrust.isEmpty() ? null : byTrust.values().iterator().next())",
     ),
+    "a partition of another topic": Mutant("KnownTask.java", " && partitions[number].topic.equals(range.topic)", ""),
+    "another partition": Mutant("KnownTask.java", "partitions[number].number == range.partition && ", ""),
     "every claimed time": Mutant("KnownRecords.java", "&& partition.trustsTime ? scan.time", "? scan.time"),
     "no claimed time": Mutant(
         "KnownRecords.java", "scan.time != RequestScan.NO_MOMENT && partition.trustsTime ?", "false ?"
@@ -107,6 +121,7 @@ MUTANTS = {
         "KnownRecords.java", "task.recordOut - request.keyLength()", "Integer.MAX_VALUE"
     ),
     "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
+    "a last part that is empty": Mutant("TrieStates.java", "from == null || last == end ? null", "from == null ? null"),
     "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),
     "another offset": Mutant("KnownDecision.java", "        put(number);\n        put(END);", "        put(END);"),
 }
@@ -129,7 +144,10 @@ def _checks(spark: SparkSession) -> Iterator[Callable[[], Any]]:
     yield lambda: tests.test_answers_that_changed_policies_may_touch_end_and_an_older_task_finds_none(ways())
     yield lambda: tests.test_executors_that_missed_a_change_of_facts_forget_all(ways())
     yield lambda: tests.test_each_trust_has_its_own_answers(spark)
-    yield lambda: tests.test_records_before_the_committed_offset_and_beyond_the_limits_are_not_decided(spark)
+    yield lambda: tests.test_records_of_a_partition_that_the_task_does_not_name_are_left_to_python(ways())
+    yield lambda: tests.test_an_older_task_finds_no_answer_of_a_newer_one_that_began_meanwhile(ways())
+    yield lambda: tests.test_records_before_the_committed_offset_are_not_decided_again(ways())
+    yield lambda: tests.test_records_beyond_the_limits_are_not_decided(spark)
     yield lambda: tests.test_a_property_that_repeats_the_id_stands_for_it_as_in_python(spark, 1)
     yield lambda: tests.test_an_id_that_is_new_is_asked_for_again_after_a_change_that_may_tell_it_apart(spark)
     yield lambda: tests.test_where_ids_lead_ends_with_the_policies(spark)

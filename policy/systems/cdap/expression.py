@@ -15,7 +15,7 @@ from policy.core.request import Request
 from policy.systems.cdap.catalogue import catalogue, has_below, lineage
 from policy.systems.cdap.descendants import Descendants
 from policy.systems.cdap.entities import parse_entity, written
-from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
+from policy.systems.cdap.grants import ADMINISTRATION, BACKEND
 from policy.systems.cdap.tree import Tree
 from policy.systems.kit.query import Need, any_of
 
@@ -175,9 +175,8 @@ def named_entity(text: str, kinds: Sequence[str], path: str) -> Name:
 def _holds(
     permission: str, entity: Name, rule: str, because: str = "", principals: tuple[str, ...] = ()
 ) -> PermissionCheck:
-    name = ANY if permission == "ANY" else (permission,)
     text = PERMISSION_TEXTS.get(permission, permission)
-    return PermissionCheck(name, entity, rule, text, written(entity), because, principals)
+    return PermissionCheck((permission,), entity, rule, text, written(entity), because, principals)
 
 
 def _all(items: Sequence[Expression], rule: str) -> Expression | None:

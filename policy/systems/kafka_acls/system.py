@@ -112,8 +112,7 @@ class KafkaAcls(System):
             return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = (*_hosts_of(facts, principal), *_hosts_of(facts, ANYONE)), _host(request, trust)
         of_groups = _group_denies(facts, host)
-        if host is not None:
-            names = (*names, *(principal_of(*entry) for entry in hosts if entry[2] == host))
+        names = (*names, *(principal_of(*entry) for entry in hosts if entry[2] == host))
         unknown = hosts if host is None else ()
         alternatives = (*access.by_entries(names, unknown, of_groups), *access.without_entries(authorizer))
         needed = any_of(alternatives, "KA-DEFAULT-DENY")

@@ -49,7 +49,7 @@ def new_owner(request: CheckInput) -> Condition:
     if not isinstance(written, str) or not written.startswith(PRINCIPAL_PREFIXES) or written in PRINCIPAL_PREFIXES:
         raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", request.rule)
     check_name(written, "context.new_owner")
-    if not written.startswith("user:") or written.removeprefix("user:").startswith(PRINCIPAL_PREFIXES):
+    if written.removeprefix("user:").startswith(PRINCIPAL_PREFIXES):
         return Condition(False, f"{written} cannot own {request.name}: an owner is a user", request.rule)
     return Condition(True, f"{written} can own {request.name}", request.rule)
 
