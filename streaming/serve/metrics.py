@@ -1,6 +1,5 @@
 """What `lockkeeper serve` counts, and whether it is fit to decide."""
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ from policy import OUTCOMES, Decision, all_systems
 from streaming.ops.health import Health
 from streaming.ops.registry import MetricsRegistry
 from streaming.ops.tally import OTHER, Compiled
-from streaming.pdp.reading import Read
+from streaming.pdp.reading import Read, elapsed
 from streaming.serve.connections import Connections, Refusals
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class ServeMetrics(MetricsRegistry):
         self.gauge(
             "lockkeeper_serve_policies_age_seconds",
             "How long ago the ends were asked for up to which policies and facts are read; 0 before the first reading.",
-            lambda: time.monotonic() - self._read_at if self._read_at else 0.0,
+            lambda: elapsed() - self._read_at if self._read_at else 0.0,
         )
 
     def connected(self, connections: Connections) -> None:

@@ -1,6 +1,9 @@
 """A step of the machine's clock, as by NTP or after a VM was suspended, makes no wait longer or shorter."""
 
 import json
+import shutil
+import subprocess
+import sys
 import threading
 import time
 
@@ -50,3 +53,15 @@ def test_an_alert_says_since_when_by_the_clock_of_its_reader() -> None:
     clock.now += 3600
     [(_, _, value, _)] = stale.unread(POSITIONS, clock.now - 3600, "no answer")
     assert before - 3601 < to_ms(json.loads(value or b"")["time"]) / 1000 <= time.time() - 3600
+
+
+def test_policies_grow_old_while_the_machine_is_suspended() -> None:
+    """In a namespace where an hour of suspension has passed, which CLOCK_MONOTONIC does not count."""
+    suspended = ("unshare", "--time", "--boottime", "3600", "--fork")
+    if shutil.which("unshare") is None or subprocess.run([*suspended, "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of clocks can be made here")
+    code = "import time; from streaming.pdp.reading import elapsed; print(elapsed() - time.monotonic())"
+    printed = subprocess.run(
+        [*suspended, sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+    assert float(printed) > 3000

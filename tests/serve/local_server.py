@@ -4,12 +4,11 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from policy import compile_documents
-from streaming.pdp.reading import Read
+from streaming.pdp.reading import Read, elapsed
 from streaming.serve.admission import MOST_REQUESTS
 from streaming.serve.application import Application
 from streaming.serve.authentication import Authentication
@@ -63,7 +62,7 @@ class Parts:
         )
         self.app.url = "http://localhost"
         snapshot = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
-        self.app.take(Read(snapshot, time.monotonic(), {}, -1, {}))
+        self.app.take(Read(snapshot, elapsed(), {}, -1, {}))
         self.health.policies_read()
 
 

@@ -1,7 +1,6 @@
 """The API without its transport: requests and responses as the specification has them, decided as `policy` does."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from policy import Decision, compile_documents, decide
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
 from streaming.pdp.evaluation import evaluate
-from streaming.pdp.reading import AnswerContext, Read, lacking
+from streaming.pdp.reading import AnswerContext, Read, elapsed, lacking
 from streaming.pdp.recording import answered_record
 from streaming.records.answered import read_answer
 from streaming.serve.authzen import (
@@ -49,7 +48,7 @@ ALLOWED = {"subject": DANA, "action": READ, "resource": ORDERS}
 def read_at(offset: int = 41) -> Read:
     """Policies and facts that were read up to offsets."""
     offsets = {TOPIC: {"0": offset}}
-    return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
+    return Read(SNAPSHOT, elapsed(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
 
 
 def _bytes(given: Any) -> bytes:
@@ -230,7 +229,7 @@ OTHERS, FACTS = "authz.policies.cdap.v1", "authz.facts.v1"
 
 def _read_of_both() -> Read:
     offsets = {TOPIC: {"0": 41}, OTHERS: {"0": 97}}
-    return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, FACTS: {"0": 7}})
+    return Read(SNAPSHOT, elapsed(), offsets, 7, {**offsets, FACTS: {"0": 7}})
 
 
 def _restricted(unseen: set[str], **fields: Any) -> tuple[Read, Decision, dict[str, Any]]:

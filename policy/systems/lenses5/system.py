@@ -66,7 +66,7 @@ class Lenses5(System):
         """Of an action on a dataset: its rule is one permission on it, and no document describes it."""
         action, properties = catalogue().actions.get(request.action.name), request.resource.properties
         thing = catalogue().things.get(action.about) if action is not None else None
-        if thing is None or thing.type is None:
+        if thing is None or thing.type is None or thing.document is not None or thing.fields:
             return None
         connection = properties.get("connection")
         if properties.get("dataset") != request.resource.id or not isinstance(connection, str):
