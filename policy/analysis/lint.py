@@ -28,7 +28,7 @@ from policy.systems.kit.system import EVERYONE, System
 
 Level = Literal["error", "warning"]
 Value = TypeVar("Value")
-FEW = 8  # companions
+COMPANIONS_APART = 8  # with an index each
 _place = operator.attrgetter("place")
 
 
@@ -174,8 +174,9 @@ class _Policies:
         if givers not in self._beside:
             groups = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
             companions = frozenset(set.intersection(*groups) if groups else ())
-            each = [frozenset({companion}) for companion in companions]
-            self._beside[givers] = list(map(self._denies_of, each if len(each) <= FEW else [companions]))
+            is_apart = len(companions) <= COMPANIONS_APART
+            indexed = [frozenset({companion}) for companion in companions] if is_apart else [companions]
+            self._beside[givers] = [self._denies_of(principals) for principals in indexed]
         return self._beside[givers]
 
     def _denies_of(self, principals: frozenset[str]) -> "_Index":
@@ -205,10 +206,10 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
         statement_ids = sorted(by_statement, key=_place)
         first = by_statement[statement_ids[0]]
         by_object.setdefault(first.object, {}).setdefault(first.permission, []).append(_Alike(first, statement_ids))
-    return _filed({pattern: _filed(by_permission) for pattern, by_permission in by_object.items()})
+    return _index_of({pattern: _index_of(by_permission) for pattern, by_permission in by_object.items()})
 
 
-def _filed(values: Mapping[Pattern, Value]) -> PatternIndex[Value]:
+def _index_of(values: Mapping[Pattern, Value]) -> PatternIndex[Value]:
     index = PatternIndex[Value]()
     for pattern, value in values.items():
         index.put(pattern, value)

@@ -61,34 +61,57 @@ class Step(msgspec.Struct):
         return self.messages[-1].offset() or 0
 
 
+class _TopicSteps:
+    """The steps of one topic, as its records come. One begins at the `committed` offset."""
+
+    def __init__(self, topic: str, committed: int) -> None:
+        self.steps: list[Step] = []
+        self._topic, self._committed = topic, committed
+        self._indexes: dict[tuple[Authorship, int], int] = {}  # of steps, by what makes records one
+        self._adjacent = 0  # the first of the offsets that are adjacent to the newest one
+
+    def add(self, message: Message) -> None:
+        """Put a record into its step. It lies behind all before."""
+        offset, at, authorship = message.offset() or 0, message.timestamp()[1], authorship_of(message.headers())
+        last = self.steps[-1] if self.steps else None
+        begins = last is not None and last.offset < self._committed <= offset
+        if begins:
+            self._indexes = {}
+        if begins or last is None or offset != last.offset + 1:
+            self._adjacent = offset
+        at = max(at, last.at if last is not None else 0)
+        identity = authorship, 0 if authorship.change else self._adjacent
+        index = self._indexes.setdefault(identity, len(self.steps))
+        if index == len(self.steps):
+            self.steps.append(Step(self._topic, at, authorship, []))
+        self._join_from(index)
+        step = self.steps[index]
+        step.at, step.authorship = at, authorship
+        step.messages.append(message)
+
+    def _join_from(self, index: int) -> None:
+        """Make one step of this and all that have begun since: transactions that alternate are in force together."""
+        if index + 1 == len(self.steps):
+            return
+        for step in self.steps[index + 1 :]:
+            self.steps[index].messages += step.messages
+        del self.steps[index + 1 :]
+        self._indexes = {identity: min(index, other) for identity, other in self._indexes.items()}
+
+
 def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {}) -> list[Step]:
     """The records of some topics as steps, by their times; those of one topic stay in the order of its log.
 
     A step begins at each of the `committed` offsets: what lies below was followed before.
     """
-    steps: dict[str, list[Step]] = {}
-    numbers: dict[str, dict[tuple[Authorship, int], int]] = {}  # by topic, of the steps by what makes records one step
-    first: dict[str, int] = {}  # by topic, of adjacent offsets
+    topics: dict[str, _TopicSteps] = {}
     for message in messages:
-        topic, offset, authorship = message.topic() or "", message.offset() or 0, authorship_of(message.headers())
-        of_topic, start = steps.setdefault(topic, []), committed.get((topic, 0), 0)
-        at = max(message.timestamp()[1], of_topic[-1].at if of_topic else 0)
-        is_new = not of_topic or of_topic[-1].offset < start <= offset
-        if is_new:
-            numbers[topic] = {}
-        if is_new or offset != of_topic[-1].offset + 1:
-            first[topic] = offset
-        number = numbers[topic].setdefault((authorship, 0 if authorship.change else first[topic]), len(of_topic))
-        if number == len(of_topic):
-            of_topic.append(Step(topic, at, authorship, []))
-        elif between := of_topic[number + 1 :]:  # transactions whose records alternate are in force together
-            of_topic[number].messages += [message for step in between for message in step.messages]
-            del of_topic[number + 1 :]
-            numbers[topic] = {key: min(number, other) for key, other in numbers[topic].items()}
-        step = of_topic[number]
-        step.at, step.authorship = at, authorship
-        step.messages.append(message)
-    return sorted((step for of_topic in steps.values() for step in of_topic), key=lambda step: (step.at, step.topic))
+        topic = message.topic() or ""
+        if topic not in topics:
+            topics[topic] = _TopicSteps(topic, committed.get((topic, 0), 0))
+        topics[topic].add(message)
+    steps = (step for of_topic in topics.values() for step in of_topic.steps)
+    return sorted(steps, key=lambda step: (step.at, step.topic))
 
 
 class SteppedReader:
