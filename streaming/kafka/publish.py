@@ -37,6 +37,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 UNKNOWN_ENDS = frozenset({"UNKNOWN", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"})
 """What a broker may answer to a commit while another producer takes the transactional id, beside that it is fenced."""
 
+OTHER_PUBLISHER = "another publisher was active at the same time and nothing was published; run it again"
+
 
 class PublishFailed(Exception):
     """Nothing, or nothing that is known of, was published; the message says why and what to do."""
@@ -278,12 +280,12 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
 
     Raises PublishFailed, and PublisherFenced.
     """
-    offsets: dict[str, dict[str, int]] = {}
+    offsets: dict[str, list[int]] = {}
 
     def note(error: KafkaError | None, message: Message) -> None:
         topic, offset = message.topic(), message.offset()
         if error is None and topic is not None:
-            offsets.setdefault(topic, {})[str(message.partition())] = UNKNOWN_OFFSET if offset is None else offset
+            offsets.setdefault(topic, []).append(UNKNOWN_OFFSET if offset is None else offset)
 
     try:
         producer.init_transactions(SECONDS)
@@ -291,18 +293,32 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
         for record in records:
             headers = list(record.headers)
             producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note, headers=headers)
+        if producer.flush(SECONDS):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if not all(map(_are_adjacent, offsets.values())):
+            producer.abort_transaction(SECONDS)
+            raise PublisherFenced(OTHER_PUBLISHER)
         producer.commit_transaction(SECONDS)
     except KafkaException as error:
         cause = clients.cause_of(error, producer)
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(SECONDS)
         raise _failure(cause.args[0]) from cause
-    return offsets
+    return {topic: {"0": of_topic[-1]} for topic, of_topic in offsets.items()}
+
+
+def _are_adjacent(offsets: Sequence[int]) -> bool:
+    """Whether no other producer's record lies between those of a transaction on one topic, as far as Kafka says.
+
+    Consumers get what is before the first record of an open transaction (the last stable offset, KIP-98): of one that
+    is committed the first half alone, if another one began within it and is not ended.
+    """
+    return len({offset - number for number, offset in enumerate(offsets) if offset != UNKNOWN_OFFSET}) <= 1
 
 
 def _failure(error: KafkaError) -> PublishFailed:
     if error.name() in clients.FENCED:
-        return PublisherFenced("another publisher was active at the same time and nothing was published; run it again")
+        return PublisherFenced(OTHER_PUBLISHER)
     if error.name() in UNKNOWN_ENDS:
         return PublisherFenced(
             f"another publisher was active at the same time ({error.str()}); it may be published: run it again, which "

@@ -19,6 +19,7 @@ from streaming.kafka.publish import (
     Publication,
     PublisherFenced,
     PublishFailed,
+    _are_adjacent,
     _Attempts,
     policy_producer,
     publish,
@@ -290,6 +291,39 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_reported
     with pytest.raises(PublishFailed, match="another publisher was active at the same time and nothing"):
         write(policy_producer(settings, ["lenses6"]), interrupted())
     assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/order-readers"]
+
+
+def test_of_two_whose_records_would_alternate_one_publishes_nothing_and_is_reported(
+    policies: Policies, settings: Settings
+) -> None:
+    """Publishers of one and of several systems do not fence each other. Committed as A B A, consumers get half of A
+    until B ends: Kafka gives out what is before the first record of an open transaction."""
+    several, single = (policy_producer(settings, systems) for systems in (["lenses6", "cdap"], ["lenses6"]))
+    single.init_transactions(10)
+    single.begin_transaction()
+
+    def alternating() -> Iterator[PolicyRecord]:
+        yield PolicyRecord(policies.topic, b"Role/order-readers", b"{}")
+        assert several.flush(10) == 0
+        single.produce(policies.topic, b"{}", b"Group/readers", partition=0)
+        assert single.flush(10) == 0
+        yield PolicyRecord(policies.topic, b"Role/never", b"{}")
+
+    with pytest.raises(PublisherFenced, match="another publisher was active at the same time and nothing"):
+        write(several, alternating())
+    single.commit_transaction(10)
+    assert policies.keys() == ["lenses6/Group/readers"]
+    records = [PolicyRecord(policies.topic, key, b"{}") for key in (b"Role/a", b"Role/b")]
+    write(policy_producer(settings, ["lenses6", "cdap"]), records)
+    assert len(policies.keys()) == 3
+
+
+@pytest.mark.parametrize(
+    ("offsets", "adjacent"),
+    [([3, 4, 5], True), ([3, 5], False), ([3, UNKNOWN_OFFSET, 5], True), ([3, UNKNOWN_OFFSET, 4], False), ([7], True)],
+)
+def test_records_are_adjacent_as_far_as_kafka_says_their_offsets(offsets: list[int], adjacent: bool) -> None:
+    assert _are_adjacent(offsets) == adjacent
 
 
 def test_where_kafka_does_not_say_the_offset_of_what_it_has_taken_a_newer_one_is_demanded(
