@@ -73,7 +73,7 @@ def _case_ignored(patch: Patch) -> None:
             if text.lower().startswith(head.lower()):
                 found.append(node)
         for globs in self.globs.values():
-            found += (node for glob, node in globs.items() if policy.core.pattern.match_part(glob, text))
+            found += (node for glob, (_, node) in globs.items() if policy.core.pattern.match_part(glob, text))
 
     patch.setattr(policy.matching.trie.Wildcards, "descend", descend)
 
