@@ -293,8 +293,7 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
         for record in records:
             headers = list(record.headers)
             producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note, headers=headers)
-        if producer.flush(SECONDS):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        _flush(producer)
         if not all(map(_are_adjacent, offsets.values())):
             producer.abort_transaction(SECONDS)
             raise PublisherFenced(OTHER_PUBLISHER)
@@ -305,6 +304,23 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
             producer.abort_transaction(SECONDS)
         raise _failure(cause.args[0]) from cause
     return {topic: {"0": of_topic[-1]} for topic, of_topic in offsets.items()}
+
+
+def _flush(producer: Producer) -> None:
+    """Wait until Kafka has all records. Raises KafkaException."""
+    try:
+        left = producer.flush(SECONDS)
+    except SystemError as error:
+        # confluent-kafka sets the exception of a fatal error, such as being fenced, and calls reports of delivery with
+        # that set, each of which is a SystemError by the one before (confluent-kafka-python #865).
+        cause: BaseException | None = error
+        while isinstance(cause, SystemError):
+            cause = cause.__cause__
+        if isinstance(cause, KafkaException):
+            raise cause from None
+        raise
+    if left:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def _are_adjacent(offsets: Sequence[int]) -> bool:
