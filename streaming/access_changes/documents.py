@@ -70,7 +70,7 @@ class _TopicSteps:
         self._indexes: dict[tuple[Authorship, int], int] = {}  # of steps, by what makes records one
         self._adjacent = 0  # the first of the offsets that are adjacent to the newest one
 
-    def add(self, message: Message) -> None:
+    def add_record(self, message: Message) -> None:
         """Put a record into its step. It lies behind all before."""
         offset, at, authorship = message.offset() or 0, message.timestamp()[1], authorship_of(message.headers())
         last = self.steps[-1] if self.steps else None
@@ -109,7 +109,7 @@ def steps_of(messages: Iterable[Message], committed: Mapping[Partition, int] = {
         topic = message.topic() or ""
         if topic not in topics:
             topics[topic] = _TopicSteps(topic, committed.get((topic, 0), 0))
-        topics[topic].add(message)
+        topics[topic].add_record(message)
     steps = (step for of_topic in topics.values() for step in of_topic.steps)
     return sorted(steps, key=lambda step: (step.at, step.topic))
 

@@ -100,10 +100,10 @@ def replay(
     compared = Compared(sides.before.version, sides.after.version, draft.version, *of_span)
     result = replayed(totals, compared, time.monotonic() - began, top)
     show(result, totals, as_json)
-    check_gate(result, fail_on)
+    apply_fail_on(result, fail_on)
 
 
-def check_gate(result: "Replayed", fail_on: FailOn) -> None:
+def apply_fail_on(result: "Replayed", fail_on: FailOn) -> None:
     """Raises Exit where answers differ as `fail_on` says, and Failure where no answer was compared at all."""
     if (fail_on is FailOn.widening and result.opened) or (fail_on is FailOn.any and result.differ):
         raise typer.Exit(FAILED)
@@ -140,7 +140,7 @@ def _reach(settings: "Settings", against: str, draft: "Sequence[Located]", reads
 
 def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[Path] | None, span: "Span") -> "Source":
     """Prints what of the topics is not read. Raises Failure for a file that is not there."""
-    from streaming.replay.run import PARQUET, FromFiles, from_topics
+    from streaming.replay.run import IGNORED, PARQUET, FromFiles, files_of, from_topics
 
     if not paths:
         assert admin is not None
@@ -150,18 +150,11 @@ def _source(settings: "Settings", admin: "AdminClient | None", paths: Sequence[P
     for path in paths:
         if not path.exists():
             raise Failure(f"--requests {path}: there is no such file or folder", MISUSED)
-        if path.is_file() and path.name.startswith(("_", ".")):
+        if path.is_file() and path.name.startswith(IGNORED):
             raise Failure(f"--requests {path}: Spark reads no file whose name begins with _ or .: rename it", MISUSED)
-        if len({file.suffix == PARQUET for file in _files_of(path)}) > 1:
+        if len({file.suffix == PARQUET for file in files_of(path)}) > 1:
             raise Failure(f"--requests {path}: has Parquet and other files; name a folder for each", MISUSED)
     return FromFiles(tuple(str(path.absolute()) for path in paths))
-
-
-def _files_of(folder: Path) -> Iterator[Path]:
-    """Those that Spark reads."""
-    for file in folder.rglob("*"):
-        if file.is_file() and not any(name.startswith(("_", ".")) for name in file.relative_to(folder).parts):
-            yield file
 
 
 def describe_unread_requests(settings: "Settings", admin: "AdminClient", span: "Span") -> Iterator[str]:

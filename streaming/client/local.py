@@ -26,7 +26,7 @@ from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client, partition_numbers
 from streaming.pdp.evaluation import evaluate
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import AnswerContext, Read, elapsed, lacking, names_offsets, why_stale
+from streaming.pdp.reading import AnswerContext, Read, lacking, names_offsets, suspend_aware_clock, why_stale
 from streaming.pdp.recording import NotRecorded, Recorder, answered_record
 from streaming.records.answered import BY_CHARACTERS, FreshnessKind
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
@@ -104,7 +104,7 @@ class LocalExchange(TakesRequests):
         with self._lock:
             if self._follower.failure is not None:
                 return False
-            self._waiting.append((elapsed(), pending, body))
+            self._waiting.append((suspend_aware_clock(), pending, body))
         self._follower.ask()
         return True
 

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from policy import Snapshot, to_text
 from streaming.console.reading import Cluster, no_page_message
 from streaming.pdp.follower import Follower
-from streaming.pdp.reading import Read, elapsed, why_stale
+from streaming.pdp.reading import Read, suspend_aware_clock, why_stale
 
 
 class OutOfDate(msgspec.Struct, frozen=True):
@@ -47,5 +47,5 @@ class InForce:
         read = self._follower.read
         if read is None or (why := why_stale(read, self._bound, self._follower.stuck > 0)) is None:
             return None
-        age = elapsed() - read.at
+        age = suspend_aware_clock() - read.at
         return OutOfDate(why, to_text(time.time_ns() // 1_000_000 - round(age * 1000)), round(age))

@@ -19,7 +19,7 @@ from streaming.kafka.clients import RETRIED_SECONDS, LoginErrors, admin_client, 
 from streaming.kafka.permissions import Permission, explain_refused, topic_permissions
 from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.tally import Compiled
-from streaming.pdp.reading import Read, elapsed
+from streaming.pdp.reading import Read, suspend_aware_clock
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
@@ -126,7 +126,7 @@ class Follower:
                 self._note_unread(errors.cause_of(error))
 
     def _catch_up(self, policies: Policies) -> bool:
-        began = elapsed()
+        began = suspend_aware_clock()
         try:
             policies.catch_up(ATTEMPT_SECONDS)
         except (KafkaException, TimeoutError) as error:

@@ -13,8 +13,8 @@ from streaming.records.answered import Freshness, FreshnessKind
 from streaming.topics import NOTHING_READ, Offsets
 
 
-def elapsed() -> float:
-    """Seconds of a clock that no step of the machine's clock changes, for the age of policies.
+def suspend_aware_clock() -> float:
+    """Seconds, for the age of policies: neither a step of the machine's clock nor its suspension changes how they pass.
 
     On Linux CLOCK_MONOTONIC stands still while a machine is suspended (clock_gettime(2)): what was read before would be
     new enough when it goes on.
@@ -23,7 +23,7 @@ def elapsed() -> float:
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Policies and facts as they were read to the ends that were asked for at `at` (`elapsed`).
+    """Policies and facts as they were read to the ends that were asked for at `at` (`suspend_aware_clock`).
 
     `policy_offsets`: the newest offset of each policy topic, by partition; `facts_offset`: of the facts topic; -1:
     nothing is there. `all_offsets`: both, which `min_policy_offsets` is compared with.
@@ -78,14 +78,14 @@ class AnswerContext(msgspec.Struct, frozen=True):
     @classmethod
     def of_now(cls, read: Read, kind: FreshnessKind, bound: float, trust: frozenset[str]) -> Self:
         """That of an answer which is given now."""
-        return cls(read, time.time_ns() // 1_000_000, kind, elapsed() - read.at, bound, trust)
+        return cls(read, time.time_ns() // 1_000_000, kind, suspend_aware_clock() - read.at, bound, trust)
 
 
 def why_stale(read: Read | None, bound: float, is_stuck: bool) -> str | None:
     """Why nothing may be decided by a reading now; None: it is new enough. `is_stuck`: topics cannot be read on."""
     if read is None:
         return "the policies have not been read up to their end yet"
-    if elapsed() - read.at > bound:
+    if suspend_aware_clock() - read.at > bound:
         return f"the policies could not be read for more than {bound:g} s: does Kafka answer?"
     return "policies or facts cannot be read on: a transaction on their topics is not ended" if is_stuck else None
 

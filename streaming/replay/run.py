@@ -42,6 +42,7 @@ FILE_BYTES_OF_A_TASK = 8 << 20
 POLL_SECONDS = 0.2
 SCHEMA = StructType([StructField(COLUMN, BinaryType())])
 PARQUET = ".parquet"
+IGNORED = ("_", ".")  # how the names of files and folders begin that Spark leaves out of a folder
 GLOB = re.compile(r"[\[\]{}*?\\]")  # what Spark takes for a pattern of paths
 NOT_AUTHORIZED = re.compile(r"TopicAuthorizationException: (?:Not authorized to access topics: \[([^\]]*)\])?")
 
@@ -118,11 +119,18 @@ class FromFiles(msgspec.Struct, frozen=True):
 def _read_file(spark: SparkSession, path: str) -> DataFrame:
     """A file, or all of a folder: by default Spark leaves out the folders in it, without a word."""
     reader, literal = spark.read.option("recursiveFileLookup", True), GLOB.sub(r"\\\g<0>", path)
-    if not (path.endswith(PARQUET) or any(Path(path).rglob(f"*{PARQUET}"))):
+    if not (path.endswith(PARQUET) or any(file.suffix == PARQUET for file in files_of(Path(path)))):
         return reader.text(literal).selectExpr("CAST(value AS BINARY) AS value")
     rows = reader.parquet(literal)
     request = "value" if "value" in rows.columns else "to_json(struct(*))"
     return rows.selectExpr(f"CAST({request} AS BINARY) AS value")
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Those that Spark reads."""
+    for file in folder.rglob("*"):
+        if file.is_file() and not any(name.startswith(IGNORED) for name in file.relative_to(folder).parts):
+            yield file
 
 
 Source = FromTopics | FromFiles

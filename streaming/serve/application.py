@@ -13,7 +13,7 @@ import structlog
 
 from policy import Decision
 from streaming.pdp.deadlines import is_late
-from streaming.pdp.reading import AnswerContext, Read, elapsed, lacking, why_stale
+from streaming.pdp.reading import AnswerContext, Read, lacking, suspend_aware_clock, why_stale
 from streaming.pdp.recording import WAIT_SECONDS, NotRecorded, Recorder, RecordTooLarge, answered_record
 from streaming.serve import authzen, search
 from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
@@ -330,7 +330,7 @@ class Application:
 
     async def _newer(self) -> Read:
         """A reading up to ends that are asked for from now on."""
-        waiting = elapsed(), asyncio.get_running_loop().create_future()
+        waiting = suspend_aware_clock(), asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._ask()
         try:

@@ -7,7 +7,7 @@ from policy import OUTCOMES, Decision, all_systems
 from streaming.ops.health import Health
 from streaming.ops.registry import MetricsRegistry
 from streaming.ops.tally import OTHER, Compiled
-from streaming.pdp.reading import Read, elapsed
+from streaming.pdp.reading import Read, suspend_aware_clock
 from streaming.serve.connections import Connections, Refusals
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ServeMetrics(MetricsRegistry):
         self.gauge(
             "lockkeeper_serve_policies_age_seconds",
             "How long ago the ends were asked for up to which policies and facts are read; 0 before the first reading.",
-            lambda: elapsed() - self._read_at if self._read_at else 0.0,
+            lambda: suspend_aware_clock() - self._read_at if self._read_at else 0.0,
         )
 
     def connected(self, connections: Connections) -> None:

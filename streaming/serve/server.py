@@ -89,8 +89,8 @@ class Server:
             while not stop.wait(WATCH_SECONDS) and self._works(thread):
                 if self._follower.read is not None and not is_ready:
                     is_ready = True
-                    # Policies hold no cycles, and all answers wait while they are searched for some: 0.15 s of CPU with
-                    # 20,000 statements, and more with more.
+                    # Policies hold no cycles, and all answers wait while the collector looks for some: 0.15 s of CPU
+                    # with 20,000 statements, and more with more.
                     gc.freeze()
                     on_ready()
             self._drain(thread)

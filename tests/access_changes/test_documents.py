@@ -37,7 +37,7 @@ def test_a_step_is_what_lies_side_by_side_with_one_change_id() -> None:
 
 
 def test_transactions_whose_records_alternate_are_one_step() -> None:
-    """Half of either was in force for no request: it told of accesses that were lost and came back."""
+    """Half of either was in force for no request: it reported accesses that were lost and came back."""
     alternating = [message(number, 1, change) for number, change in enumerate("abab")]
     assert offsets(*alternating, message(6, 1, "c"), message(7, 1, "c")) == [[0, 1, 2, 3], [6, 7]]
     assert steps_of(alternating)[0].authorship.change == "b"

@@ -255,14 +255,14 @@ def test_an_attempt_after_one_that_may_have_published_does_not_say_that_nothing_
     failures = [PublisherFenced("it may be published"), PublishFailed("nothing was published: no broker")]
     attempts = _Attempts(Settings(bootstrap_servers="127.0.0.1:1"), [], "change")
 
-    def attempt() -> NoReturn:
+    def failing_attempt() -> NoReturn:
         raise failures.pop(0)
 
     with pytest.raises(PublishFailed, match=r"^it may be published.*run it again, which does no harm"):
-        attempts.until_published(attempt)
+        attempts.until_published(failing_attempt)
     failures.append(PublishFailed("nothing was published: no broker"))
     with pytest.raises(PublishFailed, match=r"^nothing was published"):
-        _Attempts(Settings(bootstrap_servers="127.0.0.1:1"), [], "change").until_published(attempt)
+        _Attempts(Settings(bootstrap_servers="127.0.0.1:1"), [], "change").until_published(failing_attempt)
 
 
 def test_a_transaction_that_was_not_committed_is_not_read_back(
@@ -302,7 +302,7 @@ def test_of_two_whose_records_would_alternate_one_publishes_nothing_and_is_repor
     single.init_transactions(10)
     single.begin_transaction()
 
-    def alternating() -> Iterator[PolicyRecord]:
+    def interleaved_records() -> Iterator[PolicyRecord]:
         yield PolicyRecord(policies.topic, b"Role/order-readers", b"{}")
         assert several.flush(10) == 0
         single.produce(policies.topic, b"{}", b"Group/readers", partition=0)
@@ -310,7 +310,7 @@ def test_of_two_whose_records_would_alternate_one_publishes_nothing_and_is_repor
         yield PolicyRecord(policies.topic, b"Role/never", b"{}")
 
     with pytest.raises(PublisherFenced, match="another publisher was active at the same time and nothing"):
-        write(several, alternating())
+        write(several, interleaved_records())
     single.commit_transaction(10)
     assert policies.keys() == ["lenses6/Group/readers"]
     records = [PolicyRecord(policies.topic, key, b"{}") for key in (b"Role/a", b"Role/b")]

@@ -18,11 +18,12 @@ import policy
 from policy import compile_documents, read_documents
 from streaming.cli.comparing import FailOn
 from streaming.cli.failure import Failure
-from streaming.cli.replay import _files_of, check_gate, describe_unread_requests, show
+from streaming.cli.replay import apply_fail_on, describe_unread_requests, show
 from streaming.history.span import Span
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.publish import publish
 from streaming.replay.result import Compared, Example, Totals, replayed
+from streaming.replay.run import files_of
 from streaming.settings import Settings
 from streaming.topics import TopicNames
 from tests.cli.documents import readers_folder, request
@@ -209,7 +210,7 @@ def test_a_folder_with_parquet_and_other_files_is_refused(lockkeeper: Command, f
     requests.mkdir()
     for name in ("a.parquet", "_SUCCESS", ".a.parquet.crc"):
         (requests / name).write_bytes(b"")
-    assert [file.name for file in _files_of(requests)] == ["a.parquet"]
+    assert [file.name for file in files_of(requests)] == ["a.parquet"]
     (requests / "b.jsonl").write_text(json.dumps(request()))
     shown = lockkeeper("replay", "--policies", str(draft), "--against", str(live), "--requests", str(requests))
     assert (shown.code, "has Parquet and other files; name a folder for each" in shown.err) == (2, True)
@@ -219,12 +220,12 @@ def test_a_folder_with_parquet_and_other_files_is_refused(lockkeeper: Command, f
 def test_a_gate_that_has_compared_no_answer_does_not_pass(fail_on: FailOn) -> None:
     """Such as of a range without requests, or where all need facts that are not known any more."""
     compared, nothing = Compared("a", "b", "c"), Totals(records=2, unknown=2)
-    check_gate(replayed(nothing, compared, 1.0, 10), FailOn.nothing)
+    apply_fail_on(replayed(nothing, compared, 1.0, 10), FailOn.nothing)
     with pytest.raises(Failure, match="no answer was compared"):
-        check_gate(replayed(nothing, compared, 1.0, 10), fail_on)
+        apply_fail_on(replayed(nothing, compared, 1.0, 10), fail_on)
     same = Totals(records=2, unknown=1)
     same.note(("deny", "deny"), 1)
-    check_gate(replayed(same, compared, 1.0, 10), fail_on)
+    apply_fail_on(replayed(same, compared, 1.0, 10), fail_on)
 
 
 def test_a_draft_of_a_system_without_a_topic_is_refused_before_kafka_is_asked(

@@ -60,7 +60,7 @@ def test_policies_grow_old_while_the_machine_is_suspended() -> None:
     suspended = ("unshare", "--time", "--boottime", "3600", "--fork")
     if shutil.which("unshare") is None or subprocess.run([*suspended, "true"], capture_output=True).returncode:
         pytest.skip("no namespace of clocks can be made here")
-    code = "import time; from streaming.pdp.reading import elapsed; print(elapsed() - time.monotonic())"
+    code = "import time; from streaming.pdp import reading; print(reading.suspend_aware_clock() - time.monotonic())"
     printed = subprocess.run(
         [*suspended, sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout

@@ -186,16 +186,16 @@ def test_a_request_with_a_name_that_could_be_taken_for_another_is_an_error(
             assert _outcome(snapshot, changed) == "error", field
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize("disguise", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize(("part", "field"), PLACES)
-def test_one_such_name_among_plain_ones_is_an_error(part: str, field: str, way: Callable[[str], str]) -> None:
+def test_one_such_name_among_plain_ones_is_an_error(part: str, field: str, disguise: Callable[[str], str]) -> None:
     """Here all is allowed, and a deny of the action that is meant would not match."""
     documents, request = KNOWN["lenses6"]
     staff = {**documents[2], "spec": {"roles": ["all"], "members": ["user:dana"]}}
     snapshot, resource = compile_documents([documents[0], staff]), {"type": "lrn", "id": "kafka:topic:prod/main/a"}
     asked = {**request, "subject": {"type": "user", "id": "user:dana"}, "resource": resource}
     assert _outcome(snapshot, asked) == "allow"
-    changed = {**asked, part: {**asked[part], field: way(asked[part][field])}}
+    changed = {**asked, part: {**asked[part], field: disguise(asked[part][field])}}
     assert _outcome(snapshot, changed) == ("allow" if changed == asked else "error")
 
 

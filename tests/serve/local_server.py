@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policy import compile_documents
-from streaming.pdp.reading import Read, elapsed
+from streaming.pdp.reading import Read, suspend_aware_clock
 from streaming.serve.admission import MOST_REQUESTS
 from streaming.serve.application import Application
 from streaming.serve.authentication import Authentication
@@ -62,7 +62,7 @@ class Parts:
         )
         self.app.url = "http://localhost"
         snapshot = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
-        self.app.take(Read(snapshot, elapsed(), {}, -1, {}))
+        self.app.take(Read(snapshot, suspend_aware_clock(), {}, -1, {}))
         self.health.policies_read()
 
 

@@ -14,7 +14,7 @@ from policy import Decision, compile_documents, decide
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
 from streaming.pdp.evaluation import evaluate
-from streaming.pdp.reading import AnswerContext, Read, elapsed, lacking
+from streaming.pdp.reading import AnswerContext, Read, lacking, suspend_aware_clock
 from streaming.pdp.recording import answered_record
 from streaming.records.answered import read_answer
 from streaming.serve.authzen import (
@@ -48,7 +48,7 @@ ALLOWED = {"subject": DANA, "action": READ, "resource": ORDERS}
 def read_at(offset: int = 41) -> Read:
     """Policies and facts that were read up to offsets."""
     offsets = {TOPIC: {"0": offset}}
-    return Read(SNAPSHOT, elapsed(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
+    return Read(SNAPSHOT, suspend_aware_clock(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
 
 
 def _bytes(given: Any) -> bytes:
@@ -229,7 +229,7 @@ OTHERS, FACTS = "authz.policies.cdap.v1", "authz.facts.v1"
 
 def _read_of_both() -> Read:
     offsets = {TOPIC: {"0": 41}, OTHERS: {"0": 97}}
-    return Read(SNAPSHOT, elapsed(), offsets, 7, {**offsets, FACTS: {"0": 7}})
+    return Read(SNAPSHOT, suspend_aware_clock(), offsets, 7, {**offsets, FACTS: {"0": 7}})
 
 
 def _restricted(unseen: set[str], **fields: Any) -> tuple[Read, Decision, dict[str, Any]]:

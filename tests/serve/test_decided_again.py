@@ -10,7 +10,7 @@ from policy import decode_json
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.pdp.evaluation import evaluate
-from streaming.pdp.reading import AnswerContext, Read, elapsed
+from streaming.pdp.reading import AnswerContext, Read, suspend_aware_clock
 from streaming.pdp.recording import answered_record
 from streaming.records.answered import ANSWER_SKEW_MS
 from streaming.records.avro import Reader
@@ -73,7 +73,7 @@ def _asked(dice: Random, world: World, number: int) -> bytes:
 
 
 def _context(world: World, trust: frozenset[str]) -> AnswerContext:
-    return AnswerContext(Read(world.snapshot, elapsed(), OFFSETS, 7, READ), AT, "bounded", 0.0, 15.0, trust)
+    return AnswerContext(Read(world.snapshot, suspend_aware_clock(), OFFSETS, 7, READ), AT, "bounded", 0.0, 15.0, trust)
 
 
 def _served(asked: bytes, world: World, trust: frozenset[str]) -> bytes | None:

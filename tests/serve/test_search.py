@@ -10,7 +10,7 @@ from policy import compile_documents, decide
 from policy.analysis import who_can
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
-from streaming.pdp.reading import AnswerContext, Read, elapsed
+from streaming.pdp.reading import AnswerContext, Read, suspend_aware_clock
 from streaming.serve.authzen import BadRequest, Rules
 from streaming.serve.search import KINDS, Kind, answer, parse_search
 from tests.stream.world import SYSTEM, group, role
@@ -29,7 +29,7 @@ RULES = Rules((SYSTEM,), SYSTEM)
 
 
 def _read(documents: list[dict[str, Any]]) -> Read:
-    return Read(compile_documents(documents), elapsed(), {}, -1, {})
+    return Read(compile_documents(documents), suspend_aware_clock(), {}, -1, {})
 
 
 READ = _read(DOCUMENTS)

@@ -403,7 +403,7 @@ def test_records_of_a_partition_that_the_task_does_not_name_are_left_to_python(w
     [partition] = task["partitions"]
     for other in ({"topic": "others"}, {"number": PLACE + 1}):
         made, _ = ways.table.decide(batch, msgspec.json.encode({**task, "partitions": [{**partition, **other}]}))
-        assert [one.missing for one in made] == [0]
+        assert [record.missing for record in made] == [0]
 
 
 def _datasets(*patterns: str) -> Snapshot:
@@ -461,7 +461,7 @@ def test_what_fails_in_java_is_left_to_python_and_counted(spark: SparkSession, t
     table.follow(compile_documents(DOCUMENTS))
     task = table.task()
     made, _ = table.decide(records_at([(b"k", json.dumps(_request()).encode(), None, AT)], TOPIC, PLACE), task)
-    assert [one.missing for one in made] == [0], "decided by Python, of which nothing is to be learned"
+    assert [record.missing for record in made] == [0], "decided by Python, of which nothing is to be learned"
     assert getattr(gateway.jvm, package).KnownTrial.failures() == 1
 
 
@@ -565,14 +565,16 @@ def test_an_older_task_finds_no_answer_of_a_newer_one_that_began_meanwhile(ways:
     older, batch = ways.table.task(), records_at([(None, json.dumps(_request()).encode(), None, AT)])
     ways.follow(compile_documents([*DOCUMENTS, role("none", "*", effect="deny"), group("none", "user:eve")]))
     made, _ = ways.table.decide(batch, older, newer=ways.table.task())
-    assert [one.missing for one in made] == [0], "dana's answer is the same, but its record would name other policies"
+    assert [record.missing for record in made] == [0], (
+        "dana's answer is the same, but its record would name other policies"
+    )
 
 
 def test_records_before_the_committed_offset_are_not_decided_again(ways: Ways) -> None:
     sent: list[Timed] = [(None, json.dumps(_request(f"r-{n}")).encode(), None, AT) for n in range(4)]
     ways.compare(sent)
     made, side = ways.table.decide(records_at(sent), ways.table.task(), committed=2)
-    assert [one.missing for one in made] == [9, 9, None, None], "9: not handed over to Python either"
+    assert [record.missing for record in made] == [9, 9, None, None], "9: not handed over to Python either"
     assert side[-1][:3] == [PLACE, 2, 4]
 
 
