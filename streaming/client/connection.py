@@ -129,6 +129,8 @@ def connection_to(address: Connection | str) -> Connection:
 def describe(error: Exception) -> str:
     """What an error of Kafka's clients says, for people."""
     inner = error.args[0] if error.args else error
+    if isinstance(error, TimeoutError) and not str(error):
+        return "Kafka did not answer in time"
     return str(inner.str()) if hasattr(inner, "str") else str(error) or type(error).__name__
 
 
