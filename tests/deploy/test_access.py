@@ -642,6 +642,16 @@ def test_what_an_apply_reads_is_named_before_another_publisher_is_fenced(
                 assert _names(said, f"User:{session.user}", read, broker), said
 
 
+def test_a_request_whose_answer_may_not_be_read_is_refused_before_it_waits(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """It waited for 15 s to read without the group that librdkafka names."""
+    session = session_of(f"{JOB}-client")
+    with without(broker.admin, f"User:{session.user}", Permission("group", session.user, "Read", prefix=True)):
+        said = _ask(session)
+    assert said.startswith(f"lockkeeper: User:{session.user} is not authorized to Describe consumer group"), said
+
+
 def test_only_its_writers_write_a_topic(session_of: SessionOf) -> None:
     """The trust root: policies by their owners alone, what was decided by the job alone."""
     for user in USERS:
