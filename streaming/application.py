@@ -18,7 +18,7 @@ from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import check_security_protocols, session_settings
 from streaming.errors import CannotStart, Stopping
-from streaming.kafka.clients import RETRIED_SECONDS, admin_client, cluster_id, partitions_of
+from streaming.kafka.clients import admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_lacking, missing_permissions, refusals_explained
 from streaming.kafka.topics import Problem, check_topics, explained_problems
@@ -91,7 +91,7 @@ def run(
             lambda: contextlib.closing(Output(settings, spark, watch.metrics.dropped, watch.watchdog.during)),
         )
         with watch.watchdog.during("read how many input partitions there are"):
-            inputs = partitions_of(admin_client(settings), settings.topics.inputs, RETRIED_SECONDS)
+            inputs = partitions_of(admin_client(settings), settings.topics.inputs)
         sets = sets_for(settings.job_name, len(inputs), spark.sparkContext.defaultParallelism)
         partitions = opened(
             "compile the classes of the executors",

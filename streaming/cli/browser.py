@@ -80,8 +80,17 @@ def console(kafka: KafkaOptions, port: PortOption = None, browser: Browser = Tru
 
 def check_access(settings: "Settings") -> None:
     """Raise Failure where the console's topics are not there, or may not be read."""
+    from streaming.kafka.permissions import Permission
+    from streaming.settings import monitor_settings
+
     names = settings.topics
-    connect(settings, names.decisions, names.alerts, names.changes, *names.asking, documents=names.documents)
+    connect(
+        settings,
+        *(names.decisions, names.alerts, names.changes, *names.asking),
+        documents=names.documents,
+        described=(*names.inputs, names.verdicts),
+        permissions=[Permission("group", monitor_settings(settings).job_name, "Describe")],
+    )
 
 
 def show_console(settings: "Settings", browser: bool, port: int | None = None) -> None:

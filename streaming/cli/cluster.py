@@ -93,11 +93,13 @@ def _connect(
     topics = {"Read": read, "DescribeConfigs": documents, "Write": written, "Describe": described}
     needed = [permission for operation, names in topics.items() for permission in topic_permissions(operation, names)]
     login_errors: LoginErrors | None = None
+    answers = False
     try:
         login_errors = LoginErrors(settings)
         admin = login_errors.admin
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
             check_reachable(admin, wait)
+        answers = True
         denied = missing_permissions(admin, [*needed, *groups, *permissions])
         there = partition_numbers(admin, [*read, *written, *described])
     except (KafkaException, TimeoutError) as error:
@@ -107,7 +109,12 @@ def _connect(
                 f"Kafka at {settings.bootstrap_servers} refuses the login, or its certificate is not trusted: {cause}. "
                 "Correct the user, password and certificates under `kafka` in the settings"
             ) from error
-        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+        why = error.args[0].str() if isinstance(error, KafkaException) else str(error) or "no answer"
+        if answers:
+            raise Failure(
+                f"Kafka at {settings.bootstrap_servers} answers, but does not say in time which topics and permissions "
+                f"there are ({why}). It is overloaded, or the network is slow: run the command again"
+            ) from error
         raise Failure(
             f"no Kafka at {settings.bootstrap_servers} ({why}, waited {wait:g} s). Start it, or "
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"

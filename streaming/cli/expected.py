@@ -1,7 +1,7 @@
 """`--expect` of `policy apply | delete`: nothing is published unless what is live is what its author has seen."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,6 +11,7 @@ from streaming.cli.failure import Failure
 if TYPE_CHECKING:
     from streaming.settings import Settings
 
+VERSION = "sha256:"
 Expect = Annotated[
     str | None,
     typer.Option(
@@ -21,13 +22,18 @@ Expect = Annotated[
 ]
 
 
+def documents_read(settings: "Settings", expect: str | None) -> Sequence[str]:
+    """The topics that a policy version is of: those of all documents."""
+    return settings.topics.documents if expect is not None and expect.startswith(VERSION) else ()
+
+
 def check_expected(settings: "Settings", systems: Collection[str], expect: str | None) -> None:
     """Raise Failure unless `expect` is None, the live policy version, or the newest change of these systems."""
     if expect is None:
         return
     from streaming.snapshots.at_offsets import read_document_log
 
-    is_version = expect.startswith("sha256:")
+    is_version = expect.startswith(VERSION)
     live = read_document_log(settings).newest().version if is_version else _newest_change(settings, systems)
     if live != expect:
         raise Failure(f"nothing was published: {live or 'no change'} is live, not {expect}. Compare, then try again")

@@ -135,18 +135,11 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     """The ACLs of the cluster, as a file that holds them."""
     import json
 
-    from confluent_kafka import KafkaException
-
     from policy.importers import ImportInput
-    from streaming.cli.cluster import connect, not_authorized
-    from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls, is_not_authorized
+    from streaming.cli.cluster import connect
+    from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls
 
-    try:
-        rows = described_acls(connect(settings))
-    except KafkaException as error:
-        if is_not_authorized(error.args[0], DESCRIBE_CLUSTER.type):
-            raise not_authorized(settings, [DESCRIBE_CLUSTER]) from error
-        raise
+    rows = described_acls(connect(settings, permissions=[DESCRIBE_CLUSTER]))
     return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 
 

@@ -12,10 +12,10 @@ from streaming.cli.app import policy_app
 from streaming.cli.authorship import AuthorshipOptions
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
-from streaming.cli.expected import Expect, check_expected
+from streaming.cli.expected import Expect, check_expected, documents_read
 from streaming.cli.failure import MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json, echo_text
-from streaming.cli.published import as_yaml, with_refusals
+from streaming.cli.published import as_yaml, topics_of, with_refusals
 
 HOW_TO_WRITE = "write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers"
 
@@ -65,12 +65,14 @@ def apply(
       lockkeeper policy apply policies/ --prune --reason "audit may read orders"
       lockkeeper policy apply samples/ --if-empty
     """
+    from policy import identify
     from streaming.kafka.publish import publish_prepared
 
     settings = kafka.settings()
     documents = _checked(path, settings, is_ci() if strict is None else strict)
     change = claimed.authorship(settings, path)
-    connect(settings)
+    read = topics_of(settings, {identify(document.value).system for document in documents}) if prune or expect else ()
+    connect(settings, *read, documents=documents_read(settings, expect))  # before another publisher is fenced
     if if_empty:
         documents = _of_empty_topics(documents, settings)
     application = _Application(settings, documents, prune, expect, if_empty)
@@ -344,7 +346,7 @@ def delete(
     settings = kafka.settings()
     topics = settings.topics.policy_topics()
     systems = {system for key in keys for system in _systems(_full(key), topics)}
-    connect(settings, *(topics[system] for system in systems))
+    connect(settings, *(topics[system] for system in systems), documents=documents_read(settings, expect))
     change = claimed.authorship(settings)
 
     def prepare() -> Publication:

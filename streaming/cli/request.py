@@ -88,11 +88,12 @@ def _topic(settings: "Settings", topic: str | None) -> str:
 
 def _reach(settings: "Settings", where: str) -> None:
     """As the client library does, which reads under the name of a group of its own."""
-    from streaming.kafka.permissions import topic_permissions
+    from streaming.kafka.permissions import CLIENT_GROUP, Permission, topic_permissions
     from streaming.topics import dead_letters_of
 
     answers = (settings.topics.decisions, dead_letters_of(where))
-    connect(settings, written=[where], described=answers, permissions=topic_permissions("Read", answers))
+    reading = [*topic_permissions("Read", answers), Permission("group", CLIENT_GROUP, "Describe")]
+    connect(settings, written=[where], described=answers, permissions=reading)
 
 
 def _show(decision: "Decision", as_json: bool) -> None:

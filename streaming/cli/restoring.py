@@ -14,6 +14,7 @@ from streaming.cli.changes import ChangeArgument, find_change, logged_changes, o
 from streaming.cli.cluster import connect
 from streaming.cli.common_options import Json, KafkaOptions
 from streaming.cli.differences import some_names
+from streaming.cli.expected import VERSION
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo, echo_err, echo_json
 from streaming.cli.published import live_documents
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from streaming.snapshots.logged import ChangeHistory, LoggedChange
     from streaming.topics import Offsets
 
-VERSION = "sha256:"
 SHOWN = 10
 SHORTEST_MS = 12  # digits of ms since 1970 that are no beginning of an id
 LIKE_A_TIME = re.compile(r"^\d\d?:\d\d|^\d{4}-\d\d")

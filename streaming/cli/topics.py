@@ -1,19 +1,24 @@
 """`lockkeeper topics` and `lockkeeper contracts`: create and check the topics; the schemas of their records."""
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streaming.cli.app import app, topics_app
-from streaming.cli.cluster import connect
+from streaming.cli.cluster import connect, not_authorized
 from streaming.cli.common_options import Config, Json, KafkaOptions
 from streaming.cli.failure import FAILED, MISUSED, Failure
 from streaming.cli.output import echo_err, echo_json, echo_lines, echo_text
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from streaming.kafka.permissions import Permission
     from streaming.kafka.topics import Problem
+    from streaming.settings import Settings
 
 
 PARTITIONS = 6
@@ -51,18 +56,57 @@ def create(
       lockkeeper topics create --config lockkeeper.yaml --partitions 12 --replication 3
       lockkeeper topics create --mend
     """
-    from streaming.kafka.topics import check_topics, create_topics, fix_topics
+    from confluent_kafka import KafkaException
+
+    from streaming.kafka.permissions import topic_permissions
+    from streaming.kafka.topics import check_topics, fix_topics
     from streaming.topics import topic_specs
 
     settings = kafka.settings()
-    admin, sizes = connect(settings, wait=wait), settings.limits
-    created = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
-    problems = check_topics(admin, settings.topics, sizes)
-    if mend and problems:
-        fix_topics(admin, problems)
+    names, sizes = [spec.name for spec in topic_specs(settings.topics)], settings.limits
+    needed = [*_looked_at(names), *(topic_permissions("AlterConfigs", names) if mend else ())]
+    admin = connect(settings, permissions=needed, wait=wait)
+    created: list[str] = []
+    try:
+        _create(settings, admin, partitions, replication, created)
         problems = check_topics(admin, settings.topics, sizes)
-    names = [spec.name for spec in topic_specs(settings.topics)]
+        if mend and problems:
+            fix_topics(admin, problems)
+            problems = check_topics(admin, settings.topics, sizes)
+    except (Failure, KafkaException, TimeoutError):
+        for name in created:
+            echo_err(f"made   {name}")
+        raise
     _show(names, set(created), problems, as_json)
+
+
+def _create(settings: "Settings", admin: "AdminClient", partitions: int, replication: int, created: list[str]) -> None:
+    """Appends to `created`, also before it fails. Raises Failure, KafkaException and TimeoutError."""
+    from confluent_kafka import KafkaException
+
+    from streaming.kafka.clients import error_name
+    from streaming.kafka.permissions import CREATE_TOPICS, NOT_AUTHORIZED
+    from streaming.kafka.topics import create_topics
+
+    try:
+        create_topics(
+            admin,
+            settings.topics,
+            partitions=partitions,
+            replication=replication,
+            sizes=settings.limits,
+            created=created,
+        )
+    except KafkaException as error:
+        if error_name(error) in NOT_AUTHORIZED:
+            raise not_authorized(settings, [CREATE_TOPICS]) from error
+        raise
+
+
+def _looked_at(names: Sequence[str]) -> "list[Permission]":
+    from streaming.kafka.permissions import topic_permissions
+
+    return [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
 
 
 @topics_app.command("check")
@@ -76,14 +120,12 @@ def check(kafka: KafkaOptions, as_json: Json = False) -> None:
     Example:
       lockkeeper topics check --config lockkeeper.yaml
     """
-    from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.topics import check_topics
     from streaming.topics import topic_specs
 
     settings = kafka.settings()
     names = [spec.name for spec in topic_specs(settings.topics)]
-    looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
-    admin = connect(settings, permissions=looked_at)
+    admin = connect(settings, permissions=_looked_at(names))
     problems = check_topics(admin, settings.topics, settings.limits)
     _show(names, set(), problems, as_json)
 

@@ -129,6 +129,8 @@ def connection_to(address: Connection | str) -> Connection:
 def describe(error: Exception) -> str:
     """What an error of Kafka's clients says, for people."""
     inner = error.args[0] if error.args else error
+    if isinstance(error, TimeoutError) and not str(error):
+        return "Kafka did not answer in time"
     return str(inner.str()) if hasattr(inner, "str") else str(error) or type(error).__name__
 
 
@@ -186,7 +188,7 @@ def _offset(message: Message) -> int:
     return -1 if offset is None else offset
 
 
-SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
+SECONDS = 3.0  # for one question to the cluster, up to four times that after failures; `close` may have to wait as long
 POLL_SECONDS = 0.1
 FETCH = 1000
 GROUP = Permission("group", CLIENT_GROUP, "Describe")  # librdkafka looks for its coordinator
@@ -209,7 +211,7 @@ class TopicConsumer:
     def __init__(self, connection: Connection, topics: Sequence[str], beside: Sequence[str]) -> None:
         """`beside`: topics that must exist as well, and let themselves be written."""
         self._connection, self._topics, self._beside = connection, topics, beside
-        self._trouble = ""
+        self._trouble, self._seconds = "", SECONDS
         self._consumer = self._make()
         self._admin = connection.make(AdminClient, {}, {})
         self._starts: dict[Partition, int] = {}  # of what is assigned
@@ -226,6 +228,7 @@ class TopicConsumer:
             ends = last_stable_offsets(self._admin, partitions)
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
+            self._seconds = min(2 * self._seconds, 4 * SECONDS)  # an overloaded broker takes seconds
             raise Lost(self._why(error)) from None
         self._starts, self._trouble = ends, ""
         self._progress.begin()
@@ -264,7 +267,7 @@ class TopicConsumer:
             self._starts = positions
 
     def _partitions(self) -> list[Partition]:
-        there = partition_numbers(self._admin, (*self._topics, *self._beside), SECONDS)
+        there = partition_numbers(self._admin, (*self._topics, *self._beside), self._seconds)
         for topic in (*self._topics, *self._beside):
             if topic not in there:
                 self._check_permissions()  # Kafka hides topics from those who may not describe them
@@ -274,7 +277,7 @@ class TopicConsumer:
     def _check_permissions(self) -> None:
         """Kafka's own refusals come one by one, and that of the group only some time after the topics are read."""
         topics = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
-        if missing := missing_permissions(self._admin, [*topics, GROUP], SECONDS):
+        if missing := missing_permissions(self._admin, [*topics, GROUP], self._seconds):
             raise Lost(self._connection.denied(missing))
 
     def _note(self, error: KafkaError) -> None:

@@ -225,7 +225,7 @@ class Enforcer:
         return sum(max(end - committed.get(partition, end), 0) for partition, end in ends.items())
 
     def _start(self) -> StreamingQuery:
-        starts = self._starts()
+        starts = self._outage.retry("the offsets of the input topics", self._starts)
         self._read_policies()  # which refuses topics that were re-created: their offsets are gone, too
         self._check_committed()
         self._pass_over_deleted(starts)

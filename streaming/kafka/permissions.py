@@ -32,6 +32,8 @@ OPERATIONS = {
     "Write": AclOperation.WRITE,
     "Describe": AclOperation.DESCRIBE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+    "AlterConfigs": AclOperation.ALTER_CONFIGS,
+    "Create": AclOperation.CREATE,
 }
 OPTIONS = {"topic": "--topic", "group": "--group", "transactionalId": "--transactional-id", "cluster": "--cluster"}
 RESOURCES = {
@@ -74,7 +76,10 @@ class Permission(msgspec.Struct, frozen=True, order=True):
 
 
 DESCRIBE_CLUSTER = Permission("cluster", "", "Describe")
-"""What listing ACLs needs."""
+"""What listing ACLs needs. librdkafka drops the error of a broker that refuses it: the list is empty then."""
+
+CREATE_TOPICS = Permission("cluster", "", "Create")
+"""What creating topics needs, where their names have no ACLs of their own."""
 
 
 def described_acls(admin: AdminClient) -> list[dict[str, str]]:
@@ -121,13 +126,15 @@ def topic_permissions(operation: str, topics: Iterable[str]) -> list[Permission]
 def missing_permissions(admin: AdminClient, needed: Iterable[Permission], seconds: float = SECONDS) -> list[Permission]:
     """Those of the permissions that the principal of `admin` does not have.
 
-    Of topics and groups; for a transactional id Kafka has no such question, and its first use shows it. A resource
-    that is not there misses no permission. Raises KafkaException and TimeoutError when the cluster does not answer.
+    Of topics, groups and the cluster; for a transactional id Kafka has no such question, and its first use shows it. A
+    resource that is not there misses no permission. Raises KafkaException and TimeoutError when the cluster does not
+    answer.
     """
     needed = list(needed)
     allowed = {
         "topic": _on_topics(admin, _names(needed, "topic"), seconds),
         "group": {group: _on_group(admin, group, seconds) for group in _names(needed, "group")},
+        "cluster": {name: _on_cluster(admin, seconds) for name in _names(needed, "cluster")},
     }
     return [permission for permission in needed if not _is_allowed(permission, allowed.get(permission.type, {}))]
 
@@ -152,6 +159,12 @@ def _on_group(admin: AdminClient, group: str, seconds: float) -> Allowed:
         return request[group].result(seconds)
 
     return _allowed(partial(once_coordinated, describe))
+
+
+def _on_cluster(admin: AdminClient, seconds: float) -> Allowed:
+    """Brokers name none of the operations to those who may not describe the cluster."""
+    request = admin.describe_cluster(include_authorized_operations=True, request_timeout=seconds)
+    return frozenset(request.result(seconds).authorized_operations or ())
 
 
 def _allowed(answer: Callable[[], Any]) -> Allowed:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streaming.kafka.clients import RETRIED_SECONDS, log_ends, partition_numbers, partitions_of
+from streaming.kafka.clients import RETRIED_SECONDS, error_name, log_ends, partition_numbers, partitions_of
 from streaming.topics import (
     USUAL_SIZES,
     Rule,
@@ -77,12 +77,15 @@ def create_topics(
     partitions: int = EVENT_PARTITIONS,
     replication: int = -1,
     sizes: Sizes = USUAL_SIZES,
+    created: list[str] | None = None,
 ) -> list[str]:
     """Make the topics that are missing and return their names; the others are left as they are.
 
-    `partitions`: of the topics of events. `replication`: of all; -1 leaves it to the broker.
-    Raises KafkaException when the cluster does not answer or refuses.
+    `partitions`: of the topics of events. `replication`: of all; -1 leaves it to the broker. `created`: where the names
+    are added, also those before a failure.
+    Raises KafkaException and TimeoutError when the cluster does not answer or refuses.
     """
+    created = [] if created is None else created
     specs = topic_specs(names, sizes)
     there = partition_numbers(admin, (spec.name for spec in specs), SECONDS)
     missing = {spec.name: spec for spec in specs if spec.name not in there}
@@ -90,7 +93,9 @@ def create_topics(
         return []
     wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
     futures = admin.create_topics(wanted, operation_timeout=SECONDS)
-    created = [topic for topic, future in futures.items() if _created(future)]
+    failures = [error for topic, future in futures.items() if (error := _failure(topic, future, created)) is not None]
+    if failures:
+        raise failures[0]
     # The controller answers before the brokers lead the partitions: clients must find them ready.
     _wait(lambda: _are_ready(admin, created), "the new topics are not ready")
     return created
@@ -112,15 +117,15 @@ def _wait(condition: Callable[[], bool], failure: str) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _created(future: Any) -> bool:
-    """False when another creator was first."""
+def _failure(topic: str, future: Any, created: list[str]) -> KafkaException | TimeoutError | None:
+    """Why a topic was not created; None: it was, and is added, or another creator was first."""
     try:
         future.result(SECONDS)
-    except KafkaException as error:
-        if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
-            return False
-        raise
-    return True
+    except (KafkaException, TimeoutError) as error:
+        is_there = isinstance(error, KafkaException) and error_name(error) == "TOPIC_ALREADY_EXISTS"
+        return None if is_there else error
+    created.append(topic)
+    return None
 
 
 def check_topics(

@@ -115,15 +115,18 @@ class Follower:
         settings = self._settings
         documents = document_topics(settings.topics)
         errors = LoginErrors(settings)  # one for all attempts: a connection may take longer than one of them
+        # An application that closes its client while Kafka is away waits for an attempt to end. But a query of settings
+        # takes four answers at first, which are late where a broker is overloaded.
+        seconds = RETRIED_SECONDS
         while True:
             try:
-                # An application that closes its client while Kafka is away waits for an attempt to end.
-                logs = find_logs(errors.admin, (*documents, settings.topics.history), seconds=RETRIED_SECONDS)
+                logs = find_logs(errors.admin, (*documents, settings.topics.history), seconds=seconds)
                 published = {(topic, 0): sys.maxsize for topic in documents}
-                retention = read_retention(settings, logs, RETRIED_SECONDS)
+                retention = read_retention(settings, logs, seconds, errors.admin)
                 return Policies(settings, published, self._on_compiled, logs, retention, stop=self._stop)
             except (KafkaException, TimeoutError) as error:
                 self._note_unread(errors.cause_of(error))
+                seconds = min(2 * seconds, 4 * RETRIED_SECONDS)
 
     def _catch_up(self, policies: Policies) -> bool:
         began = suspend_aware_clock()

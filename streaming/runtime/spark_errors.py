@@ -87,18 +87,19 @@ def disk_full(messages: Iterable[str], settings: Settings) -> str | None:
     matching = [text for text in messages if any(words in text for words in DISK_FULL)]
     if not matching:
         return None
-    locations = _full(settings)
-    return (
-        f"the disk of {' and '.join(locations)} is full: {matching[-1]}. Free space there, or move it to another disk "
-        "(by the settings `checkpoint` and `monitor.checkpoint`, or the variable TMPDIR for Spark's temporary files), "
-        f"and start the job again. {NOTHING_LOST}"
-    )
-
-
-def _full(settings: Settings) -> list[str]:
-    """The folders that the job writes to, if possible those whose disk is full."""
     locations = [*checkpoints_of(settings), str(job_folder())]
-    return [location for location in locations if _is_full(location)] or locations[:1]
+    full = [location for location in locations if _is_full(location)]
+    if not full and not settings.master.startswith("local"):
+        return (
+            f"the disk of an executor, or of the file system of {locations[0]}, is full: {matching[-1]}. Free space "
+            "there, or give executors another folder by spark.local.dir (with YARN and Kubernetes, by their own "
+            f"settings), and start the job again. {NOTHING_LOST}"
+        )
+    return (
+        f"the disk of {' and '.join(full or locations[:1])} is full: {matching[-1]}. Free space there, or move it to "
+        "another disk (by the settings `checkpoint` and `monitor.checkpoint`, or the variable TMPDIR for Spark's "
+        f"temporary files), and start the job again. {NOTHING_LOST}"
+    )
 
 
 def _is_full(location: str) -> bool:

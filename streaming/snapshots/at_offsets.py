@@ -32,6 +32,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
+from confluent_kafka.admin import AdminClient
 
 from policy import Compiler, DocumentHistory, DocumentStore, Key, Snapshot
 from streaming.kafka.authorship import authorship_of
@@ -380,13 +381,16 @@ def read_further(
 
 
 def read_retention(
-    settings: Settings, logs: Mapping[str, TopicLog] | None = None, seconds: float = SECONDS
+    settings: Settings,
+    logs: Mapping[str, TopicLog] | None = None,
+    seconds: float = SECONDS,
+    admin: AdminClient | None = None,
 ) -> dict[str, Retention]:
     """What the documents' topics are sure to hold still, by topic. `logs`: where they are known already.
 
-    Raises KafkaException and TimeoutError.
+    `admin`: a client that is connected. Raises KafkaException and TimeoutError.
     """
-    admin, topics = admin_client(settings), settings.topics.documents
+    admin, topics = admin or admin_client(settings), settings.topics.documents
     logs = find_logs(admin, topics, seconds=seconds) if logs is None else logs
     lags = {topic: int(values.get(LAG) or 0) for topic, values in settings_of(admin, topics, seconds).items()}
     return {topic: Retention(lags[topic], logs[topic].start, logs[topic].id) for topic in topics}

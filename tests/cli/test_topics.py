@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from streaming.application import check_cluster, refuse_or_warn
 from streaming.cli.access_changes import check_access
+from streaming.cli.browser import check_access as check_console_access
 from streaming.cli.failure import Failure
 from streaming.errors import CannotStart
 from streaming.kafka.manifests import topic_manifests
@@ -159,6 +160,20 @@ def test_the_topic_of_access_changes_is_needed_by_the_command_that_writes_it_alo
     check_cluster(settings)
     with pytest.raises(Failure, match=r"cleanup\.policy is compact instead of delete"):
         check_access(settings)
+
+
+@pytest.mark.stream
+def test_the_console_does_not_start_without_a_topic_that_its_overview_counts(
+    broker: TestBroker, admin: AdminClient, names: TopicNames
+) -> None:
+    """It did, and showed Kafka's error in place of the overview."""
+    settings = Settings(bootstrap_servers=broker.bootstrap_servers, topics=names, systems=names.systems)
+    create_topics(admin, names)
+    check_console_access(settings)
+    admin.delete_topics([names.audit[0]])[names.audit[0]].result(30)
+    wait_until(lambda: names.audit[0] not in admin.list_topics(timeout=30).topics, "it is deleted")
+    with pytest.raises(Failure, match=f"{names.audit[0]}: no such topic"):
+        check_console_access(settings)
 
 
 @pytest.mark.stream

@@ -4,6 +4,7 @@ Each user runs what the documentation says that the user can run. Then each perm
 needs it must say who lacks which operation on which resource, and how to add it.
 """
 
+import contextlib
 import dataclasses
 import html
 import json
@@ -42,6 +43,7 @@ from streaming.console.live import console
 from streaming.enforcer.source import connection_options
 from streaming.errors import CannotStart, CannotWrite
 from streaming.kafka.manifests import (
+    CHECK,
     enforcer_permissions,
     permissions_of,
     rights_by_user,
@@ -583,6 +585,71 @@ def test_verify_sends_with_the_rights_of_those_who_may_ask_and_change_policies(
     with without(broker.admin, "User:checker", lacking):
         said = session.run("verify", "--send", "--seconds", "1")
     assert _names(said, "User:checker", lacking, broker), said
+
+
+def test_acls_are_imported_by_those_alone_who_may_list_them(broker: SecuredBroker, session_of: SessionOf) -> None:
+    """librdkafka drops the broker's refusal: the import ended with no documents and exit code 0."""
+    session = session_of("importer")
+    add_logins(broker.admin, ["importer"])
+    command = ("import", "kafka-acls", "--out", str(session.folder), "--dry-run")
+    said = session.run(*command)
+    assert "User:importer is not authorized to Describe cluster" in said
+    assert "--operation Describe --cluster" in said
+    grant(broker.admin, "User:importer", [Permission("cluster", "kafka-cluster", "Describe")])
+    assert session.run(*command) == ""
+
+
+def test_topics_are_created_by_those_alone_who_may(
+    broker: SecuredBroker, session_of: SessionOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics that it might not describe were waited for, for a minute, and nothing named what was missing."""
+    session = session_of("creator")
+    add_logins(broker.admin, ["creator"])
+    names = [spec.name for spec in topic_specs(NAMES)]
+    needed = [Permission("topic", name, operation) for name in names for operation in CHECK]
+
+    def lacks(operation: str, resource: str, *options: str) -> str:
+        said = session.run("topics", "create", *options)
+        assert f"User:creator is not authorized to {operation} {resource}" in said
+        assert "kafka-acls.sh" in said
+        return said
+
+    lacks("Describe", f"topic {NAMES.requests[0]}")
+    grant(broker.admin, "User:creator", needed)
+    assert session.run("topics", "create") == ""
+    lacks("AlterConfigs", f"topic {NAMES.requests[0]}", "--mend")
+    for name in ("alerts", "changes"):
+        monkeypatch.setenv(f"LOCKKEEPER_TOPICS_{name.upper()}", f"new.{name}")
+        grant(broker.admin, "User:creator", [Permission("topic", f"new.{name}", operation) for operation in CHECK])
+    grant(broker.admin, "User:creator", [Permission("topic", "new.alerts", "Create")])
+    assert "made   new.alerts\n" in lacks("Create", "cluster")
+
+
+@pytest.mark.parametrize("command", [["--prune"], ["--expect", "c"], ["--expect", "sha256:0"]], ids=" ".join)
+def test_what_an_apply_reads_is_named_before_another_publisher_is_fenced(
+    broker: SecuredBroker, session_of: SessionOf, command: list[str]
+) -> None:
+    session = session_of(OWNERS[SYSTEM])
+    file = session.documents("documents.yaml", DOCUMENTS[SYSTEM])
+    topic = NAMES.facts if "sha256:0" in command else NAMES.policy_topics()[SYSTEM]
+    read = Permission("topic", topic, "Read")
+    with contextlib.ExitStack() as stack:
+        if topic != NAMES.facts:
+            stack.enter_context(without(broker.admin, f"User:{session.user}", read))
+        for arguments in (["apply", file], ["delete", f"{SYSTEM}/Group/readers"]):
+            if arguments[0] == "apply" or "--expect" in command:
+                said = session.run("policy", *arguments, *command)
+                assert _names(said, f"User:{session.user}", read, broker), said
+
+
+def test_a_request_whose_answer_may_not_be_read_is_refused_before_it_waits(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """It waited for 15 s to read without the group that librdkafka names."""
+    session = session_of(f"{JOB}-client")
+    with without(broker.admin, f"User:{session.user}", Permission("group", session.user, "Read", prefix=True)):
+        said = _ask(session)
+    assert said.startswith(f"lockkeeper: User:{session.user} is not authorized to Describe consumer group"), said
 
 
 def test_only_its_writers_write_a_topic(session_of: SessionOf) -> None:

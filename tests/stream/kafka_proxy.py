@@ -1,15 +1,17 @@
-"""TCP proxies before a broker: one holds back an EndTxn as a slow network does, one acts when a request goes by."""
+"""TCP proxies before a broker: one delays an EndTxn, one acts when a request goes by, one is slow."""
 
 import contextlib
+import queue
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.waiting import wait_until
 
-PRODUCE, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 0, 22, 26, 28
+PRODUCE, METADATA, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 0, 3, 22, 26, 28
 """Keys in Kafka's protocol: https://kafka.apache.org/protocol#protocol_api_keys."""
 
 HOST = "127.0.0.1"
@@ -170,3 +172,43 @@ def _frames(connection: socket.socket) -> Iterator[bytes]:
     with connection.makefile("rb") as stream:
         while len(head := stream.read(4)) == 4:
             yield head + stream.read(struct.unpack(">i", head)[0])
+
+
+class SlowProxy:
+    """Holds back all bytes for so many seconds, in both directions: a query takes twice that, and a login more."""
+
+    def __init__(self, port: int, broker_port: int, seconds: float) -> None:
+        self._broker, self._seconds = (HOST, broker_port), seconds
+        self._listener = socket.create_server((HOST, port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                upstream = socket.create_connection(self._broker)
+                for source, target in ((client, upstream), (upstream, client)):
+                    held: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+                    threading.Thread(target=self._hold, args=(source, held), daemon=True).start()
+                    threading.Thread(target=self._release, args=(held, target), daemon=True).start()
+
+    def _hold(self, source: socket.socket, held: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            held.put((time.monotonic() + self._seconds, data))
+
+    def _release(self, held: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+        with contextlib.suppress(OSError), target:
+            while True:
+                at, data = held.get()
+                time.sleep(max(at - time.monotonic(), 0))
+                if not data:
+                    return
+                target.sendall(data)

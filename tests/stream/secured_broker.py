@@ -31,7 +31,12 @@ from tests.waiting import wait_until
 
 PASSWORD = "of-a-test"
 SECONDS = 30
-TYPES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactionalId": ResourceType.TRANSACTIONAL_ID}
+TYPES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactionalId": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
+}
 PATTERNS = {"literal": ResourcePatternType.LITERAL, "prefix": ResourcePatternType.PREFIXED}
 LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SCRAM": "SASL_SSL", "MTLS": "SSL"}
 

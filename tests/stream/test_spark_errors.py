@@ -49,6 +49,15 @@ def test_a_full_disk_is_reported_with_the_folder_and_the_fix() -> None:
     assert disk_full(["java.io.IOException: Connection refused"], settings) is None
 
 
+def test_a_full_disk_of_another_machine_is_not_said_to_be_one_of_the_driver() -> None:
+    """It named the checkpoint's, with the settings that move that."""
+    settings = Settings(checkpoint="/no/such/folder", master="spark://spark:7077")
+    message = disk_full(["java.io.IOException: No space left on device"], settings)
+    assert message is not None
+    assert message.startswith("the disk of an executor, or of the file system of /no/such/folder, is full: java.io.IO")
+    assert "spark.local.dir" in message
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -144,7 +144,8 @@ class Validator:
     def refuse_window(self, window: Window) -> None:
         """Refuse a validity window: of a fact or a setting it would be unclear what holds outside of it."""
         if window != ALWAYS:
-            self.error("not for this kind, which does not grant: leave it out and delete the document", "valid_from")
+            field = "valid_until" if window.start is None else "valid_from"
+            self.error("not for this kind, which does not grant: leave it out and delete the document", field)
 
     def reject_unknown(self, *ignored: str) -> None:
         """Refuse every field that was not read and is not ``ignored``."""
