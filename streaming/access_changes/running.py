@@ -158,7 +158,7 @@ class _Process:
     def _read_again(self, at: int) -> Iterator[dict[Partition, Range]]:
         """The decisions that were read before and are still to be remembered, in portions."""
         ends = self._positions
-        starts = offsets_since(self._admin, ends, max(at - self._kept_ms, 0))
+        starts = offsets_since(self._admin, ends, at - self._kept_ms)
         most = MOST_READ_AGAIN // max(len(ends), 1)
         self._unread = sum(max(end - starts[partition] - most, 0) for partition, end in ends.items())
         if self._unread:

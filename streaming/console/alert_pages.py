@@ -1,7 +1,5 @@
 """The pages of alerts: the episodes, and one of them."""
 
-from typing import Any
-
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,7 +8,7 @@ from starlette.routing import Route
 
 from policy import to_text
 from streaming.alert_kinds import AlertKind
-from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
 from streaming.console.alerts import Episode, Piece, decisions_behind, pieces, seen_by
 from streaming.console.changes import change_at, history_seen_by
 from streaming.console.listing import listed
@@ -40,7 +38,7 @@ class AlertPages:
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
             "severities": [(severity, severity) for severity in SEVERITIES],
         }
-        listing = shown.values(fields, row_of, self._site.alerts.is_cut)
+        listing = shown.values(fields, is_cut=self._site.alerts.is_cut)
         return self._site.respond(request, "alerts.html.j2", "/alerts", **listing, **choices)
 
     def _episode(self, request: Request) -> Response:
@@ -55,29 +53,12 @@ class AlertPages:
             request,
             "alert.html.j2",
             "/alerts",
-            row=row_of(episode),
+            episode=episode,
             evidence=[(piece, _change_of(piece, history, self._topics, episode.at)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
             more=address("/alerts", {"subject": episode.subject}),
         )
-
-
-def row_of(episode: Episode) -> dict[str, Any]:
-    """An episode as it is listed."""
-    alert = episode.alert
-    return {
-        "address": alert_address(alert.id),
-        "id": alert.id,
-        "kind": alert.kind,
-        "severity": alert.severity,
-        "time": to_text(episode.first),
-        "newest": to_text(episode.at),
-        "subject": episode.subject,
-        "system": episode.system,
-        "message": alert.message,
-        "alerts": episode.alerts,
-    }
 
 
 def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], at: int) -> str:

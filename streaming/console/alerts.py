@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import to_ms, to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.console.addresses import address, decision_address, decisions_address
+from streaming.console.addresses import address, alert_address, decision_address, decisions_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import ConsumerRecord, record_of
@@ -40,6 +40,11 @@ class Episode(msgspec.Struct, frozen=True):
     first: int
     system: str
     alerts: int = 1
+
+    @property
+    def address(self) -> str:
+        """Its page."""
+        return alert_address(self.alert.id)
 
     @property
     def subject(self) -> str:

@@ -111,19 +111,9 @@ def _row(change: LoggedChange) -> dict[str, Any]:
     counts = Counter[str](document.change for document in change.documents)
     opens = sum(widens.widens_count for widens in change.widens)
     return {
+        "change": change,
         "address": change_address(change.name),
-        "time": change.first.time,
-        "author": change.first.author,
-        "reason": change.first.reason,
-        "commit": change.first.commit,
-        "id": change.id,
-        "name": change.name,
-        "systems": [part.system for part in change.parts],
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
-        "documents": [document.key for document in change.documents[:3]],
-        "more": max(change.documents_count - 3, 0),
-        "listed": len(change.documents),
-        "documents_count": change.documents_count,
         "opens": opens if opens or is_worked_out(change) else None,
         "compared_with": compared_with(change) if opens else [],
     }

@@ -45,7 +45,9 @@ class Listing(msgspec.Struct, Generic[Shown], frozen=True):
     unreadable: int = 0
     left_out: int = 0
 
-    def values(self, fields: Mapping[str, str], row_of: Callable[[Shown], Any], is_cut: bool = False) -> dict[str, Any]:
+    def values(
+        self, fields: Mapping[str, str], row_of: Callable[[Shown], Any] = lambda entry: entry, is_cut: bool = False
+    ) -> dict[str, Any]:
         """What `list.html.j2` shows of it. `is_cut`: whether what is older than all of the list is not known."""
         return {
             "fields": fields,

@@ -69,7 +69,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     try:
         pulse.start()
         preparation.start()
-        overview = Overview(settings, cluster, pulse, site.alerts, lambda: follower.read, pages, stop)
+        overview = Overview(site, pulse, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *sign_in.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from policy import to_text
 from streaming.records.formats import ID_CHARACTERS, shorten_id
 from streaming.report.templates import page_environment
 from streaming.terminal import escape, one_line
@@ -61,6 +62,7 @@ class Pages:
         self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
         self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line, "link_name": link_name}
+        self._environment.filters["moment"] = to_text
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template."""

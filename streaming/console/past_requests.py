@@ -8,6 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import to_text
+from policy.testing import NAMED
 from streaming.console.addresses import decision_address
 from streaming.decision_log.past_requests import NO_REQUEST, as_decided
 from streaming.decision_log.status import committed_of
@@ -40,9 +41,7 @@ class PastRequest(msgspec.Struct, frozen=True):
         return {
             "address": decision_address(self.decision),
             "time": to_text(self.at),
-            "subject": _named(parts, "subject", "id"),
-            "action": _named(parts, "action", "name"),
-            "resource": _named(parts, "resource", "id"),
+            **{part: _named(parts, part, field) for part, field in NAMED.items()},
             "evaluation": f"{which}{others}",
         }
 
