@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from policy import to_text
 from streaming.alert_kinds import AlertKind
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, fields_of
 from streaming.console.alerts import Episode, Piece, decisions_behind, pieces, seen_by
 from streaming.console.changes import change_at, history_seen_by
 from streaming.console.listing import listed
@@ -17,6 +17,7 @@ from streaming.console.viewer import viewer_of
 from streaming.decision_log.search import fits_name
 from streaming.records.formats import shorten_id
 from streaming.report.incidents import SEVERITIES
+from streaming.settings.console import page_path
 from streaming.snapshots.logged import ChangeHistory
 
 FILTERS = ("kind", "severity", "subject", "system", "since", "until")
@@ -66,7 +67,7 @@ def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], at:
     if not piece.topic or piece.offset < 0:
         return ""
     change = change_at(history, topics, piece.topic, piece.offset, at)
-    return "" if change is None else change_address(change.name)
+    return "" if change is None else page_path("changes", change.name)
 
 
 def _fits(episode: Episode, fields: dict[str, str]) -> bool:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
+from streaming.console.addresses import MOST_TEXT, address, fields_of, own_address
 from streaming.console.background import Background
 from streaming.console.changes import (
     Changed,
@@ -26,6 +26,7 @@ from streaming.console.listing import listed
 from streaming.console.site import Site
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
+from streaming.settings.console import page_path
 from streaming.snapshots.logged import LoggedChange, NoSuchChange
 
 FILTERS = ("system", "document", "author", "since", "until")
@@ -76,7 +77,7 @@ class ChangePages:
             rollback=rollback_command(change),
             after=changed_since(change),
             turned=turned,
-            compare_address=address(change_address(change.name), {"compare": "1"}),
+            compare_address=address(page_path("changes", change.name), {"compare": "1"}),
         )
 
     def _describe(self, change: LoggedChange) -> Changed:
@@ -112,7 +113,7 @@ def _row(change: LoggedChange) -> dict[str, Any]:
     opens = sum(widens.widens_count for widens in change.widens)
     return {
         "change": change,
-        "address": change_address(change.name),
+        "address": page_path("changes", change.name),
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
         "opens": opens if opens or is_worked_out(change) else None,
         "compared_with": compared_with(change) if opens else [],

@@ -191,15 +191,14 @@ ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "criti
 class View:
     """Shows a tracker; ``say`` shows what the demo is doing. Use in a ``with``."""
 
-    def __init__(self, tracker: RequestTracker, console: Console, quiet: bool = False) -> None:
+    def __init__(self, tracker: RequestTracker, console: Console) -> None:
         self._tracker = tracker
         self._console = console
-        self._quiet = quiet
         self._doing = ""
         self._last_line = 0.0
         self._shown = 0
         self._alarmed: set[str] = set()
-        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not console.quiet else None
 
     def __enter__(self) -> "View":
         if self._live:
@@ -212,14 +211,13 @@ class View:
 
     def print_participants(self, participants: Mapping[str, str]) -> None:
         """Print who acts, each with what they do."""
-        if not self._quiet:
-            for who, does in participants.items():
-                self._console.print(f"{who:22}{does}", markup=False, highlight=False, soft_wrap=True)
+        for who, does in participants.items():
+            self._console.print(f"{who:22}{does}", markup=False, highlight=False, soft_wrap=True)
 
     def say(self, doing: str) -> None:
         """Show what happens now."""
         self._doing = doing
-        if not self._quiet and self._live is None:
+        if self._live is None:
             self._console.print(one_line(doing), markup=False, soft_wrap=True)
         self.refresh()
 
@@ -227,7 +225,7 @@ class View:
         """Show the tracker as it is now; cheap to call often."""
         if self._live:
             self._live.update(self._screen())
-        elif not self._quiet:
+        else:
             self._print_alerts()
             answers = self._tracker.answers()
             if len(answers) > self._shown and time.monotonic() - self._last_line >= 1:
