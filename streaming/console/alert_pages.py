@@ -1,6 +1,5 @@
 """The pages of alerts: the episodes, and one of them."""
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,8 +32,8 @@ class AlertPages:
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
         seen = seen_by(viewer_of(request), self._site.cluster.read(self._site.alerts.episodes))
-        shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._site.alerts.unreadable)
+        unreadable = self._site.alerts.unreadable
+        shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields), unreadable)
         choices = {
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
             "severities": [(severity, severity) for severity in SEVERITIES],

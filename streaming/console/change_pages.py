@@ -3,7 +3,6 @@
 from collections import Counter
 from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,8 +43,8 @@ class ChangePages:
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = history_seen_by(viewer, self._site.cluster.read(self._site.changes.history))
-        shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._site.changes.unreadable)
+        changes, unreadable = reversed(history.changes), self._site.changes.unreadable
+        shown = listed("/changes", fields, changes, lambda change: _fits(change, fields), unreadable)
         listing = shown.values(fields, _row, history.is_cut)
         return self._site.respond(request, "changes.html.j2", "/changes", **listing)
 
