@@ -150,16 +150,14 @@ def warn_of_unrecorded(settings: Settings) -> None:
         log.warning("unrequested-access is off: not all answers over HTTP are recorded (serve.record)", system=system)
 
 
-def run_alone(
-    settings: Settings, spark: SparkSession, stop: threading.Event, on_step: MonitorObserver, watch: QueryWatch
-) -> None:
+def run_alone(settings: Settings, spark: SparkSession, stop: threading.Event, watch: QueryWatch) -> None:
     """Run the monitor until `stop` is set. Raises what it failed by, as the job does: its supervisor starts it again.
 
     While Kafka is unavailable it waits.
     """
     warn_of_unrecorded(settings)
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    runs = MonitorRuns(settings, spark, stop.is_set, on_step, watch)
+    runs = MonitorRuns(settings, spark, stop.is_set, lambda _step, _batch: None, watch)
     failure = runs.until_failure(lambda: check_executors(spark, settings, watch.health))
     watch.monitor_runs(False)
     if failure is not None:
