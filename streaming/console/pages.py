@@ -38,16 +38,11 @@ class StaticFiles:
         name, digest = request.path_params["name"], request.path_params["digest"]
         if name not in self._files or self._digests[name] != digest:
             return Response(status_code=404)
-        whole, small = self._files[name]
+        (whole, small), media = self._files[name], MEDIA[name.rpartition(".")[2]]
         headers = {"cache-control": KEPT, "vary": "accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(small, headers={**headers, "content-encoding": "gzip"}, media_type=media_type(name))
-        return Response(whole, headers=headers, media_type=media_type(name))
-
-
-def media_type(name: str) -> str:
-    """The content type of a file."""
-    return MEDIA[name.rpartition(".")[2]]
+            return Response(small, headers={**headers, "content-encoding": "gzip"}, media_type=media)
+        return Response(whole, headers=headers, media_type=media)
 
 
 class Pages:
