@@ -252,7 +252,7 @@ class _Process:
         topic, most = self._own.topics.access_changes, self._own.limits.record_out
         records = [access_change_record(topic, change, most) for change in self._pending]
         offsets = self._offsets()
-        self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.at)
+        self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.questions.at)
         self._metrics.committed(self._pending, self._moments)
         self._pending, self._moments, self._committed = [], [], offsets
         self._commit_at = time.monotonic() + COMMIT_SECONDS

@@ -113,16 +113,21 @@ class Replays:
     def replay(self, entry: Found) -> Replay:
         """Evaluate a decision again. Raises NoLongerKnown; Unreadable, see `stored_decision`."""
         stored = stored_decision(entry)
-        replay = self._replay_request(entry, stored, self._request_of(stored))
-        behind = lacking(replay.request, self._offsets(stored))
-        return msgspec.structs.replace(replay, behind=behind or "")
+        record = self.request_of(stored)
+        return self.replay_request(entry, stored, record)
 
-    def _request_of(self, stored: Stored) -> ConsumerRecord | None:
+    def request_of(self, stored: Stored) -> ConsumerRecord | None:
         """The record of a decision's request; None: it is no longer there, or of a topic that was re-created."""
         source = stored.source
         if source is None or not stored.id.startswith(f"{self._ids.get(source.topic, '?')}-"):
             return None
         return Topics(self._settings, self._admin).record(source)
+
+    def replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
+        """The same where the request's record was read already. Raises as `replay`."""
+        replay = self._replay_request(entry, stored, record)
+        behind = lacking(replay.request, self._offsets(stored))
+        return msgspec.structs.replace(replay, behind=behind or "")
 
     def _replay_request(self, entry: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         topic = stored.source.topic if stored.source else ""

@@ -53,14 +53,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class RequestTracker:
-    """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come."""
+    """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come.
+
+    `demanded`: by request id, the newest policy offset that was acknowledged before the request was sent.
+    """
 
     def __init__(self, planted: Set[tuple[str, str]] = frozenset()) -> None:
         self._lock = threading.Lock()
         self._change: Change | None = None
         self._sent: dict[str, tuple[dict[str, Any], float]] = {}
         self._answered: set[str] = set()
-        self._demanded: dict[str, dict[str, int]] = {}
+        self.demanded: dict[str, dict[str, int]] = {}
         self._order: list[Answer] = []
         self._planted, self._alerts = planted, dict[str, dict[str, Any]]()
         self._measured_from: float | None = None
@@ -79,7 +82,7 @@ class RequestTracker:
         with self._lock:
             self._sent[request["id"]] = (request, time.monotonic())
             if self._change is not None:
-                self._demanded[request["id"]] = {self._change.topic: self._change.offset}
+                self.demanded[request["id"]] = {self._change.topic: self._change.offset}
 
     def read(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """Book a decision just after it was read; returns its request."""
@@ -118,11 +121,6 @@ class RequestTracker:
         """Whether every request sent so far has an answer."""
         with self._lock:
             return self._sent.keys() <= self._answered
-
-    @property
-    def demanded(self) -> dict[str, dict[str, int]]:
-        """By request id, the newest policy offset that was acknowledged before the request was sent."""
-        return self._demanded
 
     def answers(self) -> list[Answer]:
         """All decisions in the order they were read."""
