@@ -22,7 +22,7 @@ from streaming.kafka.clients import admin_client, cluster_id, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, monitor_permissions, permissions_of
 from streaming.kafka.permissions import explain_lacking, missing_permissions, refusals_explained
 from streaming.kafka.topics import Problem, check_topics, explained_problems
-from streaming.monitor.query import MonitorObserver, MonitorStep
+from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor, run_alone
 from streaming.ops.metrics import Step
 from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
@@ -31,7 +31,7 @@ from streaming.runtime.checkpoints import checkpoints_locked, locked
 from streaming.runtime.executors import await_executors, is_local, refuse_dynamic_allocation
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
-from streaming.settings import Settings, check_separate_monitor, monitor_settings
+from streaming.settings import Settings, monitor_settings
 from streaming.topics import RUN
 
 log = structlog.get_logger()
@@ -122,20 +122,12 @@ def run(
         enforcer.run()
 
 
-def run_monitor(
-    settings: Settings,
-    stop: threading.Event,
-    on_step: MonitorObserver = lambda _step, _batch: None,
-    watch: MonitorWatch | None = None,
-) -> None:
-    """Run the monitor as an application of its own until `stop` is set; see `run`, which leaves it out then.
-
-    Raises SettingsError where `run` does not leave it out; CannotStart, CannotWrite, Fenced and JobStopped as `run`.
-    """
-    check_separate_monitor(settings)
-    watch, own = watch or MonitorWatch(settings), monitor_settings(settings)
+def run_monitor(settings: Settings, stop: threading.Event, watch: MonitorWatch) -> None:
+    """Run the monitor as an application of its own until `stop` is set; `run` has to leave it out. Raises as `run`."""
+    own = monitor_settings(settings)
     watch.metrics.connected(cluster_id(admin_client(settings)))
-    _check_monitor_permissions(settings)
+    if missing := missing_permissions(admin_client(settings), monitor_permissions(settings)):
+        raise CannotStart(explain_lacking(settings, missing))
     with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
         stack.enter_context(watch.watchdog.watched())
         stack.enter_context(refusals_explained(settings, monitor_permissions(settings)))
@@ -145,13 +137,7 @@ def run_monitor(
             spark = stack.enter_context(_session(own, watch))
         with watch.watchdog.during("wait for Spark's executors"):
             await_executors(spark, stop)
-        run_alone(settings, spark, stop, on_step, watch)
-
-
-def _check_monitor_permissions(settings: Settings) -> None:
-    missing = missing_permissions(admin_client(settings), monitor_permissions(settings))
-    if missing:
-        raise CannotStart(explain_lacking(settings, missing))
+        run_alone(settings, spark, stop, watch)
 
 
 def check_cluster(settings: Settings) -> None:

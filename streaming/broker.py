@@ -30,6 +30,7 @@ START_SECONDS = 120.0  # beside eight other Javas on two cores 60 were not enoug
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0
 _SHOWN_LINES = 30
+_BROKER_LOG = Path(__file__).parent / "log4j2-broker.properties"
 
 _ALONE_AND_QUICK = {
     "process.roles": "broker,controller",
@@ -157,8 +158,13 @@ class EmbeddedBroker:
     def _order(self, folder: Path) -> Order:
         log, properties = folder / "broker.log", folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        format_storage = format_command(properties, self._cluster_id or stored_or_new_cluster_id(self._data_dir))
-        serve = server_command(properties, (f"-Djava.io.tmpdir={folder}", *self._jvm_options), log)
+        cluster_id = self._cluster_id or stored_or_new_cluster_id(self._data_dir)
+        storage = ("format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties))  # leaves what is there
+        format_storage = java_command(
+            "kafka.tools.StorageTool", *storage, jvm_options=QUICK_START, log_config=CONSOLE_LOG
+        )
+        options = (f"-Djava.io.tmpdir={folder}", *self._jvm_options, f"-Dlockkeeper.log={log}")
+        serve = java_command("kafka.Kafka", str(properties), jvm_options=options, log_config=_BROKER_LOG)
         # What is deleted anyway need not be closed in order.
         grace_seconds = _GRACE_SECONDS if self._data_dir else 0.0
         return {
@@ -231,24 +237,8 @@ def _free_ports(port: int | None) -> tuple[int, int]:
         return port or first.getsockname()[1], second.getsockname()[1]
 
 
-_HERE = Path(__file__).parent
-
-
 def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], log_config: Path) -> list[str]:
     """Return the command line that runs a class of the broker's jars."""
     jars = os.pathsep.join(str(path) for path in classpath("broker"))
     logging = f"-Dlog4j2.configurationFile={log_config}"
     return [str(find_java()), *jvm_options, logging, "-cp", jars, class_name, *arguments]
-
-
-def format_command(properties: Path, cluster_id: str) -> list[str]:
-    """Return the command line that prepares a new broker's storage, and leaves an existing one as it is."""
-    arguments = ["format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
-    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=QUICK_START, log_config=CONSOLE_LOG)
-
-
-def server_command(properties: Path, jvm_options: Sequence[str], log: Path) -> list[str]:
-    """Return the command line that runs a broker, logging to the file `log`."""
-    options = [*jvm_options, f"-Dlockkeeper.log={log}"]
-    log_config = _HERE / "log4j2-broker.properties"
-    return java_command("kafka.Kafka", str(properties), jvm_options=options, log_config=log_config)

@@ -6,7 +6,6 @@ libraries print is escaped: their errors, tracebacks, logs. The escapes are thos
 
 import codecs
 import contextlib
-import functools
 import io
 import os
 import re
@@ -20,7 +19,6 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Others that show nothing: https://www.unicode.org/reports/tr44/#Default_Ignorable_Code_Point, and a blank Braille."""
 _UNUSUAL = re.compile(r"[^\n\t -~]")  # all that may have to be escaped: few lines have any
-_LINE_BREAKS = {"\n": "\\n", "\t": "\\t"}
 
 
 def escape(text: str) -> str:
@@ -30,21 +28,14 @@ def escape(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The same as a single line: a name with a line break is no line of its own."""
-    escaped = escape(text)
-    return re.sub(r"[\n\t]", lambda found: _LINE_BREAKS[found[0]], escaped)
+    return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _escaped(found: re.Match[str]) -> str:
-    return _escaped_character(found[0])
-
-
-@functools.lru_cache(4096)
-def _escaped_character(character: str) -> str:
+    character = found[0]
     category = unicodedata.category(character)
     is_blank = category == "Zs" or _BLANK.match(character) is not None
-    if category not in _HIDDEN and not is_blank:
-        return character
-    return _units(character)
+    return _units(character) if category in _HIDDEN or is_blank else character
 
 
 def _units(character: str) -> str:

@@ -237,7 +237,7 @@ class Documents:
 
     def _take(self, step: Step) -> Followed:
         policies, system = self._policies.store, self._systems.get(step.topic)
-        keys = {self._key(message, system) for message in step.messages} if system is not None else set[Key]()
+        keys = set[Key]() if system is None else {policy_key(message.key() or b"", system) for message in step.messages}
         before = {key: _said(policies, key) for key in keys}
         nameless = dict(policies.nameless)
         self._reader.give(step.messages)
@@ -257,14 +257,8 @@ class Documents:
             return None
         id_, author = step.authorship.change, step.authorship.author
         if not id_ or is_job_id(id_, self._systems):
-            id_ = job_id(step.topic, step.messages[0].offset() or 0)
+            id_ = job_id(step.topic, step.first)
         return Cause(id_, author)
-
-    @staticmethod
-    def _key(message: Message, system: str) -> Key:
-        raw = message.key() or b""
-        record_key = raw if isinstance(raw, bytes) else raw.encode()
-        return policy_key(record_key, system)
 
     def _now(self) -> InForce:
         policies = self._policies

@@ -59,7 +59,7 @@ class _State(msgspec.Struct, frozen=True):
 
 
 class Following:
-    """Follows states and remembers questions. `questions`: what is remembered; `at`: up to when time was followed, ms.
+    """Follows states and remembers questions. `questions`: what is remembered, and up to when time was followed.
 
     Beginning with `in_force` at a moment (ms). `most`: questions; `kept_ms`: for how long after they were asked.
     """
@@ -69,11 +69,6 @@ class Following:
         self.questions = Questions(in_force.snapshot, at, most, kept_ms)
         self._in_force = in_force
         self._states = {0: _state(0, at, None, in_force)}
-
-    @property
-    def at(self) -> int:
-        """Up to when time was followed, ms."""
-        return self.questions.at
 
     def change(self, change: Change, affected: Iterable[Affected], in_force: InForce) -> list[AccessChange]:
         """Go on to what is in force after a change; see `Affected`. What ends by itself before it comes first."""
@@ -92,7 +87,7 @@ class Following:
         Of what had ended by then, no question is known yet: with it, the end is not reported again.
         """
         self.pass_time(moment)
-        if self.at < moment:
+        if self.questions.at < moment:
             self._follow(None, (), self._in_force, moment)
 
     def _follow(
@@ -100,7 +95,7 @@ class Following:
     ) -> list[AccessChange]:
         turned = self.questions.follow(in_force.snapshot, affected, at)
         number, oldest = self.questions.state, self.questions.oldest_state
-        self._in_force, self._states[number] = in_force, _state(number, self.at, change, in_force)
+        self._in_force, self._states[number] = in_force, _state(number, self.questions.at, change, in_force)
         while (first := next(iter(self._states))) < oldest:
             del self._states[first]
         return self._records(turned)

@@ -158,7 +158,7 @@ class _Process:
     def _read_again(self, at: int) -> Iterator[dict[Partition, Range]]:
         """The decisions that were read before and are still to be remembered, in portions."""
         ends = self._positions
-        starts = offsets_since(self._admin, ends, max(at - self._kept_ms, 0))
+        starts = offsets_since(self._admin, ends, at - self._kept_ms)
         most = MOST_READ_AGAIN // max(len(ends), 1)
         self._unread = sum(max(end - starts[partition] - most, 0) for partition, end in ends.items())
         if self._unread:
@@ -252,7 +252,7 @@ class _Process:
         topic, most = self._own.topics.access_changes, self._own.limits.record_out
         records = [access_change_record(topic, change, most) for change in self._pending]
         offsets = self._offsets()
-        self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.at)
+        self._output.commit(self._encodings.encoded(records), offsets, self._topic_ids, self._following.questions.at)
         self._metrics.committed(self._pending, self._moments)
         self._pending, self._moments, self._committed = [], [], offsets
         self._commit_at = time.monotonic() + COMMIT_SECONDS

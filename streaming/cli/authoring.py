@@ -52,12 +52,8 @@ def lint(
             where = "" if location is None else f"{location}: "
             echo(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in findings)
-    counts = (
-        _counted(len(documents), "document"),
-        _counted(errors, "error"),
-        _counted(len(findings) - errors, "warning"),
-    )
-    echo_err("{}: {}, {}".format(*counts))
+    warnings = _counted(len(findings) - errors, "warning")
+    echo_err(f"{_counted(len(documents), 'document')}: {_counted(errors, 'error')}, {warnings}")
     if errors or (strict and findings):
         raise typer.Exit(FAILED)
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from streaming.kafka.authorship import Authorship
     from streaming.settings import Settings
 
-GIT_SECONDS = 10
-
 
 @dataclass(frozen=True)
 class AuthorshipOptions(Options):
@@ -86,5 +84,5 @@ def _of_git(path: Path | None) -> tuple[str, str, str]:
 
 def _git(folder: Path | None, *arguments: str) -> str:
     """What git prints; nothing where there is no git or no repository."""
-    output = git(folder, *arguments, seconds=GIT_SECONDS)
+    output = git(folder, *arguments)
     return "" if output is None else output.decode("utf-8", "replace").strip()

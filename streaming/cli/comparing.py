@@ -29,7 +29,6 @@ Asked = tuple[dict[str, Any], frozenset[str]]
 """A request, and what counts of it."""
 
 LIVE = "live"
-GIT_SECONDS = 60
 RESOLVE = ("rev-parse", "--verify", "--quiet", "--end-of-options")  # a reference may begin with a dash
 SUBMODULE = "160000"  # the mode of its entry in a tree
 NEWEST_LIVE = 1000  # requests that are decided with both, where one side is live
@@ -201,13 +200,13 @@ def sound_documents(path: Path, refused: bool = False) -> "tuple[Snapshot, Seque
 def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
     """What a commit has at `path`, as a folder or file; None: nothing. Raises Failure where there is no such commit."""
     folder = path if path.is_dir() else path.parent
-    commit = git(folder, *RESOLVE, f"{reference}^{{commit}}", seconds=GIT_SECONDS)
+    commit = git(folder, *RESOLVE, f"{reference}^{{commit}}")
     if commit is None:
         raise Failure(
             f"{reference or repr(reference)}: no such path, and no commit of the git repository of {path}", MISUSED
         )
-    archive = git(folder, "archive", "--format=zip", commit.decode().strip(), seconds=GIT_SECONDS)
-    listed = git(folder, "ls-tree", "-r", "-z", commit.decode().strip(), seconds=GIT_SECONDS)
+    archive = git(folder, "archive", "--format=zip", commit.decode().strip())
+    listed = git(folder, "ls-tree", "-r", "-z", commit.decode().strip())
     if archive is None or listed is None:  # the folder is newer than the commit
         yield None
         return

@@ -101,23 +101,26 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
         return
     yield f"**{widening} of the differences may allow more than before.**" if widening else "None may allow more."
     if comparison.differences:
-        yield from ("", "| | document | difference | who |", "|---|---|---|---|")
-        for entry in comparison.effects[:MOST_ROWS]:
-            difference, who = entry.difference, _concerned(entry, code)
-            sign = f"{SIGNS[difference.sign]} **widens**" if difference.widens else SIGNS[difference.sign]
-            yield f"| {sign} | {code(difference.document)} | {code(difference.text)} | {who} |"
-        yield from more(len(comparison.differences))
+        yield ""
+        yield from table(("", "document", "difference", "who"), list(map(_row, comparison.effects)))
     if comparison.changes:
-        yield from ("", "| request | decision |", "|---|---|")
-        for change in comparison.changes[:MOST_ROWS]:
-            yield f"| {change.number} | {code(_decision(change))} |"
-        yield from more(len(comparison.changes))
+        yield ""
+        changes = [(str(change.number), code(_decision(change))) for change in comparison.changes]
+        yield from table(("request", "decision"), changes)
 
 
-def more(count: int) -> Iterator[str]:
-    """A line below a table that does not show all."""
-    if count > MOST_ROWS:
-        yield from ("", f"And {count - MOST_ROWS} more.")
+def _row(entry: "Concerned") -> tuple[str, ...]:
+    difference = entry.difference
+    sign = f"{SIGNS[difference.sign]} **widens**" if difference.widens else SIGNS[difference.sign]
+    return sign, code(difference.document), code(difference.text), _concerned(entry, code)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown, and below one that does not show all how many more there are."""
+    yield from (f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}")
+    yield from (f"| {' | '.join(row)} |" for row in rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        yield from ("", f"And {len(rows) - MOST_ROWS} more.")
 
 
 def code(text: str) -> str:

@@ -20,7 +20,6 @@ _EXPECTED = (
     ("streaming.errors", "JobStopped", FAILED),
     ("streaming.errors", "CannotWrite", FAILED),
     ("streaming.errors", "RuntimeSetupError", FAILED),
-    ("streaming.demo.play", "DemoFailed", FAILED),
     ("streaming.records.registry", "RegistryError", FAILED),
     ("confluent_kafka", "KafkaException", FAILED),
     ("builtins", "OSError", FAILED),  # such as a full disk below standard output

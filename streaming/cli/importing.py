@@ -1,6 +1,7 @@
 """`lockkeeper import`: what a platform keeps today, as policy documents; `lockkeeper export`: the other direction."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -169,10 +170,8 @@ def _report(source: str, translation: "Translation", planned: "Plan", refused: b
 
 
 def _sum_up(translation: "Translation", planned: "Plan", dry_run: bool) -> str:
-    count = {
-        level: sum(finding.level == level for finding in translation.findings) for level in ("error", "warning", "note")
-    }
+    count = Counter[str](finding.level for finding in translation.findings)
     verb = "would be written to" if dry_run else "written to"
     end = f"{verb} {planned.file}" if planned.differs else f"as they already are in {planned.file}"
-    findings = ", ".join(f"{number} {level}s" for level, number in count.items())
+    findings = ", ".join(f"{count[level]} {level}s" for level in ("error", "warning", "note"))
     return f"{len(translation.documents)} documents {end}; {findings}"

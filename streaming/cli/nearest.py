@@ -12,12 +12,14 @@ MORE = "; that alone would not allow the request"
 
 def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
     """Denies that stand against it, statements of the subject that fall short, and who is allowed."""
+    from policy import StatementId
+
     if nearest is None:
         return
     for deny in nearest.denies:
-        yield f"against it: {_place(deny.document, deny.statement)}: {deny.text}{_route(deny.route)}"
+        yield f"against it: {StatementId(deny.document, deny.statement)}: {deny.text}{_route(deny.route)}"
     for near in nearest.near:
-        yield f"nearest: {_place(near.document, near.statement)}: {near.text}{_route(near.route)}"
+        yield f"nearest: {StatementId(near.document, near.statement)}: {near.text}{_route(near.route)}"
         yield f"  falls short in {near.lacks}: {near.detail}{'' if near.suffices else MORE}"
     if not nearest.near and not nearest.denies:
         yield "nearest: no statement of the subject comes close"
@@ -28,10 +30,6 @@ def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
 def who_text(who: "Who") -> str:
     """A subject by type and id, or any principal that claims a name."""
     return f"any principal that claims {who.name} in {who.claim}" if who.claim else f"{who.type} {who.name}".strip()
-
-
-def _place(document: str, statement: int | None) -> str:
-    return document if statement is None else f"{document} statement {statement}"
 
 
 def _route(route: str) -> str:

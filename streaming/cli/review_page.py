@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streaming.cli.authoring import finding_fields
-from streaming.cli.differences import MOST_ROWS, SIGNS, code, more, some_names
+from streaming.cli.differences import SIGNS, code, some_names, table
 from streaming.cli.sarif import sarif_log, sarif_result
 
 if TYPE_CHECKING:
@@ -65,9 +65,8 @@ def markdown(page: Page) -> Iterator[str]:
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     if not rows:
         return
-    yield from (f"### {title}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}")
-    yield from (f"| {' | '.join(row)} |" for row in rows[:MOST_ROWS])
-    yield from more(len(rows))
+    yield from (f"### {title}", "")
+    yield from table(columns, rows)
 
 
 def _widenings(page: Page) -> Iterator[str]:

@@ -88,7 +88,7 @@ def monitor(kafka: KafkaOptions) -> None:
         from streaming.application import run_monitor
 
         echo_err(f"starting Spark for the monitor of {topics.decisions} at {settings.bootstrap_servers}")
-        run_monitor(settings, stop, watch=watch)
+        run_monitor(settings, stop, watch)
     echo_err("stopped")
 
 

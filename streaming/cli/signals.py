@@ -36,7 +36,9 @@ def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[t
             return
         stop.set()
         if on_deadline is not None:
-            threading.Thread(target=_end_in_time, args=(on_deadline,), name="deadline", daemon=True).start()
+            deadline = threading.Timer(DEADLINE_SECONDS, on_deadline)
+            deadline.daemon = True
+            deadline.start()
         together = time.monotonic() + TOGETHER_SECONDS
         while again := _await_signal(reader):
             if time.monotonic() > together:
@@ -63,11 +65,6 @@ def _await_signal(reader: socket.socket) -> int:
     while (number := reader.recv(1)[0]) not in (*SIGNALS, END):
         pass  # of another signal that Python handles
     return number
-
-
-def _end_in_time(on_deadline: Callable[[], None]) -> None:
-    time.sleep(DEADLINE_SECONDS)
-    on_deadline()
 
 
 def give_up() -> None:

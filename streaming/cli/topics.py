@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 
+Partitions = Annotated[int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")]
 PARTITIONS = 6
 WAIT_SECONDS = 30.0
 
@@ -36,9 +37,7 @@ class Authentication(enum.StrEnum):
 def create(
     *,
     kafka: KafkaOptions,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
-    ] = PARTITIONS,
+    partitions: Partitions = PARTITIONS,
     replication: Annotated[int, typer.Option(min=-1, help="Replicas of each topic; -1: as the broker says.")] = -1,
     mend: Annotated[bool, typer.Option("--mend", help="Correct the settings of existing topics.")] = False,
     wait: Annotated[
@@ -139,9 +138,7 @@ def manifest(
         Authentication, typer.Option(help="With --users: how they log in. tls: with client certificates.")
     ] = Authentication.scram,
     cluster: Annotated[str, typer.Option(help="The name of Strimzi's Kafka resource.")] = "kafka",
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
-    ] = PARTITIONS,
+    partitions: Partitions = PARTITIONS,
     replication: Annotated[int, typer.Option(min=1, help="Replicas of each topic.")] = 3,
     config: Config = None,
 ) -> None:

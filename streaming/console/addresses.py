@@ -1,7 +1,7 @@
 """Addresses of pages: each page's state is in its own, and pages link to each other by them."""
 
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -33,22 +33,7 @@ def address(path: str, fields: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(texts)}" if texts else path
 
 
-def decision_address(id_: str) -> str:
-    """The page of a decision."""
-    return f"/decisions/{quote(id_, safe='')}"
-
-
 def decisions_address(fields: Mapping[str, str]) -> str:
     """The list of decisions about the very names of some fields, also those that end with a `*`."""
     is_pattern = any(fields.get(name, "").endswith("*") for name in ("subject", "action", "resource"))
     return address("/decisions", {**fields, "exact": "1" if is_pattern else ""})
-
-
-def change_address(name: str) -> str:
-    """The page of a change of policies, by the name that the job gave it."""
-    return f"/changes/{quote(name, safe='')}"
-
-
-def alert_address(id_: str) -> str:
-    """The page of an episode of alerts."""
-    return f"/alerts/{quote(id_, safe='')}"

@@ -1,8 +1,5 @@
 """The pages of alerts: the episodes, and one of them."""
 
-from typing import Any
-
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +7,7 @@ from starlette.routing import Route
 
 from policy import to_text
 from streaming.alert_kinds import AlertKind
-from streaming.console.addresses import MOST_TEXT, address, alert_address, change_address, fields_of
+from streaming.console.addresses import MOST_TEXT, address, fields_of
 from streaming.console.alerts import Episode, Piece, decisions_behind, pieces, seen_by
 from streaming.console.changes import change_at, history_seen_by
 from streaming.console.listing import listed
@@ -19,6 +16,7 @@ from streaming.console.viewer import viewer_of
 from streaming.decision_log.search import fits_name
 from streaming.records.formats import shorten_id
 from streaming.report.incidents import SEVERITIES
+from streaming.settings.console import page_path
 from streaming.snapshots.logged import ChangeHistory
 
 FILTERS = ("kind", "severity", "subject", "system", "since", "until")
@@ -34,13 +32,13 @@ class AlertPages:
     def _list(self, request: Request) -> Response:
         fields = fields_of(request, FILTERS)
         seen = seen_by(viewer_of(request), self._site.cluster.read(self._site.alerts.episodes))
-        shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._site.alerts.unreadable)
+        unreadable = self._site.alerts.unreadable
+        shown = listed("/alerts", fields, seen, lambda episode: _fits(episode, fields), unreadable)
         choices = {
             "kinds": [(kind, kind) for kind in map(str, AlertKind)],
             "severities": [(severity, severity) for severity in SEVERITIES],
         }
-        listing = shown.values(fields, row_of, self._site.alerts.is_cut)
+        listing = shown.values(fields, is_cut=self._site.alerts.is_cut)
         return self._site.respond(request, "alerts.html.j2", "/alerts", **listing, **choices)
 
     def _episode(self, request: Request) -> Response:
@@ -55,7 +53,7 @@ class AlertPages:
             request,
             "alert.html.j2",
             "/alerts",
-            row=row_of(episode),
+            episode=episode,
             evidence=[(piece, _change_of(piece, history, self._topics, episode.at)) for piece in evidence],
             decisions=decisions_behind(episode),
             changes=address("/changes", {"system": episode.system, "until": to_text(episode.first + 1)}),
@@ -63,29 +61,12 @@ class AlertPages:
         )
 
 
-def row_of(episode: Episode) -> dict[str, Any]:
-    """An episode as it is listed."""
-    alert = episode.alert
-    return {
-        "address": alert_address(alert.id),
-        "id": alert.id,
-        "kind": alert.kind,
-        "severity": alert.severity,
-        "time": to_text(episode.first),
-        "newest": to_text(episode.at),
-        "subject": episode.subject,
-        "system": episode.system,
-        "message": alert.message,
-        "alerts": episode.alerts,
-    }
-
-
 def _change_of(piece: Piece, history: ChangeHistory, topics: dict[str, str], at: int) -> str:
     """The address of the change that a piece of evidence names by its record; "" for none of these. `at`: ms."""
     if not piece.topic or piece.offset < 0:
         return ""
     change = change_at(history, topics, piece.topic, piece.offset, at)
-    return "" if change is None else change_address(change.name)
+    return "" if change is None else page_path("changes", change.name)
 
 
 def _fits(episode: Episode, fields: dict[str, str]) -> bool:

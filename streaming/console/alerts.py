@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy import to_ms, to_text
 from streaming.alert_kinds import MONITORED, AlertKind
-from streaming.console.addresses import address, decision_address, decisions_address
+from streaming.console.addresses import address, decisions_address
 from streaming.console.reading import Locked, Tail
 from streaming.console.viewer import Viewer
 from streaming.history.records import ConsumerRecord, record_of
@@ -20,6 +20,7 @@ from streaming.records.registry import Deserializer
 from streaming.report import read_alert
 from streaming.report.incidents import evidence_text
 from streaming.settings import Settings
+from streaming.settings.console import page_path
 
 MOST_RECORDS, MOST_EPISODES = 20_000, 5_000  # that are read at first, and that are kept, the newest
 BEFORE_MS, AFTER_MS = 300_000, 60_000  # around an episode, in which decisions behind it are looked for
@@ -40,6 +41,11 @@ class Episode(msgspec.Struct, frozen=True):
     first: int
     system: str
     alerts: int = 1
+
+    @property
+    def address(self) -> str:
+        """Its page."""
+        return page_path("alerts", self.alert.id)
 
     @property
     def subject(self) -> str:
@@ -137,7 +143,7 @@ class Piece(msgspec.Struct, frozen=True):
     @property
     def decision_address(self) -> str:
         """The page of the decision that it names."""
-        return decision_address(self.decision)
+        return page_path("decisions", self.decision)
 
 
 def pieces(episode: Episode) -> list[Piece]:

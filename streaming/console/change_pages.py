@@ -3,13 +3,12 @@
 from collections import Counter
 from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from streaming.console.addresses import MOST_TEXT, address, change_address, fields_of, own_address
+from streaming.console.addresses import MOST_TEXT, address, fields_of, own_address
 from streaming.console.background import Background
 from streaming.console.changes import (
     Changed,
@@ -26,6 +25,7 @@ from streaming.console.listing import listed
 from streaming.console.site import Site
 from streaming.console.viewer import viewer_of
 from streaming.records.change import has_document
+from streaming.settings.console import page_path
 from streaming.snapshots.logged import LoggedChange, NoSuchChange
 
 FILTERS = ("system", "document", "author", "since", "until")
@@ -43,8 +43,8 @@ class ChangePages:
     def _list(self, request: Request) -> Response:
         fields, viewer = fields_of(request, FILTERS), viewer_of(request)
         history = history_seen_by(viewer, self._site.cluster.read(self._site.changes.history))
-        shown = listed("/changes", fields, reversed(history.changes), lambda change: _fits(change, fields))
-        shown = msgspec.structs.replace(shown, unreadable=self._site.changes.unreadable)
+        changes, unreadable = reversed(history.changes), self._site.changes.unreadable
+        shown = listed("/changes", fields, changes, lambda change: _fits(change, fields), unreadable)
         listing = shown.values(fields, _row, history.is_cut)
         return self._site.respond(request, "changes.html.j2", "/changes", **listing)
 
@@ -76,7 +76,7 @@ class ChangePages:
             rollback=rollback_command(change),
             after=changed_since(change),
             turned=turned,
-            compare_address=address(change_address(change.name), {"compare": "1"}),
+            compare_address=address(page_path("changes", change.name), {"compare": "1"}),
         )
 
     def _describe(self, change: LoggedChange) -> Changed:
@@ -111,19 +111,9 @@ def _row(change: LoggedChange) -> dict[str, Any]:
     counts = Counter[str](document.change for document in change.documents)
     opens = sum(widens.widens_count for widens in change.widens)
     return {
-        "address": change_address(change.name),
-        "time": change.first.time,
-        "author": change.first.author,
-        "reason": change.first.reason,
-        "commit": change.first.commit,
-        "id": change.id,
-        "name": change.name,
-        "systems": [part.system for part in change.parts],
+        "change": change,
+        "address": page_path("changes", change.name),
         "counts": [(MARKS[manner], counts[manner], manner) for manner in MARKS if manner in counts],
-        "documents": [document.key for document in change.documents[:3]],
-        "more": max(change.documents_count - 3, 0),
-        "listed": len(change.documents),
-        "documents_count": change.documents_count,
         "opens": opens if opens or is_worked_out(change) else None,
         "compared_with": compared_with(change) if opens else [],
     }

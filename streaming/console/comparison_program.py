@@ -47,16 +47,8 @@ class LiveFact(msgspec.Struct, frozen=True):
     since: int | None = None
 
 
-class PastRequest(msgspec.Struct, frozen=True):
-    """A request at the moment of its decision, which its time is (ms). `trust`: what its producers may claim."""
-
-    asked: dict[str, Any]
-    trust: tuple[str, ...]
-
-    @property
-    def at(self) -> int:
-        """The moment."""
-        return int(self.asked["time"])
+DatedRequest = tuple[dict[str, Any], frozenset[str]]
+"""A request with the moment of its decision for its time (ms), and what its producers may claim."""
 
 
 class LiveDocuments(msgspec.Struct, frozen=True):
@@ -87,7 +79,7 @@ class ComparisonJob(msgspec.Struct, frozen=True):
     key: str
     system: str
     documents: str | None
-    requests: tuple[PastRequest, ...] = ()
+    requests: tuple[DatedRequest, ...] = ()
     prune: bool = False
     live: LiveDocuments | None = None
     seconds: float = 1.0
@@ -250,12 +242,12 @@ def compare_draft(job: ComparisonJob, live: Live) -> Compared:
 def _compared(job: ComparisonJob, live: Live, after: Snapshot) -> Compared:
     turned, count = list[Turned](), 0
     deadline = time.monotonic() + job.seconds
-    for number, past in enumerate(job.requests):
+    for number, (asked, trust) in enumerate(job.requests):
         if time.monotonic() > deadline:
             break
         count += 1
-        before_then, after_then = (live.with_facts(policies, past.at) for policies in (live.snapshot, after))
-        turned += _turned(number, past, before_then, after_then)
+        before_then, after_then = (live.with_facts(policies, int(asked["time"])) for policies in (live.snapshot, after))
+        turned += _turned(number, asked, trust | {"time"}, before_then, after_then)
     is_cut = count < len(job.requests)
     if job.prune and live.statements > MOST_STATEMENTS:
         return Compared((), count, is_cut, tuple(turned))
@@ -275,9 +267,10 @@ def _problems(job: ComparisonJob, documents: str) -> Iterator[Problem]:
             yield Problem("error", "a document of another language: compare one language at a time", located.place.line)
 
 
-def _turned(number: int, past: PastRequest, before: Snapshot, after: Snapshot) -> Iterator[Turned]:
-    trust = frozenset(past.trust) | {"time"}
-    was, now = (decide(side, past.asked, trust=trust) for side in (before, after))
+def _turned(
+    number: int, asked: dict[str, Any], trust: frozenset[str], before: Snapshot, after: Snapshot
+) -> Iterator[Turned]:
+    was, now = (decide(side, asked, trust=trust) for side in (before, after))
     turned = turned_evaluations(was, now)
     if turned:
         was, now = (decision.evaluations[turned[0]] for decision in (was, now))

@@ -10,17 +10,14 @@ from collections.abc import Mapping
 import msgspec
 
 from policy import Key
-from streaming.console.comparison_program import (
-    Compared,
-    ComparisonJob,
-    LiveDocuments,
-    LiveFact,
-)
-from streaming.console.comparison_program import PastRequest as AskedRequest
+from streaming.console.comparison_program import Compared, ComparisonJob, LiveDocuments, LiveFact
 from streaming.console.past_requests import PastRequest
-from streaming.console.records import DocumentsInForce, Records
+from streaming.console.records import Records
 from streaming.console.sandbox import DraftFailed, Sandbox
-from streaming.snapshots.documents import DocumentRecord
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.documents import key_of
+from streaming.topics import Offsets
 
 COMPARISON_PROGRAM = "streaming.console.comparison_program"
 COMPARISON_SECONDS, LIVE_SECONDS = 10.0, 60.0  # for a draft, and for all documents
@@ -50,54 +47,62 @@ class Comparisons:
     Its methods raise KafkaException and TimeoutError; NoLongerKnown; DraftRefused and DraftFailed.
     """
 
-    def __init__(self, records: Records, sandbox: Sandbox) -> None:
-        self._records, self._sandbox = records, sandbox
+    def __init__(self, settings: Settings, records: Records, sandbox: Sandbox) -> None:
+        self._topics, self._records, self._sandbox = settings.topics, records, sandbox
         self._sent: dict[str, Sent] = {}  # by system
 
     def prepare(self, system: str) -> None:
         """Have the process take in what is in force."""
-        self._ask(ComparisonJob(self._records.live_key(system), system, None))
+        self._ask(ComparisonJob(self._key(self._records.documents(), system), system, None))
 
     def compare(self, draft: Draft) -> tuple[Compared, list[PastRequest]]:
         """What a draft changes, and the requests that were decided by both."""
         requests = self._records.newest_requests(draft.system.__eq__)
-        asked = tuple(AskedRequest(past.asked, tuple(past.trust)) for past in requests)
-        key = self._records.live_key(draft.system)
+        asked = tuple((past.asked, past.trust) for past in requests)
+        key = self._key(self._records.documents(), draft.system)
         job = ComparisonJob(key, draft.system, draft.documents, asked, draft.prune, seconds=REQUEST_SECONDS)
         return self._ask(job), requests
 
     def _ask(self, job: ComparisonJob) -> Compared:
         result = self._sandbox.ask(job)
         if result.get("needs_live"):
-            live = self._live(self._records.live_documents(job.system), job.system, str(result["since"]))
+            live = self._live(self._records.documents(), job.system, str(result["since"]))
             result = self._sandbox.ask(msgspec.structs.replace(job, key=live.key, live=live), LIVE_SECONDS)
         return msgspec.convert(result, Compared)
 
-    def _live(self, in_force: DocumentsInForce, system: str, since: str) -> LiveDocuments:
+    def _newest(self, log: DocumentLog, system: str) -> Offsets:
+        topic = self._topics.policy_topics()[system]
+        return {topic: {"0": log.end(topic) - 1}}
+
+    def _key(self, log: DocumentLog, system: str) -> str:
+        """A key of the documents in force of a system, equal for equal ones."""
+        return f"{system} {log.newest_records(self._newest(log, system))} {log.end(self._topics.facts)}"
+
+    def _live(self, log: DocumentLog, system: str, since: str) -> LiveDocuments:
         """What the process lacks, which says that it has the documents of a key. Raises DraftFailed for too many."""
-        if in_force.size > MOST_LIVE:
+        offsets, key = self._newest(log, system), self._key(log, system)
+        named = ((key_of(record.key, None), record) for record in log.records(self._topics.facts))
+        facts = [(name, record) for name, record in named if name is not None and name.system == system]
+        written = (*log.documents_at(offsets).values(), *(record for _, record in facts))
+        if sum(len(record.value) for record in written) > MOST_LIVE:
             raise DraftFailed(f"more than {MOST_LIVE >> 20} MiB of documents are in force: use lockkeeper replay")
         sent = self._sent.get(system, Sent())
         if sent.key != since:
             sent = Sent()
-        policies = {key: history.newest.order for key, history in in_force.policies.items()}
-        self._sent[system] = Sent(
-            in_force.key, policies, max((record.offset for _, record in in_force.facts), default=-1)
-        )
+        histories = log.histories_at(offsets)
+        policies = {name: history.newest.order for name, history in histories.items()}
+        self._sent[system] = Sent(key, policies, max((record.offset for _, record in facts), default=-1))
         return LiveDocuments(
-            in_force.key,
+            key,
             tuple(
-                pickle.dumps(history)
-                for key, history in in_force.policies.items()
-                if sent.policies.get(key) != policies[key]
+                pickle.dumps(histories[name]) for name, order in policies.items() if sent.policies.get(name) != order
             ),
             sent.key,
-            tuple(key for key in sent.policies if key not in policies),
-            tuple(_fact(key, record) for key, record in in_force.facts if record.offset > sent.facts_offset),
-            in_force.facts_held_after,
-            in_force.no_facts_before,
+            tuple(name for name in sent.policies if name not in policies),
+            tuple(
+                LiveFact(name, record.value, record.at, record.offset, record.since)
+                for name, record in facts
+                if record.offset > sent.facts_offset
+            ),
+            *log.facts_known(),
         )
-
-
-def _fact(key: Key, record: DocumentRecord) -> LiveFact:
-    return LiveFact(key, record.value, record.at, record.offset, record.since)

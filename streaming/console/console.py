@@ -27,7 +27,7 @@ from policy.testing import (
     short_form_of,
 )
 from streaming.console.access_pages import AccessPages
-from streaming.console.addresses import MOST_TEXT, address, decision_address, decisions_address, fields_of, own_address
+from streaming.console.addresses import MOST_TEXT, address, decisions_address, fields_of, own_address
 from streaming.console.alert_pages import AlertPages
 from streaming.console.background import Background
 from streaming.console.change_pages import ChangePages
@@ -44,6 +44,7 @@ from streaming.decision_log.search import Found, Query
 from streaming.history.span import SpanError
 from streaming.pdp.reading import Read, lacking
 from streaming.records.formats import shorten_id
+from streaming.settings.console import page_path
 from streaming.topics import Offsets
 
 LINKS = (
@@ -217,7 +218,7 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **request_of(decision),
         "id": str(decision.get("id", "")),
-        "address": decision_address(str(decision.get("id", ""))),
+        "address": page_path("decisions", str(decision.get("id", ""))),
         "time": str(decision.get("time") or ""),
         "system": str(decision.get("system", "")),
         "outcome": str(context.get("outcome", "error")),

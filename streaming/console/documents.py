@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 import msgspec
 
@@ -19,9 +18,6 @@ AROUND = 40  # lines of a document that are shown before and after a statement
 MOST_DOCUMENTS, MOST_DIFF_LINES = 20, 400  # of a change that are compared, and lines of each that are shown
 MOST_LINES = 2000  # of a document: comparing longer ones takes too long for a page
 
-Sign = Literal["-", "+", " ", "@"]
-SIGNS: dict[str, Sign] = {"-": "-", "+": "+", "@": "@"}
-
 
 class Statement(msgspec.Struct, frozen=True):
     """A reason, and its document as it was: numbered lines. ``line``: of the statement; None: the whole document."""
@@ -35,7 +31,7 @@ class DocumentDiff(msgspec.Struct, frozen=True):
     """A document of a change. ``lines``: with signs, ``@`` where some are left out. ``why``: there are no more."""
 
     document: DocumentChange
-    lines: tuple[tuple[Sign, str], ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
     why: str = ""
 
 
@@ -105,12 +101,7 @@ def _diff(document: DocumentChange, versions: list[DocumentRecord], before: int)
     old, now = texts if same else ([], texts[0])
     if max(len(old), len(now)) > MOST_LINES:
         return DocumentDiff(document, why=f"longer than {MOST_LINES} lines: compare it with `lockkeeper policy show`")
-    lines = [(SIGNS.get(line[0], " "), line[1:]) for line in _unified(old, now)]
+    compared = list(difflib.unified_diff(old, now, lineterm=""))[2:]  # without the names of files
+    lines = [("@", "…") if line.startswith("@@") else (line[0], line[1:]) for line in compared]
     why = f"and {len(lines) - MOST_DIFF_LINES} more lines" if len(lines) > MOST_DIFF_LINES else ""
     return DocumentDiff(document, tuple(lines[:MOST_DIFF_LINES]), why)
-
-
-def _unified(old: list[str], now: list[str]) -> Iterator[str]:
-    """As `diff -u` has it, without the names of files; of a heading the sign alone."""
-    for line in list(difflib.unified_diff(old, now, lineterm=""))[2:]:
-        yield "@…" if line.startswith("@@") else line

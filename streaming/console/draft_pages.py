@@ -36,7 +36,7 @@ class DraftPages:
 
     def __init__(self, site: Site, tokens: Tokens, sandbox: Sandbox) -> None:
         self._site, self._systems, self._tokens = site, site.settings.systems, tokens
-        self._comparisons = Comparisons(site.records, sandbox)
+        self._comparisons = Comparisons(site.settings, site.records, sandbox)
         self._compared = Background[CompletedComparison]("drafts")
         self.routes = [Route(PATH, self._form), Route(PATH, self._compare, methods=["POST"])]
 

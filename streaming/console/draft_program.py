@@ -8,7 +8,7 @@ import functools
 import resource
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,62 +21,38 @@ Result = dict[str, Any]
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`does`: one of `JOBS`. `number`: of the request that is opened."""
+    """`number`: of the request that is opened."""
 
-    does: str
+    does: Literal["evaluate", "open", "save"]
     draft: Draft
     number: int = 0
 
 
-class _Compiled:
-    """The documents that were compiled last: while somebody types a request, they stay the same."""
-
-    def __init__(self) -> None:
-        self._key: tuple[str, str, str] | None = None
-        self._policies: DraftPolicies | None = None
-
-    def policies(self, draft: Draft) -> DraftPolicies:
-        """Of this draft. Raises Unreadable and CaseFileError."""
-        key = (draft.system, draft.documents, draft.at)
-        if self._policies is None or key != self._key:
-            self._policies, self._key = DraftPolicies(*key), key
-        return self._policies
+# While somebody types a request, the documents stay the same.
+_compiled = functools.lru_cache(1)(DraftPolicies)
 
 
-def _evaluate(job: Job, compiled: _Compiled) -> Result:
-    evaluation: Result = msgspec.to_builtins(evaluate_draft(job.draft, compiled.policies(job.draft)))
-    return evaluation
-
-
-def _open(job: Job, compiled: _Compiled) -> Result:
-    detail: Result = msgspec.to_builtins(compiled.policies(job.draft).detail(job.draft.requests[job.number]))
-    return detail
-
-
-def _save(job: Job, compiled: _Compiled) -> Result:
-    return {"text": compiled.policies(job.draft).case_file(job.draft.requests)}
-
-
-JOBS: dict[str, Callable[[Job, _Compiled], Result]] = {"evaluate": _evaluate, "open": _open, "save": _save}
-
-
-def answer(line: bytes, compiled: _Compiled) -> Result:
+def answer(line: bytes) -> Result:
     """`{"result": …}`, or `{"problem": …}` where the draft is none."""
     job = msgspec.json.decode(line, type=Job)
+    draft, does = job.draft, job.does
     try:
-        return {"result": JOBS[job.does](job, compiled)}
+        policies = _compiled(draft.system, draft.documents, draft.at)
+        if does == "evaluate":
+            return {"result": evaluate_draft(draft, policies)}
+        if does == "open":
+            return {"result": policies.detail(draft.requests[job.number])}
+        return {"result": {"text": policies.case_file(draft.requests)}}
     except Unreadable as error:
-        return {"problem": unreadable(job.draft.documents, error)}
+        return {"problem": unreadable(draft.documents, error)}
     except (CaseFileError, MalformedRequest) as error:
-        return {"problem": msgspec.to_builtins(Problem("error", str(error)))}
+        return {"problem": Problem("error", str(error))}
 
 
-def unreadable(documents: str, error: Unreadable) -> Result:
+def unreadable(documents: str, error: Unreadable) -> Problem:
     """What is wrong with a text that is no YAML: one that is not whole is wrong beyond its end."""
     last = documents.rstrip().count("\n") + 1
-    line = None if error.line is None else min(error.line, last)
-    problem: Result = msgspec.to_builtins(Problem("error", error.message, line))
-    return problem
+    return Problem("error", error.message, None if error.line is None else min(error.line, last))
 
 
 def run(answer: Callable[[bytes], Result]) -> None:
@@ -91,4 +67,4 @@ def run(answer: Callable[[bytes], Result]) -> None:
 
 
 if __name__ == "__main__":
-    run(functools.partial(answer, compiled=_Compiled()))
+    run(answer)

@@ -130,15 +130,8 @@ async def body_of(request: Request, tokens: Tokens, session: str = "") -> bytes:
     return await _body(request)
 
 
-async def form_of(request: Request, tokens: Tokens, session: str = "") -> dict[str, str]:
-    """The fields of a posted form with the token of its session. Raises HTTPException."""
-    fields, token = await form_and_token(request)
-    tokens.check(token, session)
-    return fields
-
-
 async def form_and_token(request: Request) -> tuple[dict[str, str], str]:
-    """The same, and the token, which is not checked yet."""
+    """The fields of a posted form, and its token, which is not checked yet. Raises HTTPException."""
     try:
         fields = dict(parse_qsl((await _body(request)).decode(), keep_blank_values=True, max_num_fields=100))
     except ValueError:

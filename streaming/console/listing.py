@@ -45,7 +45,9 @@ class Listing(msgspec.Struct, Generic[Shown], frozen=True):
     unreadable: int = 0
     left_out: int = 0
 
-    def values(self, fields: Mapping[str, str], row_of: Callable[[Shown], Any], is_cut: bool = False) -> dict[str, Any]:
+    def values(
+        self, fields: Mapping[str, str], row_of: Callable[[Shown], Any] = lambda entry: entry, is_cut: bool = False
+    ) -> dict[str, Any]:
         """What `list.html.j2` shows of it. `is_cut`: whether what is older than all of the list is not known."""
         return {
             "fields": fields,
@@ -57,19 +59,19 @@ class Listing(msgspec.Struct, Generic[Shown], frozen=True):
 
 
 def listed(
-    path: str, fields: Mapping[str, str], entries: Iterable[Entry], fits: Callable[[Entry], bool]
+    path: str, fields: Mapping[str, str], entries: Iterable[Entry], fits: Callable[[Entry], bool], unreadable: int
 ) -> Listing[Entry]:
     """Of entries, newest first, those that fit and lie between `since` and `until` of the fields."""
     try:
         span = span_in(fields, NEVER)
     except SpanError as error:
-        return Listing([], problem=str(error))
+        return Listing([], problem=str(error), unreadable=unreadable)
     fitting = [entry for entry in entries if span.holds(entry.at) and fits(entry)]
     if len(fitting) <= ROWS:
-        return Listing(fitting)
+        return Listing(fitting, unreadable=unreadable)
     last = fitting[ROWS - 1].at  # the next page begins before this moment, so all of it is on this one
     shown = [entry for entry in fitting if entry.at >= last]
-    return Listing(shown, to_text(last), older_address(path, fields, span, last))
+    return Listing(shown, to_text(last), older_address(path, fields, span, last), unreadable=unreadable)
 
 
 def span_in(fields: Mapping[str, str], end: int) -> Span:

@@ -45,10 +45,8 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     tokens = Tokens()
     static = StaticFiles()
     pages = Pages(static, LINKS, tokens.of)
-    sign_in, hosts = (
-        sign_in_method(settings, tokens, pages),
-        LOCAL | {urlsplit(settings.console.url).hostname or "localhost"},
-    )
+    sign_in = sign_in_method(settings, tokens, pages)
+    hosts = LOCAL | {urlsplit(settings.console.url).hostname or "localhost"}
     sandbox = Sandbox()
     comparisons = Sandbox(1, COMPARISON_SECONDS, COMPARISON_PROGRAM, is_eager=False)  # it holds the live documents
     admin = admin_client(settings)
@@ -69,7 +67,7 @@ def console(settings: Settings, stop: threading.Event) -> Iterator[ASGIApp]:
     try:
         pulse.start()
         preparation.start()
-        overview = Overview(settings, cluster, pulse, site.alerts, lambda: follower.read, pages, stop)
+        overview = Overview(site, pulse, stop)
         routes = [*overview.routes, *shown.routes, *Playground(pages, tokens, sandbox).routes, *sign_in.routes]
         routes += health_routes(lambda: follower.read is not None and follower.failure is None)
         # Viewers who sign in come by a proxy, and share its address.

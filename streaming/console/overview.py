@@ -5,9 +5,11 @@ A stream ends after a minute, and browsers ask for the next: whether its viewer 
 
 import asyncio
 import collections
+import itertools
+import operator
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,51 +19,34 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from policy import OUTCOMES, to_text
-from streaming.console.alert_pages import row_of
-from streaming.console.alerts import AlertLog, seen_by
-from streaming.console.pages import Pages
+from policy import OUTCOMES, Snapshot, to_text
+from streaming.console.alerts import seen_by
 from streaming.console.playground import TITLES
 from streaming.console.pulse import KEPT_SECONDS, Beat, Look, Pulse, quantile
-from streaming.console.reading import Cluster
-from streaming.console.unseen import UnseenTopics
+from streaming.console.site import Site
 from streaming.console.viewer import Viewer, viewer_of
-from streaming.pdp.reading import Read
+from streaming.history.span import DAY, HOUR
 from streaming.report.incidents import SEVERITIES
-from streaming.settings import Settings
 
 EVENT_SECONDS, STREAM_SECONDS = 1.0, 60.0
 MOST_STREAMS = 50
 NOW_SECONDS, CHART_BINS = 10, 60
-HOUR_MS = 3600 * 1000
-DAY_MS = 24 * HOUR_MS
 NEWEST = 5  # alerts that are listed
 HEIGHT = 24.0
 
 
 class Overview:
-    """The routes. `respond`: renders a page; `stop`: ends all streams when it is set."""
+    """The routes. `stop`: ends all streams when it is set."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        cluster: Cluster,
-        pulse: Pulse,
-        alerts: AlertLog,
-        read: Callable[[], Read | None],
-        pages: Pages,
-        stop: threading.Event,
-    ) -> None:
-        self._settings, self._cluster, self._pulse = settings, cluster, pulse
-        self._alerts, self._read = alerts, read
-        self._pages, self._stop, self._unseen = pages, stop, UnseenTopics(settings)
+    def __init__(self, site: Site, pulse: Pulse, stop: threading.Event) -> None:
+        self._site, self._pulse, self._stop = site, pulse, stop
         self._streams = 0
         self._rendered: dict[frozenset[str] | None, tuple[int, asyncio.Future[bytes]]] = {}
         self.routes = [Route("/overview", self._page), Route("/overview/events", self._events)]
 
     def _page(self, request: Request) -> Response:
         viewer = viewer_of(request)
-        return self._pages.respond("overview.html.j2", here="/overview", viewer=viewer, **self._values(viewer))
+        return self._site.pages.respond("overview.html.j2", here="/overview", viewer=viewer, **self._values(viewer))
 
     async def _events(self, request: Request) -> Response:
         viewer = viewer_of(request)
@@ -97,46 +82,40 @@ class Overview:
         return number, await asyncio.shield(latest[1])
 
     def _render(self, viewer: Viewer) -> bytes:
-        return _event(self._pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer)))
+        return _event(self._site.pages.render("_overview.html.j2", viewer=viewer, **self._values(viewer)))
 
     def _values(self, viewer: Viewer) -> dict[str, Any]:
         look, now = self._pulse.look, time.time_ns() // 1_000_000
         are_alerts_read = True
         try:
-            episodes = seen_by(viewer, self._cluster.read(self._alerts.episodes))
+            episodes = seen_by(viewer, self._site.cluster.read(self._site.alerts.episodes))
         except HTTPException as unread:
             are_alerts_read, episodes = False, []
             look = msgspec.structs.replace(look, unread=look.unread or unread.detail)
-        look = self._seen_by(viewer, look)
-        recent = [episode for episode in episodes if episode.at > now - DAY_MS]
+        status = None if look.status is None else self._site.unseen.status_for(viewer, look.status)
+        look = msgspec.structs.replace(look, status=status, unread=self._site.unseen.text_for(viewer, look.unread))
+        policies = self._site.in_force.known()
+        recent = [episode for episode in episodes if episode.at > now - DAY]
         by_severity = collections.Counter(episode.alert.severity for episode in recent)
         return {
             "look": look,
-            "rows": [_row(system, look) for system in self._settings.systems if viewer.may_see(system)],
+            "rows": [_row(system, look) for system in self._site.settings.systems if viewer.may_see(system)],
             "is_sample": any(beat.is_sample for beat in look.beats),
             "minutes": KEPT_SECONDS // 60,
-            "policies": self._policies(viewer, look),
-            "version": self._version(),
+            "policies": self._policies(viewer, look, policies),
+            "version": "" if policies is None else policies.version,
             "instances": [_instance(instance) for instance in look.instances],
             "are_alerts_read": are_alerts_read,
             # Whether one goes on is not known: of most occurrences there is no alert, and of its end there is one.
-            "last_hour": sum(1 for episode in recent if episode.at > now - HOUR_MS),
+            "last_hour": sum(1 for episode in recent if episode.at > now - HOUR),
             "severities": [(severity, by_severity[severity]) for severity in SEVERITIES if by_severity[severity]],
-            "newest": [row_of(episode) for episode in recent[:NEWEST]],
+            "newest": recent[:NEWEST],
             "now": to_text(now),
         }
 
-    def _seen_by(self, viewer: Viewer, look: Look) -> Look:
-        status = None if look.status is None else self._unseen.status_for(viewer, look.status)
-        return msgspec.structs.replace(look, status=status, unread=self._unseen.text_for(viewer, look.unread))
-
-    def _version(self) -> str:
-        read = self._read()
-        return "" if read is None else read.snapshot.version
-
-    def _policies(self, viewer: Viewer, look: Look) -> list[dict[str, Any]]:
-        read, newest = self._read(), {} if look.status is None else look.status.policies
-        refused = [] if read is None else [rejected.key.partition("/")[0] for rejected in read.snapshot.rejected]
+    def _policies(self, viewer: Viewer, look: Look, policies: Snapshot | None) -> list[dict[str, Any]]:
+        newest = {} if look.status is None else look.status.policies
+        refused = [] if policies is None else [rejected.key.partition("/")[0] for rejected in policies.rejected]
         return [
             {
                 "title": TITLES.get(system, system),
@@ -144,7 +123,7 @@ class Overview:
                 "newest": "" if (at := newest.get(topic)) is None else to_text(at),
                 "refused": refused.count(system),
             }
-            for system, topic in self._settings.topics.policy_topics().items()
+            for system, topic in self._site.settings.topics.policy_topics().items()
             if viewer.may_see(system)
         ]
 
@@ -203,12 +182,9 @@ def _bins(beats: Sequence[Beat], now: float) -> list[list[Beat]]:
     return bins
 
 
-def _stacked(series: Sequence[Sequence[float]]) -> list[list[float]]:
+def _stacked(series: Sequence[list[float]]) -> list[list[float]]:
     """Each series on those before it."""
-    stacks: list[list[float]] = []
-    for values in series:
-        stacks.append([value + (stacks[-1][at] if stacks else 0.0) for at, value in enumerate(values)])
-    return stacks
+    return list(itertools.accumulate(series, lambda below, values: list(map(operator.add, below, values))))
 
 
 def _area(below: Sequence[float], above: Sequence[float], most: float) -> str:

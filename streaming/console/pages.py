@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from policy import to_text
 from streaming.records.formats import ID_CHARACTERS, shorten_id
 from streaming.report.templates import page_environment
 from streaming.terminal import escape, one_line
@@ -37,16 +38,11 @@ class StaticFiles:
         name, digest = request.path_params["name"], request.path_params["digest"]
         if name not in self._files or self._digests[name] != digest:
             return Response(status_code=404)
-        whole, small = self._files[name]
+        (whole, small), media = self._files[name], MEDIA[name.rpartition(".")[2]]
         headers = {"cache-control": KEPT, "vary": "accept-encoding"}
         if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(small, headers={**headers, "content-encoding": "gzip"}, media_type=media_type(name))
-        return Response(whole, headers=headers, media_type=media_type(name))
-
-
-def media_type(name: str) -> str:
-    """The content type of a file."""
-    return MEDIA[name.rpartition(".")[2]]
+            return Response(small, headers={**headers, "content-encoding": "gzip"}, media_type=media)
+        return Response(whole, headers=headers, media_type=media)
 
 
 class Pages:
@@ -61,6 +57,7 @@ class Pages:
         self._environment = page_environment("streaming.console")
         self._environment.globals |= {"static": static.address, "links": links, "form_token": token}
         self._environment.filters |= {"lines": lines, "exactly": exactly, "seen": one_line, "link_name": link_name}
+        self._environment.filters["moment"] = to_text
 
     def render(self, template: str, **values: Any) -> str:
         """The text of a template."""

@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import to_text
-from streaming.console.addresses import decision_address
+from policy.testing import NAMED
 from streaming.decision_log.past_requests import NO_REQUEST, as_decided
 from streaming.decision_log.status import committed_of
 from streaming.history.records import record_of
@@ -16,6 +16,7 @@ from streaming.kafka.clients import existing_topic_ids, partitions_of
 from streaming.kafka.committed import committed_records
 from streaming.records.registry import Deserializer
 from streaming.settings import Settings
+from streaming.settings.console import page_path
 
 MOST = 500  # of each partition that are read, and of all that are returned
 
@@ -38,11 +39,9 @@ class PastRequest(msgspec.Struct, frozen=True):
         more = len(turned) - 1
         others = f", and {more} other{'' if more == 1 else 's'}" if more > 0 else ""
         return {
-            "address": decision_address(self.decision),
+            "address": page_path("decisions", self.decision),
             "time": to_text(self.at),
-            "subject": _named(parts, "subject", "id"),
-            "action": _named(parts, "action", "name"),
-            "resource": _named(parts, "resource", "id"),
+            **{part: _named(parts, part, field) for part, field in NAMED.items()},
             "evaluation": f"{which}{others}",
         }
 

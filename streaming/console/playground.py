@@ -3,8 +3,10 @@
 The state is in the page and in the fragment of its address, which browsers send to nobody.
 """
 
+import functools
 import importlib.resources
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -16,6 +18,7 @@ from starlette.routing import Route
 
 from policy import all_systems
 from policy.testing import Detail, Draft, actions_of
+from streaming.console.draft_program import Job
 from streaming.console.guard import Tokens, body_of
 from streaming.console.pages import Pages
 from streaming.console.sandbox import DraftFailed, DraftRefused, Sandbox
@@ -53,9 +56,9 @@ class Playground:
             Route(PATH, self._page),
             Route(f"{PATH}/examples/{{name}}", self._example),
             Route(f"{PATH}/actions/{{system}}", self._actions),
-            Route(f"{PATH}/evaluate", self._evaluate, methods=["POST"]),
+            Route(f"{PATH}/evaluate", functools.partial(self._draft, does="evaluate"), methods=["POST"]),
             Route(f"{PATH}/open", self._open, methods=["POST"]),
-            Route(f"{PATH}/save", self._save, methods=["POST"]),
+            Route(f"{PATH}/save", functools.partial(self._draft, does="save"), methods=["POST"]),
         ]
 
     def _page(self, request: Request) -> HTMLResponse:
@@ -76,14 +79,11 @@ class Playground:
     def _actions(self, request: Request) -> Response:
         return JSONResponse(actions_of(request.path_params["system"]))
 
-    async def _evaluate(self, request: Request) -> Response:
-        draft = await self._posted(request, Draft)
-        _check(draft)
-        return await self._answered("evaluate", draft, 0, JSONResponse)
+    async def _draft(self, request: Request, does: Literal["evaluate", "save"]) -> Response:
+        return await self._answered(Job(does, await self._posted(request, Draft)), JSONResponse)
 
     async def _open(self, request: Request) -> Response:
         opened = await self._posted(request, _Opened)
-        _check(opened.draft)
         if not 0 <= opened.number < len(opened.draft.requests):
             raise HTTPException(400, "there is no request of this number")
 
@@ -91,12 +91,7 @@ class Playground:
             detail = msgspec.convert(result, Detail)
             return self._pages.respond("_evaluation.html.j2", detail=detail)
 
-        return await self._answered("open", opened.draft, opened.number, show)
-
-    async def _save(self, request: Request) -> Response:
-        draft = await self._posted(request, Draft)
-        _check(draft)
-        return await self._answered("save", draft, 0, JSONResponse)
+        return await self._answered(Job("open", opened.draft, opened.number), show)
 
     async def _posted(self, request: Request, type_: Any) -> Any:
         try:
@@ -104,15 +99,14 @@ class Playground:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise HTTPException(400, "not a draft") from None
 
-    async def _answered(self, does: str, draft: Draft, number: int, respond: Any) -> Response:
+    async def _answered(self, job: Job, respond: Callable[[dict[str, Any]], Response]) -> Response:
+        _check(job.draft)
         try:
-            result = await run_in_threadpool(self._sandbox.call, does, draft, number)
+            return respond(await run_in_threadpool(self._sandbox.ask, job))
         except DraftRefused as refused:  # no error of HTTP: while somebody types, most drafts are not whole
             return JSONResponse({"problem": refused.problem})
         except DraftFailed as failed:
             return JSONResponse({"problem": {"level": "error", "message": str(failed), "line": None}}, 503)
-        response: Response = respond(result)
-        return response
 
 
 def _check(draft: Draft) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy import Compiler, DocumentHistory, Key, MalformedRequest, Snapshot, to_text
+from policy import Compiler, MalformedRequest, Snapshot, to_text
 from policy.analysis import Nearest, Node, draw_trees
 from policy.testing import NAMED
 from streaming.client.decision import Decision, Unreadable
@@ -27,7 +27,6 @@ from streaming.snapshots.at_offsets import (
     read_document_log,
     read_further,
 )
-from streaming.snapshots.documents import DocumentRecord, key_of
 from streaming.topics import newest_offset
 
 
@@ -47,21 +46,6 @@ class Explained(msgspec.Struct, frozen=True):
     statements: tuple[Statement, ...] = ()
     today: tuple[Node, ...] = ()
     now: int = 0
-
-
-class DocumentsInForce(msgspec.Struct, frozen=True):
-    """The policies of a system by their keys, and its facts with theirs. `key`: equal for equal ones.
-
-    `size`: of the documents in force and all of the facts, bytes. `facts_held_after`, `no_facts_before`: see
-    `DocumentLog.facts_known`.
-    """
-
-    key: str
-    policies: Mapping[Key, DocumentHistory]
-    facts: tuple[tuple[Key, DocumentRecord], ...]
-    size: int
-    facts_held_after: int
-    no_facts_before: int
 
 
 MOST_BY_ID = 1_000_000  # decisions that are read to find one: other pages wait meanwhile
@@ -108,26 +92,6 @@ class Records:
     def newest_requests(self, is_wanted: Callable[[str], bool]) -> list[PastRequest]:
         """The newest requests of the systems that are wanted."""
         return newest_requests(self._settings, self._admin, is_wanted)
-
-    def live_key(self, system: str) -> str:
-        """A key of the documents in force of a system, equal for equal ones."""
-        return self._live_key(self.documents(), system)
-
-    def live_documents(self, system: str) -> DocumentsInForce:
-        """The documents in force of a system. Raises NoLongerKnown."""
-        log, facts_topic = self.documents(), self._settings.topics.facts
-        topic = self._settings.topics.policy_topics()[system]
-        offsets = {topic: {"0": log.end(topic) - 1}}
-        named = ((key_of(record.key, None), record) for record in log.records(facts_topic))
-        facts = tuple((name, record) for name, record in named if name is not None and name.system == system)
-        written = (*log.documents_at(offsets).values(), *(record for _, record in facts))
-        size = sum(len(record.value) for record in written)
-        return DocumentsInForce(self._live_key(log, system), log.histories_at(offsets), facts, size, *log.facts_known())
-
-    def _live_key(self, log: DocumentLog, system: str) -> str:
-        topic = self._settings.topics.policy_topics()[system]
-        end = log.end(self._settings.topics.facts)
-        return f"{system} {log.newest_records({topic: {'0': log.end(topic) - 1}})} {end}"
 
     def text_of(self, document: str) -> str:
         """The newest version of `SYSTEM/KIND/NAME`, whole or as changes show a long one, as YAML; "": there is none."""

@@ -7,24 +7,20 @@ with which a native parser dies, must cost its author alone. A process is used a
 import contextlib
 import os
 import queue
-import select
 import signal
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-
-from policy.testing import Draft
 
 SECONDS = 3.0  # for one draft
 WAIT_SECONDS = 2.0  # for a process that is free
 PROCESSES = 2
 DRAFT_PROGRAM = "streaming.console.draft_program"
 MOST_BYTES = 16 << 20  # of an answer
-CHUNK = 1 << 16
 
 
 class DraftFailed(Exception):
@@ -59,10 +55,6 @@ class Sandbox:
             if is_eager:
                 process.start()
             self._free.put(process)
-
-    def call(self, does: str, draft: Draft, number: int = 0) -> dict[str, Any]:
-        """What `draft_program` does with a draft. Raises DraftRefused and DraftFailed."""
-        return self.ask({"does": does, "draft": draft, "number": number})
 
     def ask(self, job: Any, seconds: float | None = None) -> dict[str, Any]:
         """The result of a job of the program. `seconds`: for this one. Raises DraftRefused and DraftFailed."""
@@ -102,42 +94,31 @@ class _Process:
     def start(self) -> None:
         """In a group of its own, so that what it starts itself ends with it."""
         command = [sys.executable, "-m", self._program]
-        pipe, none = subprocess.PIPE, subprocess.DEVNULL
-        self._running = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=none, start_new_session=True, env=_environment()
-        )
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            pipe, none = theirs.fileno(), subprocess.DEVNULL
+            self._running = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=none, start_new_session=True, env=_environment()
+            )
 
     def call(self, job: bytes, seconds: float) -> bytes:
         """The answer to a job. Raises DraftFailed."""
         if self._running is None or self._running.poll() is not None:
             self.start()
-        assert self._running is not None
         try:
-            return self._ask(self._running, job + b"\n", time.monotonic() + seconds)
+            self._socket.settimeout(seconds)
+            self._socket.sendall(job + b"\n")
+            with self._socket.makefile("rb") as lines:
+                answer = lines.readline(MOST_BYTES)
+            if not answer.endswith(b"\n"):
+                raise OSError("it ended, or does not end")
+            return answer
         except TimeoutError:
             self.end()
             raise DraftFailed(f"this takes more than {seconds:g} s: make the documents or patterns smaller") from None
         except OSError:
             self.end()
             raise DraftFailed("the evaluator ends with it: make the documents or patterns smaller") from None
-
-    def _ask(self, running: "subprocess.Popen[bytes]", job: bytes, deadline: float) -> bytes:
-        assert running.stdin is not None
-        assert running.stdout is not None
-        to, of = running.stdin.fileno(), running.stdout.fileno()
-        os.set_blocking(to, False)
-        left = memoryview(job)  # of the live documents it may have 100 MB, which each chunk would copy
-        while left:
-            _await(select.POLLOUT, to, deadline)
-            left = left[os.write(to, left[:CHUNK]) :]
-        answer = bytearray()
-        while not answer.endswith(b"\n"):
-            _await(select.POLLIN, of, deadline)
-            part = os.read(of, CHUNK)
-            if not part or len(answer) > MOST_BYTES:
-                raise OSError("it ended, or does not end")
-            answer += part
-        return bytes(answer)
 
     def end(self) -> None:
         """Kill it and what it has started."""
@@ -146,18 +127,8 @@ class _Process:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
-        for stream in (running.stdin, running.stdout):
-            if stream is not None:
-                stream.close()
+        self._socket.close()
         running.wait()
-
-
-def _await(event: int, file: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(file, event)
-    left = deadline - time.monotonic()
-    if left <= 0 or not poll.poll(left * 1000):
-        raise TimeoutError
 
 
 def _environment() -> dict[str, str]:

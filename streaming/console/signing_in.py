@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streaming.console.guard import Tokens, form_of
+from streaming.console.guard import Tokens, form_and_token
 from streaming.console.health import LIVE, READY
 from streaming.console.oidc import Issuer, IssuerUnavailable, SignInFailed
 from streaming.console.pages import Pages
@@ -149,7 +149,8 @@ class ByIssuer:
 
     async def _end(self, request: Request) -> Response:
         session = self._sessions.read(request)
-        await form_of(request, self._tokens, "" if session is None else session.id)
+        _, token = await form_and_token(request)
+        self._tokens.check(token, "" if session is None else session.id)
         response = self._pages.respond("signed_out.html.j2")
         self._sessions.end(response, session)
         return response

@@ -253,9 +253,9 @@ def _stretches(settings: Settings, admin: AdminClient, since: int) -> Iterator[t
     if not since:
         yield True, (first_offsets(admin, ends), ends)
         return
-    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if ends else {}
+    starts = offsets_since(admin, ends, since - CLOCKS_MS)
     yield False, (starts, ends)
-    yield True, (offsets_since(admin, starts, max(since - CLOCKS_MS - DISORDER_MS, 0)) if starts else {}, starts)
+    yield True, (offsets_since(admin, starts, since - CLOCKS_MS - DISORDER_MS), starts)
 
 
 def _bounded(starts: PartitionOffsets, ends: PartitionOffsets, most: int | None, newest: bool) -> Stretch:

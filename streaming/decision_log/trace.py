@@ -1,7 +1,5 @@
 """What became of a request: where it was produced, whether it was decided, when, and by which record."""
 
-from collections.abc import Iterator
-
 import msgspec
 from confluent_kafka.admin import AdminClient
 
@@ -53,30 +51,19 @@ class Traced(msgspec.Struct, frozen=True):
 
 def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -> list[Traced]:
     """Every request record with an id from a moment (ms) on. Raises KafkaException and TimeoutError."""
-    records = list(_requests(settings, admin, request_id, since))
-    return [_trace(settings, admin, record) for record in records]
-
-
-def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
-    fields = RequestFieldReader(settings)
-    for record in Topics(settings, admin).since(settings.topics.asking, since):
-        if fields.has_id(record.value, request_id):
-            yield record
+    fields, records = RequestFieldReader(settings), Topics(settings, admin).since(settings.topics.asking, since)
+    named = [record for record in records if fields.has_id(record.value, request_id)]
+    return [_trace(settings, admin, record) for record in named]
 
 
 def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Traced:
     partition = (record.topic, record.partition)
     committed = committed_of(settings, [partition]).get(partition)
     stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
-    traced = Traced(record, committed, end, end - stable)
     topic_id = existing_topic_ids(admin, [record.topic]).get(record.topic)
     answer = find_by_id(settings, admin, f"{topic_id}-{record.partition}-{record.offset}")
     outputs = (settings.topics.decisions, dead_letters_of(record.topic))
     kept = Topics(settings, admin).deleted_before_by_topic(outputs, record.at).values()
-    return msgspec.structs.replace(
-        traced,
-        decision=answer.entry,
-        dead_letter=answer.dead_letter,
-        answers_from=max(kept, default=None),
-        unreadable=answer.unreadable,
-    )
+    answers_from = max(kept, default=None)
+    found = (answer.entry, answer.dead_letter, answers_from, answer.unreadable)
+    return Traced(record, committed, end, end - stable, *found)

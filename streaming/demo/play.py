@@ -46,10 +46,10 @@ def play(seconds: float, rate: float, machine: bool, show: Callable[[Settings], 
     ``seconds``: how long requests are sent after the warm-up, which takes as long, but 8 s at most. ``rate``: how many
     a second. ``show``: shows the demo after that, while some requests are sent, until it returns. Raises DemoFailed.
     """
-    console = Console(file=raw(sys.stderr if machine else sys.stdout))
+    console = Console(file=raw(sys.stderr if machine else sys.stdout), quiet=machine)
     tracker = RequestTracker(traffic.planted())
     temporary = tempfile.TemporaryDirectory(prefix="lockkeeper-demo-", ignore_cleanup_errors=True)
-    with View(tracker, console, quiet=machine) as view, temporary as folder:
+    with View(tracker, console) as view, temporary as folder:
         view.print_participants(traffic.PARTICIPANTS)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:

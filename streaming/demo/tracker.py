@@ -53,14 +53,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class RequestTracker:
-    """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come."""
+    """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come.
+
+    `demanded`: by request id, the newest policy offset that was acknowledged before the request was sent.
+    """
 
     def __init__(self, planted: Set[tuple[str, str]] = frozenset()) -> None:
         self._lock = threading.Lock()
         self._change: Change | None = None
         self._sent: dict[str, tuple[dict[str, Any], float]] = {}
         self._answered: set[str] = set()
-        self._demanded: dict[str, dict[str, int]] = {}
+        self.demanded: dict[str, dict[str, int]] = {}
         self._order: list[Answer] = []
         self._planted, self._alerts = planted, dict[str, dict[str, Any]]()
         self._measured_from: float | None = None
@@ -79,7 +82,7 @@ class RequestTracker:
         with self._lock:
             self._sent[request["id"]] = (request, time.monotonic())
             if self._change is not None:
-                self._demanded[request["id"]] = {self._change.topic: self._change.offset}
+                self.demanded[request["id"]] = {self._change.topic: self._change.offset}
 
     def read(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """Book a decision just after it was read; returns its request."""
@@ -118,11 +121,6 @@ class RequestTracker:
         """Whether every request sent so far has an answer."""
         with self._lock:
             return self._sent.keys() <= self._answered
-
-    @property
-    def demanded(self) -> dict[str, dict[str, int]]:
-        """By request id, the newest policy offset that was acknowledged before the request was sent."""
-        return self._demanded
 
     def answers(self) -> list[Answer]:
         """All decisions in the order they were read."""
@@ -191,15 +189,14 @@ ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "criti
 class View:
     """Shows a tracker; ``say`` shows what the demo is doing. Use in a ``with``."""
 
-    def __init__(self, tracker: RequestTracker, console: Console, quiet: bool = False) -> None:
+    def __init__(self, tracker: RequestTracker, console: Console) -> None:
         self._tracker = tracker
         self._console = console
-        self._quiet = quiet
         self._doing = ""
         self._last_line = 0.0
         self._shown = 0
         self._alarmed: set[str] = set()
-        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not console.quiet else None
 
     def __enter__(self) -> "View":
         if self._live:
@@ -212,14 +209,13 @@ class View:
 
     def print_participants(self, participants: Mapping[str, str]) -> None:
         """Print who acts, each with what they do."""
-        if not self._quiet:
-            for who, does in participants.items():
-                self._console.print(f"{who:22}{does}", markup=False, highlight=False, soft_wrap=True)
+        for who, does in participants.items():
+            self._console.print(f"{who:22}{does}", markup=False, highlight=False, soft_wrap=True)
 
     def say(self, doing: str) -> None:
         """Show what happens now."""
         self._doing = doing
-        if not self._quiet and self._live is None:
+        if self._live is None:
             self._console.print(one_line(doing), markup=False, soft_wrap=True)
         self.refresh()
 
@@ -227,7 +223,7 @@ class View:
         """Show the tracker as it is now; cheap to call often."""
         if self._live:
             self._live.update(self._screen())
-        elif not self._quiet:
+        else:
             self._print_alerts()
             answers = self._tracker.answers()
             if len(answers) > self._shown and time.monotonic() - self._last_line >= 1:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
+from policy.testing import full_request
 from streaming.alert_kinds import AlertKind, KindRule
 from streaming.demo.tracker import RequestTracker
 from streaming.kafka.reader import follow
@@ -213,32 +214,22 @@ def _random(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def _of_acls(rng: random.Random, number: int) -> dict[str, Any]:
-    return {
-        "id": f"request-{number}",
-        "system": "kafka-acls",
-        "subject": {"type": "user", "id": rng.choice(CLIENTS)},
-        "action": {"name": rng.choice(("Read", "Write", "Describe"))},
-        "resource": {"type": "Topic", "id": rng.choice(TOPICS)},
-        "context": {"host": rng.choice(("10.0.0.1", "10.0.0.2"))},
-    }
+    short = {"subject": rng.choice(CLIENTS), "action": rng.choice(("Read", "Write", "Describe"))}
+    resource = {"type": "Topic", "id": rng.choice(TOPICS)}
+    context = {"host": rng.choice(("10.0.0.1", "10.0.0.2"))}
+    return _whole(f"request-{number}", {**short, "resource": resource, "context": context}, "kafka-acls")
 
 
 def _of_documents(rng: random.Random, number: int) -> dict[str, Any]:
-    return {
-        "id": f"request-{number}",
-        "system": "cedar",
-        "subject": {"type": "User", "id": rng.choice(STAFF)},
-        "action": {"name": rng.choice(("read", "write", "delete"))},
-        "resource": {"type": "Document", "id": rng.choice(("prices", "contract", "minutes"))},
-    }
+    short = {"subject": {"type": "User", "id": rng.choice(STAFF)}, "action": rng.choice(("read", "write", "delete"))}
+    resource = {"type": "Document", "id": rng.choice(("prices", "contract", "minutes"))}
+    return _whole(f"request-{number}", {**short, "resource": resource}, "cedar")
 
 
 def _request(id_: str, subject: str, action: str, resource: str) -> dict[str, Any]:
-    properties = {"groups": ["everyone"]}
-    return {
-        "id": id_,
-        "system": "lenses6",
-        "subject": {"type": subject.partition(":")[0], "id": subject, "properties": properties},
-        "action": {"name": action},
-        "resource": {"type": "lrn", "id": resource},
-    }
+    named = {"type": subject.partition(":")[0], "id": subject}
+    return _whole(id_, {"subject": named, "groups": ["everyone"], "action": action, "resource": resource}, "lenses6")
+
+
+def _whole(id_: str, short: dict[str, Any], system: str) -> dict[str, Any]:
+    return {**full_request(short, system), "id": id_}

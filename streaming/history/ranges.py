@@ -64,13 +64,16 @@ class Topics:
     def ranges(self, topics: Iterable[str], span: Span) -> dict[Partition, Range]:
         """Between which offsets the records with a time in ``span`` stand, other records among them."""
         ends = last_stable_offsets(self._admin, partitions_of(self._admin, topics))
-        starts, until = self._since(ends, span.start), self._since(ends, span.end + DISORDER_MS)
+        starts, until = (
+            offsets_since(self._admin, ends, span.start),
+            offsets_since(self._admin, ends, span.end + DISORDER_MS),
+        )
         return {partition: Range(start, until[partition]) for partition, start in starts.items()}
 
     def since(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
         """The records from a moment (ms) on, and some before: clocks differ."""
         ends = last_stable_offsets(self._admin, partitions_of(self._admin, topics))
-        starts = self._since(ends, moment - CLOCKS_MS)
+        starts = offsets_since(self._admin, ends, moment - CLOCKS_MS)
         yield from self._read({partition: Range(start, ends[partition]) for partition, start in starts.items()})
 
     def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
@@ -117,10 +120,6 @@ class Topics:
         starts = {partition: offsets.first for partition, offsets in ranges.items()}
         ends = {partition: offsets.end for partition, offsets in ranges.items()}
         return map(record_of, records_between(self._settings, starts, ends))
-
-    def _since(self, ends: PartitionOffsets, moment: int) -> PartitionOffsets:
-        """The first offset at or after a moment (ms) in each partition; its end when there is none."""
-        return offsets_since(self._admin, ends, moment) if ends else {}
 
 
 def watched(records: Iterable[ConsumerRecord], what: str, progress: Progress) -> Iterator[ConsumerRecord]:

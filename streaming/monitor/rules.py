@@ -94,8 +94,7 @@ class Watch(msgspec.Struct, array_like=True):
 
     def add(self, kind: str, key: str, occurrence: Occurrence, rules: Rules, rule: KindRule) -> None:
         """Count an occurrence: to the episode, or towards one."""
-        if self.episode is not None and _ends_at(self.episode, rules) <= occurrence.known:
-            self._end()
+        self._end_if_over(occurrence.known, rules)
         if self._is_known(occurrence):
             return
         if self.episode is not None:
@@ -111,8 +110,8 @@ class Watch(msgspec.Struct, array_like=True):
     def _is_known(self, occurrence: Occurrence) -> bool:
         return any(occurrence.id in past.ids for past in self.past) or occurrence.id in map(_id, self.recent)
 
-    def _end(self) -> None:
-        if self.episode is not None:
+    def _end_if_over(self, now: int, rules: Rules) -> None:
+        if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self.past.append(self.episode)
             self.episode = None
 
@@ -131,8 +130,7 @@ class Watch(msgspec.Struct, array_like=True):
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
         """The episodes that there is news of, and the end of what is old. `now`: see `Accesses.settled_until`."""
-        if self.episode is not None and _ends_at(self.episode, rules) <= now:
-            self._end()
+        self._end_if_over(now, rules)
         for episode in self.past:
             if episode.is_news(rule, over=True):
                 episode.alerted(rule)

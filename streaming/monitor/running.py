@@ -150,16 +150,14 @@ def warn_of_unrecorded(settings: Settings) -> None:
         log.warning("unrequested-access is off: not all answers over HTTP are recorded (serve.record)", system=system)
 
 
-def run_alone(
-    settings: Settings, spark: SparkSession, stop: threading.Event, on_step: MonitorObserver, watch: QueryWatch
-) -> None:
+def run_alone(settings: Settings, spark: SparkSession, stop: threading.Event, watch: QueryWatch) -> None:
     """Run the monitor until `stop` is set. Raises what it failed by, as the job does: its supervisor starts it again.
 
     While Kafka is unavailable it waits.
     """
     warn_of_unrecorded(settings)
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
-    runs = MonitorRuns(settings, spark, stop.is_set, on_step, watch)
+    runs = MonitorRuns(settings, spark, stop.is_set, lambda _step, _batch: None, watch)
     failure = runs.until_failure(lambda: check_executors(spark, settings, watch.health))
     watch.monitor_runs(False)
     if failure is not None:
@@ -207,7 +205,7 @@ class RunningMonitor:
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
-        self._await_first_batch()
+        sleep_until(LATEST_START, lambda: self._decided.is_set() or self._is_ending())
         while not self._is_ending():
             began = time.monotonic()
             failure = self._runs.until_failure()
@@ -215,13 +213,10 @@ class RunningMonitor:
                 return
             pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else pause
             self._note(failure)
-            sleep_until(
-                max(pause, self._until_enforcer_commits()) if isinstance(failure, Fenced) else pause, self._is_ending
-            )
+            # By then an enforcer that was fenced too has ended; else the monitors of two instances fence each other.
+            fenced_pause = 2 * self._idle_commit_seconds if isinstance(failure, Fenced) else 0.0
+            sleep_until(max(pause, fenced_pause), self._is_ending)
             pause = min(2 * pause, LONGEST_PAUSE)
-
-    def _await_first_batch(self) -> None:
-        sleep_until(LATEST_START, lambda: self._decided.is_set() or self._is_ending())
 
     def _note(self, failure: Exception) -> None:
         """One line for a failure; the same one again is no news."""
@@ -236,10 +231,6 @@ class RunningMonitor:
         )
         self._reason = reason
         self._runs.note_failure()
-
-    def _until_enforcer_commits(self) -> float:
-        """By then an enforcer that was fenced too has ended; else the monitors of two instances fence each other."""
-        return 2 * self._idle_commit_seconds
 
     def _is_ending(self) -> bool:
         return self._stop.is_set() or self._job_ended.is_set()

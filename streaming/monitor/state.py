@@ -155,15 +155,10 @@ class Monitor:
 
     def _unallowed(self, key: Key, state: State, happened: AccessEvent, rules: Rules) -> None:
         """An access whose time is up: it was denied, or not requested."""
-        denial = state.accesses.denied(happened, rules)
-        if denial is not None:
-            self._occurred(
-                key, state, AlertKind.DENIED_BUT_DONE, _occurrence(happened, f"decision {denial} was no allow"), rules
-            )
-        else:
-            self._occurred(
-                key, state, AlertKind.UNREQUESTED_ACCESS, _occurrence(happened, "no allow was given for it"), rules
-            )
+        kind, why = AlertKind.UNREQUESTED_ACCESS, "no allow was given for it"
+        if (denial := state.accesses.denied(happened, rules)) is not None:
+            kind, why = AlertKind.DENIED_BUT_DONE, f"decision {denial} was no allow"
+        self._occurred(key, state, kind, _occurrence(happened, why), rules)
 
     def _occurred(self, key: Key, state: State, kind: str, occurrence: Occurrence, rules: Rules) -> None:
         rule = rules.of(kind)

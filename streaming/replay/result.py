@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from policy import StatementId
+
 GROUPS = ("subject", "action", "resource", "statement")
 HELD = 2000  # names of a group that a task or the driver counts; what comes later counts as `others`
 EXAMPLES = 20  # of each direction
@@ -126,9 +128,7 @@ def prefix_of(resource: str) -> str:
 
 def _statement(example: Example) -> str:
     """The statement that decides, or did; without one the reason."""
-    if not example.document:
-        return example.reason
-    return example.document if example.statement is None else f"{example.document} statement {example.statement}"
+    return str(StatementId(example.document, example.statement)) if example.document else example.reason
 
 
 def count(counts: dict[str, Count], name: str) -> Count:

@@ -13,7 +13,7 @@ from streaming.history.records import ConsumerRecord
 from streaming.history.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.records.decision import DecisionRecord
 from streaming.report import read_decision
-from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
+from streaming.report.requests import AnswerIndex, Replay, Replayed
 from streaming.report.untrusted import BoundedCounter, Ranking
 from streaming.topics import Offsets, newest_offset
 
@@ -177,7 +177,7 @@ class Tally:
             return
         system = decision.system if decision.system in self._known else OTHER
         self._bins.add(system, record.at, OUTCOMES.index(decision.context.outcome))
-        self._denied += denials(decision)
+        self._denied += sum(answer.outcome == "deny" for answer in decision.answers)
         self._time(decision, record.at)
         self._answered.note(decision)
         for answer in decision.answers:

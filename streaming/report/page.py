@@ -301,8 +301,6 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
     with warnings.catch_warnings(action="ignore"):  # of characters that its font lacks: the page's font shows them
         figure.savefig(out, format="svg", metadata=NO_METADATA)
     root = ElementTree.fromstring(out.getvalue())
-    for element in root.findall(f"{{{SVG}}}metadata"):
-        root.remove(element)
     for element in root.iter():
         _own(element, name)
     del root.attrib["width"], root.attrib["height"]  # as wide as the page; the viewBox keeps its form

@@ -74,13 +74,6 @@ class AnswerIndex:
         return dict(self._ranges)
 
 
-def denials(decision: DecisionRecord) -> int:
-    """How many answers of a decision are deny: each evaluation of a batch is one."""
-    if not decision.evaluations:
-        return int(decision.context.outcome == "deny")
-    return sum(item.context.outcome == "deny" for item in decision.evaluations)
-
-
 RequestOrBatch = Request | Batch
 MOST_COMBINATIONS = 20_000
 

@@ -8,6 +8,13 @@ import msgspec
 
 from streaming.settings.urls import is_trustworthy
 
+PageKind = Literal["alerts", "changes", "decisions"]
+
+
+def page_path(kind: PageKind, id_: str) -> str:
+    """The page of something on the console's own site: of a change by the name that the job gave it."""
+    return f"/{kind}/{quote(id_, safe='')}"
+
 
 class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """OpenID Connect, the code flow with PKCE. `issuer`: whose metadata name its endpoints; "": nobody signs in so.
@@ -58,9 +65,9 @@ class ConsoleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proxy: ProxySettings = ProxySettings()
     anonymous: bool = False
 
-    def page(self, kind: Literal["alerts", "changes", "decisions"], id_: str) -> str:
+    def page(self, kind: PageKind, id_: str) -> str:
         """Where browsers find the page of something; "" without `url`."""
-        return f"{self.url.rstrip('/')}/{kind}/{quote(id_, safe='')}" if self.url else ""
+        return f"{self.url.rstrip('/')}{page_path(kind, id_)}" if self.url else ""
 
     @property
     def signs_in(self) -> bool:

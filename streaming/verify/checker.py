@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 
 import msgspec
+from confluent_kafka import murmur2
 
 from policy import MalformedRequest
 from streaming.client.decision import Decision, Unreadable, read_decision
@@ -26,7 +27,6 @@ from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of, newest_offset
 from streaming.verify import Findings, Violation
 from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read_request
-from streaming.verify.partitions import partition_of
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
@@ -324,10 +324,10 @@ class Checker:
         if not (request.key and self._is_placed_by_key):
             return
         requests = self._requests[request.topic, request.partition]
-        expected = partition_of(request.key, self._partitions)
+        expected = murmur2(request.key, self._partitions)
         if record.partition != expected:
             counts = range(requests.min_partition_count(request.offset), self._partitions)
-            if all(partition_of(request.key, count) != record.partition for count in counts):
+            if all(murmur2(request.key, count) != record.partition for count in counts):
                 self._violated("misplaced", record, f"partition {expected}", f"partition {record.partition}")
                 return
         first = requests.answered_in.get(record.partition, request.offset)

@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient
 from policy import to_text
 from streaming.decision_log.status import committed_of
 from streaming.errors import CannotStart
-from streaming.history.ranges import Topics
+from streaming.history.ranges import DISORDER_MS, Progress, Topics, watched
 from streaming.history.records import record_of
-from streaming.history.span import Span
+from streaming.history.span import HOUR, Span
 from streaming.kafka.clients import (
     SECONDS,
     Partition,
@@ -47,18 +47,16 @@ from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
 
 BROKERS_CLOCKS_MS = 1_000  # by how much the clocks of two brokers may differ
-TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, unless it was changed
 POLL_SECONDS = 0.05
 COMMITTED_POLL_SECONDS = 0.5
 DECIDED_SECONDS = 120.0
-REMARK_EVERY = 100_000
 
 
 def verify(
     settings: Settings,
     span: Span | None = None,
     demanded: Mapping[str, Mapping[str, int]] | None = None,
-    progress: Callable[[str], None] = lambda _text: None,
+    progress: Progress = lambda _text: None,
     sample: float = 1.0,
 ) -> Findings:
     """Check the requests of a time range (None: all that are there) with their decisions and dead letters.
@@ -72,7 +70,7 @@ def verify(
     ends = _settled_ends(admin, outputs)
     requests = last_stable_offsets(admin, partitions_of(admin, names.asking))
     kept_from = Topics(settings, admin).kept_from(ends)
-    answers_from = kept_from + TRANSACTION_MS if kept_from else 0  # those to older requests may have been deleted
+    answers_from = kept_from + DISORDER_MS if kept_from else 0  # those to older requests may have been deleted
     ranges = _ranges(admin, requests, committed, answers_from, span)
     progress("reading policies and facts")
     log = read_document_log(settings)
@@ -81,13 +79,12 @@ def verify(
     partitions = sum(topic == names.decisions for topic, _ in outputs)
     checker = Checker(settings, log, ranges, ids, partitions, demanded, clocks_ms, decode, sample)
     first = first_offsets(admin, outputs)
-    starts = first if span is None else offsets_since(admin, ends, span.start - TRANSACTION_MS)
+    starts = first if span is None else offsets_since(admin, ends, span.start - DISORDER_MS)
     starts |= {partition: offsets.start for partition, offsets in ranges.items()}
     ends |= {partition: offsets.end for partition, offsets in ranges.items()}
-    for count, message in enumerate(records_by_time(settings, starts, ends), 1):
-        checker.take(record_of(message))
-        if count % REMARK_EVERY == 0:
-            progress(f"read {count:,} records of requests, decisions and dead letters …")
+    records = map(record_of, records_by_time(settings, starts, ends))
+    for record in watched(records, "records of requests, decisions and dead letters", progress):
+        checker.take(record)
     return checker.finish()
 
 
@@ -143,7 +140,6 @@ KEYS = 20
 SEMANTICS = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")
 IN_A_ROW = 4  # requests of one subject …
 SECONDS_BETWEEN = 20  # … and then none for so long: fewer denials a minute than a burst has
-HOUR_MS = 3_600_000
 
 
 class Sent(msgspec.Struct):
@@ -296,7 +292,7 @@ class Traffic:
             items = [{"resource": resource} for resource in rng.sample(resources, len(resources))]
             request |= {"evaluations": items, "options": {"evaluations_semantic": rng.choice(SEMANTICS)}}
         if number % 10 == 7:
-            ahead = rng.choice((HOUR_MS, -HOUR_MS))
+            ahead = rng.choice((HOUR, -HOUR))
             request["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
         return request
 

@@ -31,7 +31,7 @@ class Reader:
 
     def run(self, restarts: bool) -> None:
         log = self._log
-        while self._steps < len(log.steps) or self._asked < len(log.asked) or self.following.at < END:
+        while self._steps < len(log.steps) or self._asked < len(log.asked) or self.following.questions.at < END:
             if restarts and self._chance.random() < 0.05:
                 self._restart()
             kind = self._chance.choice(("change", "decision", "decision", "time"))
@@ -64,14 +64,14 @@ class Reader:
     def _restart(self) -> None:
         """With the changes from the beginning, one by one, and the decisions that were read: nothing is reported."""
         self.restarts += 1
-        before, at = self.following, self.following.at
+        before, at = self.following, self.following.questions.at
         self.following = Following(TOPICS, self._log.first, MOMENT, 1_000_000, DAY_MS)
         for step in self._log.steps[: self._steps]:
             self.following.change(*step)
         self.following.resume_at(at)
         for asked in self._log.asked[: self._asked]:
             self.following.remember(asked.decided)
-        assert self.following.at == at
+        assert self.following.questions.at == at
         assert len(self.following.questions) == len(before.questions)
 
 
@@ -124,9 +124,9 @@ def test_what_had_ended_before_a_restart_is_not_reported_again() -> None:
     before, after = (Following(TOPICS, in_force, at, 10, DAY_MS) for at in (0, 90))
     before.remember(decided)
     assert [one.after.outcome for one in before.pass_time(120)] == ["deny"]
-    after.resume_at(before.at)
+    after.resume_at(before.questions.at)
     after.remember(decided)
-    assert (after.at, after.pass_time(130)) == (100, [])
+    assert (after.questions.at, after.pass_time(130)) == (100, [])
 
 
 @pytest.mark.long

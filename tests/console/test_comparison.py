@@ -23,10 +23,10 @@ from streaming.console.comparison_program import (
     Compared,
     Comparer,
     ComparisonJob,
+    DatedRequest,
     Live,
     LiveDocuments,
     LiveFact,
-    PastRequest,
     compare_draft,
 )
 from streaming.console.comparisons import COMPARISON_PROGRAM
@@ -51,7 +51,7 @@ spec:
 """
 
 
-def _asked(topic: str, user: str = "user:dana", **more: Any) -> PastRequest:
+def _asked(topic: str, user: str = "user:dana", **more: Any) -> DatedRequest:
     asked = {
         "id": topic,
         "system": SYSTEM,
@@ -61,7 +61,7 @@ def _asked(topic: str, user: str = "user:dana", **more: Any) -> PastRequest:
         "time": 1_795_258_800_000,
         **more,
     }
-    return PastRequest(asked, ("groups",))
+    return asked, frozenset({"groups"})
 
 
 NOW = 1_795_258_800_000
@@ -110,7 +110,7 @@ def test_the_requests_that_a_draft_turns_are_those_that_decide_answers_otherwise
     assert turned.reason is not None
     assert (turned.reason.document, turned.reason.statement) == ("lenses6/Role/readers", 1)
     sides = [compile_documents([{"system": SYSTEM, **one} for one in (role, MEMBERS)]) for role in (READERS,)]
-    assert [decide(side, ASKED[1].asked).outcome for side in sides] == ["allow"]
+    assert [decide(side, ASKED[1][0]).outcome for side in sides] == ["allow"]
     [lost] = [entry for entry in found.differences if entry.difference.sign == "added"]
     assert "user:dana" in lost.lose
 
@@ -131,7 +131,7 @@ def test_each_evaluation_of_a_batch_counts() -> None:
     assert (turned.number, turned.before, turned.after, turned.evaluations) == (0, "allow", "deny", (1, 3))
     assert turned.reason is not None
     assert turned.reason.statement == 1
-    row = past_requests.PastRequest("d", 0, frozenset(), batch.asked).row(turned.evaluations)
+    row = past_requests.PastRequest("d", 0, frozenset(), batch[0]).row(turned.evaluations)
     assert (row["subject"], row["resource"]) == ("user:dana", "kafka:topic:prod/main/audit")
     assert row["evaluation"] == "evaluation 2 of 5, and 1 other"
 
@@ -144,7 +144,7 @@ def test_a_change_that_turns_an_evaluation_of_a_batch_shows_that_one() -> None:
     state = PolicyState({}, "")
     said = {"id": "c", "system": SYSTEM, "time": "2026-11-28T10:00:00Z", "before": state, "after": state}
     side = Side(PolicyChange(**said, documents=(), documents_count=0), before, after)
-    asked = _asked("orders", evaluations=evaluations).asked
+    asked = _asked("orders", evaluations=evaluations)[0]
     past = past_requests.PastRequest("d", asked["time"], frozenset(), asked)
     [row] = turned_requests([past], [side], FactOverlay()).rows
     assert (row["action"], row["before"], row["after"]) == ("kafka:DeleteTopic", "deny", "allow")
@@ -212,7 +212,7 @@ def _login(hour: int, *groups: str) -> LiveFact:
     return LiveFact(key, json.dumps(value).encode(), at, hour)
 
 
-def _viewed(hour: int) -> PastRequest:
+def _viewed(hour: int) -> DatedRequest:
     asked = {
         "id": "r",
         "system": "streamsets",
@@ -221,7 +221,7 @@ def _viewed(hour: int) -> PastRequest:
         "resource": {"type": "pipeline", "id": "pipeline:orders"},
         "time": NOW + hour * HOUR,
     }
-    return PastRequest(asked, ())
+    return asked, frozenset()
 
 
 def test_each_request_is_decided_with_the_facts_of_its_time() -> None:

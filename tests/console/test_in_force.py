@@ -58,13 +58,20 @@ def in_force(follower: Follower) -> InForce:
     return InForce(Cluster(SETTINGS, admin_client(SETTINGS)), follower, BOUND)
 
 
+def site_of(in_force: InForce, pages: Pages) -> Site:
+    """Without Kafka."""
+    admin = admin_client(SETTINGS)
+    logs = (ChangeLog(SETTINGS, admin), AlertLog(SETTINGS, admin), RecentDecisions(SETTINGS, admin))
+    cluster, unseen = Cluster(SETTINGS, admin), UnseenTopics(SETTINGS)
+    return Site(SETTINGS, pages, cluster, Records(SETTINGS, admin), *logs, in_force, FactOverlay, unseen)
+
+
 @pytest.fixture
 def pages_alone(in_force: InForce) -> Iterator[ASGIApp]:
     """The console's pages over it; those that read Kafka have none."""
-    admin, static, tokens = admin_client(SETTINGS), StaticFiles(), Tokens()
-    logs = (ChangeLog(SETTINGS, admin), AlertLog(SETTINGS, admin), RecentDecisions(SETTINGS, admin))
-    pages, cluster, unseen = Pages(static, LINKS, tokens.of), Cluster(SETTINGS, admin), UnseenTopics(SETTINGS)
-    site = Site(SETTINGS, pages, cluster, Records(SETTINGS, admin), *logs, in_force, FactOverlay, unseen)
+    static, tokens = StaticFiles(), Tokens()
+    pages = Pages(static, LINKS, tokens.of)
+    site = site_of(in_force, pages)
     with (
         contextlib.closing(Sandbox(1, is_eager=False)) as sandbox,
         contextlib.closing(Console(site, tokens, sandbox)) as console,

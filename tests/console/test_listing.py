@@ -18,7 +18,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def _page(entries: list[_Entry], since: str = "", until: str = "", **more: str) -> Any:
-    return listed("/x", {"since": since, "until": until, **more}, entries, lambda one: one.number != 7)
+    return listed("/x", {"since": since, "until": until, **more}, entries, lambda one: one.number != 7, 0)
 
 
 def test_each_entry_is_on_one_page() -> None:

@@ -8,20 +8,21 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, expect
 
-from streaming.console.alerts import AlertLog
 from streaming.console.console import LINKS
 from streaming.console.guard import Guard
+from streaming.console.in_force import InForce
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.pulse import Pulse
-from streaming.console.reading import Cluster
 from streaming.console.server import application
 from streaming.console.signing_in import Local, SignedIn
 from streaming.kafka.clients import admin_client
 from streaming.serve.authentication import LOCAL
 from tests.console.conftest import served
-from tests.console.test_in_force import SETTINGS
+from tests.console.test_in_force import SETTINGS, follower, in_force, site_of
 from tests.console.visit import visit
+
+__all__ = ["follower", "in_force"]  # fixtures
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -33,11 +34,11 @@ def pulse() -> Pulse:
 
 
 @pytest.fixture
-def site(pulse: Pulse) -> Iterator[str]:
+def site(pulse: Pulse, in_force: InForce) -> Iterator[str]:
     """The overview over it, without Kafka."""
-    admin, static, stop = admin_client(SETTINGS), StaticFiles(), threading.Event()
-    pages, alerts = Pages(static, LINKS), AlertLog(SETTINGS, admin)
-    overview = Overview(SETTINGS, Cluster(SETTINGS, admin), pulse, alerts, lambda: None, pages, stop)
+    static, stop = StaticFiles(), threading.Event()
+    pages = Pages(static, LINKS)
+    overview = Overview(site_of(in_force, pages), pulse, stop)
     app = application(overview.routes, pages, static)
     with served(Guard(SignedIn(app, Local(), pages), LOCAL)) as address:
         yield address

@@ -12,13 +12,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.testclient import TestClient
 
 from policy import compile_documents
-from streaming.console.alerts import AlertLog
 from streaming.console.changes import history_seen_by
 from streaming.console.guard import Guard, Tokens
+from streaming.console.in_force import InForce
 from streaming.console.overview import Overview
 from streaming.console.pages import Pages, StaticFiles
 from streaming.console.pulse import Instance, Look, Pulse
-from streaming.console.reading import Cluster
 from streaming.console.server import application
 from streaming.console.signing_in import SignedIn
 from streaming.console.unseen import FOR_OPERATORS, UnseenTopics
@@ -31,7 +30,7 @@ from streaming.records.change import DocumentChange, PolicyChange, PolicyState
 from streaming.serve.authentication import LOCAL
 from streaming.snapshots.logged import ChangeHistory, LoggedChange, NoSuchChange
 from tests.console.decided import client_of
-from tests.console.test_in_force import SETTINGS, follower, in_force, pages_alone
+from tests.console.test_in_force import SETTINGS, follower, in_force, pages_alone, site_of
 
 __all__ = ["follower", "in_force", "pages_alone"]  # fixtures
 
@@ -133,14 +132,13 @@ def _look() -> Look:
 
 
 @pytest.fixture
-def overview() -> Overview:
-    admin, pages, stop = admin_client(SETTINGS), Pages(StaticFiles(), token=Tokens().of), threading.Event()
-    pulse = Pulse(SETTINGS, admin, stop)
+def overview(follower: Follower, in_force: InForce) -> Overview:
+    stop = threading.Event()
+    pulse = Pulse(SETTINGS, admin_client(SETTINGS), stop)
     pulse.look = _look()
     offsets = {HIDDEN: {"0": 7}}
-    read = Read(compile_documents([]), time.monotonic(), offsets, -1, offsets)
-    cluster, alerts = Cluster(SETTINGS, admin), AlertLog(SETTINGS, admin)
-    return Overview(SETTINGS, cluster, pulse, alerts, lambda: read, pages, stop)
+    follower.read = Read(compile_documents([]), time.monotonic(), offsets, -1, offsets)
+    return Overview(site_of(in_force, Pages(StaticFiles(), token=Tokens().of)), pulse, stop)
 
 
 @pytest.mark.parametrize(("viewer", "waiting"), [(CARL, 3), (EVERYTHING, 80)])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from confluent_kafka import murmur2
 
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
@@ -18,7 +19,6 @@ from streaming.snapshots.documents import Loader
 from streaming.topics import DAY_MS, dead_letters_of
 from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
-from streaming.verify.partitions import partition_of
 
 SETTINGS = Settings()
 NAMES = SETTINGS.topics
@@ -105,7 +105,7 @@ class History:
 
     def write(self, key: bytes, decision: dict[str, Any]) -> None:
         """Write a decision, with those before it in one transaction."""
-        number = partition_of(key, self.partitions)
+        number = murmur2(key, self.partitions)
         offset = self._next(f"{DECISIONS}-{number}")
         value = msgspec.json.encode(decision)
         self.decisions[number].append(ConsumerRecord(DECISIONS, number, offset, self.now, key, value))
