@@ -141,6 +141,11 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     from streaming.kafka.permissions import DESCRIBE_CLUSTER, described_acls
 
     rows = described_acls(connect(settings, permissions=[DESCRIBE_CLUSTER]))
+    if not rows:  # librdkafka drops the error of a broker without an authorizer, too, and that one allows everything
+        raise Failure(
+            f"nothing was written: {settings.bootstrap_servers} lists no ACLs. It has none, or no authorizer (the "
+            "broker setting authorizer.class.name), without which everybody may do everything"
+        )
     return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 
 
