@@ -90,8 +90,8 @@ MUTANTS = {
     "stale where changes were missed": Mutant("KnownAnswers.java", "versions.isContinued(changes) && ", ""),
     "one table for every trust": Mutant(
         "KnownTask.java",
-        "byTrust.get(partition.trust)",
-        "(byTrust.isEmpty() ? null : byTrust.values().iterator().next())",
+        "TABLES.get(partition.trust)",
+        "(TABLES.isEmpty() ? null : TABLES.values().iterator().next())",
     ),
     "a partition of another topic": Mutant("KnownTask.java", " && partitions[number].topic.equals(range.topic)", ""),
     "another partition": Mutant("KnownTask.java", "partitions[number].number == range.partition && ", ""),
