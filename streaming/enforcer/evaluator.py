@@ -43,7 +43,7 @@ from streaming.enforcer.requests import may_name_offsets, moment, staleness, wit
 from streaming.enforcer.source import LENGTH_BYTES, Records, decode_headers, single_header_prefix
 from streaming.ops.tally import DEAD, Label, label, no_counts
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
-from streaming.records.dead_letter import rejected
+from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.decision import DecisionEnvelope, echo, evaluations, to_json
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import (
@@ -170,6 +170,24 @@ class Clock:
 _parts = msgspec.json.Decoder(QueryParts).decode
 
 
+def _rejected(
+    source: Source,
+    offset: int,
+    why: Exception,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[dict[str, Any]] | None,
+    limits: Limits,
+) -> Outgoing:
+    """The dead letter of a record, as it is to be written.
+
+    The exception's traceback has its caller's frame. A variable there that holds the exception would be a cycle, which
+    keeps the record; here is none.
+    """
+    rejection = Rejection(source.topic, source.partition, offset, why)
+    return (source.dead_letters, *dead_letter(rejection, key, value, headers, limits))
+
+
 class RecordEvaluator:
     """Evaluates records one by one. `counts`: what it made, for the metrics. `output`: the number of what it writes."""
 
@@ -185,7 +203,7 @@ class RecordEvaluator:
             return self._output, key, record, carried(headers) if headers and self._output == DECISIONS else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
+            return _rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         """The decision or verdict. Raises what makes it a dead letter."""
@@ -441,4 +459,4 @@ class EncodedEvaluator:
             check_size("the decision", record_size(decision_key, encoded), self._limits.record_out)
             return number, decision_key, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
+            return _rejected(self._source, offset, refusal, key, value, headers, self._limits)
