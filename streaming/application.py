@@ -11,6 +11,7 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from streaming.commit.evaluation import worker_output_filtered
 from streaming.commit.offsets import IDLE_COMMIT_SECONDS, check_group
 from streaming.commit.partition_sets import sets_for
 from streaming.commit.partitions import PartitionTransactions
@@ -29,7 +30,7 @@ from streaming.ops.queries import MonitorWatch, ProgressListener, QueryWatch
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked, locked
 from streaming.runtime.executors import await_executors, is_local, refuse_dynamic_allocation
-from streaming.runtime.spark import start_session, worker_output_filtered
+from streaming.runtime.spark import start_session
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings, monitor_settings
 from streaming.topics import RUN

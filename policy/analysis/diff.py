@@ -95,11 +95,8 @@ def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
 
 def sides_of(old: Snapshot, new: Snapshot) -> "list[Sides]":
     """What is to be compared, system by system."""
-    return [Sides(system, old.policy_sets[name], new.policy_sets[name]) for name, system in _systems(new)]
-
-
-def _systems(snapshot: Snapshot) -> Iterator[tuple[str, System]]:
-    return ((name, all_systems()[name]) for name in sorted(snapshot.policy_sets))
+    names = sorted(new.policy_sets)
+    return [Sides(all_systems()[name], old.policy_sets[name], new.policy_sets[name]) for name in names]
 
 
 class Sides:

@@ -237,7 +237,7 @@ class _Search:
             for grant in self._policy_set.grants.get(path.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
                     enough = suffices and self._is_allowed_by(via, grant, path.membership.statement_id.document)
-                    detail = _membership(path.membership)
+                    detail = f"{membership_text(path.membership)} ({path.membership.statement_id})"
                     yield _nearest_grant(self._trace, grant, "validity", detail, path.route, enough)
 
     def _paths_of_other_times(self, via: Via) -> Iterator["_Path"]:
@@ -279,10 +279,6 @@ class _Search:
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
         return self._policy_set.membership_index.members(having) - {EVERYONE}
-
-
-def _membership(membership: Membership) -> str:
-    return f"{membership_text(membership)} ({membership.statement_id})"
 
 
 def _fits(grant: Grant, check: PermissionCheck) -> bool:

@@ -349,8 +349,7 @@ class Questions:
         ended: set[Key] = set()
         while self._ends and self._ends[0][0] <= at:
             until, key = heapq.heappop(self._ends)
-            remembered = self._known.get(key)
-            if remembered is not None and remembered.until == until:
+            if not self._is_over(until, key):
                 ended.add(key)
         return ended
 

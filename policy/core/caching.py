@@ -7,8 +7,8 @@ all of them are emptied: what is needed still is worked out again.
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -71,16 +71,6 @@ class Cache(dict[Key, Value]):
         """Put in an entry of so many bytes, beside what every entry takes."""
         BUDGET.spend(ENTRY_BYTES + weight)
         self[key] = value
-
-
-def weight_of(value: Any) -> int:
-    """The bytes of plain data, however it is nested; of texts that are shared more than there are."""
-    size = sys.getsizeof(value)
-    if isinstance(value, Mapping):
-        return size + sum(weight_of(key) + weight_of(inner) for key, inner in value.items())
-    if isinstance(value, list | tuple | set | frozenset):
-        return size + sum(map(weight_of, value))
-    return size
 
 
 def weight_of_texts(texts: Iterable[str]) -> int:

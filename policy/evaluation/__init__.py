@@ -1,6 +1,5 @@
 """Decisions: a request evaluated over a snapshot, and why; the cache of answers for evaluators."""
 
-from policy.core.caching import Cache, weight_of
 from policy.core.fact_table import Lookup
 from policy.evaluation.answers import (
     ANSWERS_KEPT,
@@ -21,10 +20,8 @@ __all__ = [
     "Answer",
     "AnswerCache",
     "ByState",
-    "Cache",
     "CachedQuery",
     "Lookup",
     "PolicySets",
     "State",
-    "weight_of",
 ]

@@ -35,28 +35,22 @@ class Row(msgspec.Struct, frozen=True):
         return f"line {self.line}"
 
 
-def read_values(file: ImportInput) -> Iterator[tuple[str, Any]]:
-    """(place, value) of each document of a YAML or JSON file, places such as ``document 2``.
+def read_spots(files: Iterable[ImportInput], findings: Findings) -> Iterator[tuple[Spot, Any]]:
+    """Each document of YAML or JSON files, with its place, such as ``document 2``.
 
     Raises FilesRefused, also for YAML with anchors, aliases or tags: what a file says must stand where it is read.
     """
-    text = read_text(file)
-    try:
-        is_json = file.file.lower().endswith(".json")
-        values = [read_json(text)] if is_json else [part.value for part in read_yaml(text)]
-    except Unreadable as error:
-        raise _refused(file, error) from None
-    if not values:
-        raise FilesRefused([f"{file.file}: holds nothing"])
-    for number, value in enumerate(values, 1):
-        yield ("" if len(values) == 1 else f"document {number}"), value
-
-
-def read_spots(files: Iterable[ImportInput], findings: Findings) -> Iterator[tuple[Spot, Any]]:
-    """Each document of YAML or JSON files, with its place. Raises FilesRefused as `read_values` does."""
     for file in files:
-        for path, value in read_values(file):
-            yield findings.at(file.file, path), value
+        text = read_text(file)
+        try:
+            is_json = file.file.lower().endswith(".json")
+            values = [read_json(text)] if is_json else [part.value for part in read_yaml(text)]
+        except Unreadable as error:
+            raise _refused(file, error) from None
+        if not values:
+            raise FilesRefused([f"{file.file}: holds nothing"])
+        for number, value in enumerate(values, 1):
+            yield findings.at(file.file, "" if len(values) == 1 else f"document {number}"), value
 
 
 def read_rows(file: ImportInput, required: Collection[str], optional: Collection[str]) -> list[Row]:

@@ -74,6 +74,12 @@ final class DecidedPartitions extends RDD {
         return ((KafkaBatchInputPartition) input).offsetRange();
     }
 
+    /** What a partition of Spark's source reads, whatever is committed of it. */
+    static PartitionRange rangeOf(Partition partition) {
+        KafkaOffsetRange read = readBy(partition);
+        return new PartitionRange(read.topic() + "\t" + read.partition() + "\t-1");
+    }
+
     public Partition[] getPartitions() {
         return sets;
     }

@@ -74,7 +74,7 @@ public final class Evaluation {
             throws IOException {
         SparkSession.setActiveSession(records.sparkSession());
         SparkPlan scan = scan(records);
-        UndecidedRows undecided = new UndecidedRows(rows(records, scan));
+        UndecidedRows undecided = new UndecidedRows(rows(records, scan), false);
         SparkPlan plan = new RDDScanExec(
             DataTypeUtils.toAttributes(InputRecord.SCHEMA), undecided, "undecided", scan.outputPartitioning(),
             scan.outputOrdering(), Option.empty());

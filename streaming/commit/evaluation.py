@@ -3,6 +3,7 @@
 See `Evaluation.java` for why not by `DataFrame.mapInArrow`.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.core.rdd import _prepare_for_python_RDD
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +118,20 @@ class Evaluation:
         """End the workers' start: tasks that are under way when Spark stops log errors that mean nothing."""
         if self._workers_start is not None:
             self._workers_start.stop(CLOSE_SECONDS)
+
+
+@contextlib.contextmanager
+def worker_output_filtered(session: SparkSession) -> Iterator[None]:
+    """Keep the progress that Python workers print off standard error, and all that they print once the block ends.
+
+    In this JVM it stays so: for a process that ends with the session.
+    """
+    output = java_classes(session).WorkerOutput()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, ConnectionError):  # where Java has ended
+            output.mute()
 
 
 # As a text it would be parsed, in Java, with every batch.

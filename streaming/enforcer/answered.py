@@ -13,6 +13,7 @@ from policy import (
     Decision,
     Reason,
     Request,
+    decode_request,
 )
 from streaming.enforcer.evaluator import (
     EvaluationContext,
@@ -23,7 +24,6 @@ from streaming.enforcer.evaluator import (
     Source,
     given_of,
 )
-from streaming.enforcer.requests import Envelope
 from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label
 from streaming.records.answered import Answer, Findings, encode_findings, offsets_in, offsets_key, read_answer
 from streaming.records.avro import Reader
@@ -74,44 +74,39 @@ class AnsweredEvaluator(RecordEvaluator):
         self._offsets: dict[bytes, tuple[Offsets, bytes]] = {}
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
-        envelope, value = self._base.open(key, value)
+        value = self._base.in_json(key, value)
+        request = decode_request(value)
         answer = read_answer(value)
         claimed = answer.at
         misdated = abs(claimed - at) > self._skew
         moment = at if misdated else claimed
-        partition, decision, findings = self._decided(envelope, value, answer, moment, misdated)
-        record = _with_answer(partition, envelope, offset, moment, decision, answer, findings)
+        partition, decision, findings = self._decided(request, value, answer, moment, misdated)
+        record = _with_answer(partition, request, offset, moment, decision, answer, findings)
         if record_size(key, record) > self._limits.record_out:
             findings = Findings(verified=False, stale=findings.stale, misdated=findings.misdated)
-            record = self._too_large(key, envelope, offset, moment, answer, findings)
+            record = self._too_large(key, request, offset, moment, answer, findings)
         result = UNVERIFIED if not findings.verified else AGREES if findings.agrees else CONTRADICTS
-        self.counts[label(envelope.system, result)] += 1
+        self.counts[label(request.system, result)] += 1
         return record
 
     def _decided(
-        self, envelope: Envelope, value: bytes, answer: Answer, moment: int, misdated: bool
+        self, request: Request | Batch, value: bytes, answer: Answer, moment: int, misdated: bool
     ) -> tuple[PartitionEvaluator, Given, Findings]:
         """Which policies have decided the request, its decision, and what was found of the answer."""
-        parsed = self._newest.parts.request(envelope, value, moment)  # raises what makes it a dead letter
-        _, offsets = self._offsets_of(answer)  # raises, too
-        found = self._find(envelope.system, offsets, answer.facts_offset)
+        _, offsets = self._offsets_of(answer)  # raises what makes it a dead letter
+        found = self._find(request.system, offsets, answer.facts_offset)
         stale = self._is_stale(answer, None if misdated or found is None else found.superseded)
         if found is None:
-            unknown = _unknown(parsed)
-            return self._base, unknown, Findings(verified=False, stale=stale, misdated=misdated)
+            return self._base, _unknown(request), Findings(verified=False, stale=stale, misdated=misdated)
         partition = self._partition(found.evaluator, answer)
-        decision = self._given(partition, envelope, value, moment)
-        is_batch = isinstance(parsed, Batch)
+        decision = partition.answer_at(request, value, moment)
+        is_batch = isinstance(request, Batch)
         agrees = _is_same(answer, decision, is_batch)
         if not agrees and misdated:  # by its own time it may have been right
-            agrees = _is_same(answer, self._given(partition, envelope, value, answer.at), is_batch)
+            agrees = _is_same(answer, partition.answer_at(request, value, answer.at), is_batch)
         if not agrees and not found.exact:
             return partition, decision, Findings(verified=False, stale=stale, misdated=misdated)
         return partition, decision, Findings(True, agrees, stale, misdated)
-
-    def _given(self, partition: PartitionEvaluator, envelope: Envelope, value: bytes, moment: int) -> Given:
-        """The decision at a moment (ms). A deadline counts as it did when the answer was given."""
-        return partition.answer_at(envelope, value, moment, now=moment)
 
     def _is_stale(self, answer: Answer, superseded: int | None) -> bool:
         """Whether the policies were older than its freshness allows; an error rests on none."""
@@ -148,7 +143,7 @@ class AnsweredEvaluator(RecordEvaluator):
         return partition
 
     def _too_large(
-        self, key: bytes | None, envelope: Envelope, offset: int, at: int, answer: Answer, findings: Findings
+        self, key: bytes | None, request: Request | Batch, offset: int, at: int, answer: Answer, findings: Findings
     ) -> bytes:
         """In place of a decision that is too large: `error`, with the answer but for its offsets and evaluations.
 
@@ -156,16 +151,16 @@ class AnsweredEvaluator(RecordEvaluator):
         """
         limit = self._limits.record_out
         reason = Reason("answer-too-large", f"the decision has more than {limit} bytes")
-        decision = Given(to_json(Decision("error", (reason,))), b"", label(envelope.system, "error"))
+        decision = Given(to_json(Decision("error", (reason,))), b"", label(request.system, "error"))
         short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
-        record = _with_answer(self._base, envelope, offset, at, decision, short, findings)
+        record = _with_answer(self._base, request, offset, at, decision, short, findings)
         check_size("the decision", record_size(key, record), limit)
         return record
 
 
 def _with_answer(
     partition: PartitionEvaluator,
-    envelope: Envelope,
+    request: Request | Batch,
     offset: int,
     at: int,
     given: Given,
@@ -174,15 +169,15 @@ def _with_answer(
 ) -> bytes:
     """The decision record."""
     return partition.assemble(
-        envelope, offset, at, given, b'%b,"answered":%b' % (given.evaluations, encode_findings(answer, findings))
+        request, offset, at, given, b'%b,"answered":%b' % (given.evaluations, encode_findings(answer, findings))
     )
 
 
-def _unknown(parsed: Request | Batch) -> Given:
+def _unknown(request: Request | Batch) -> Given:
     """An error, of each item too: so that the record names the requests."""
     error = Decision("error", (UNKNOWN,))
-    items = len(parsed.items) if isinstance(parsed, Batch) else 0
-    return given_of(parsed, Decision("error", (UNKNOWN,), evaluations=(error,) * items))
+    items = len(request.items) if isinstance(request, Batch) else 0
+    return given_of(request, Decision("error", (UNKNOWN,), evaluations=(error,) * items))
 
 
 def _is_same(answer: Answer, given: Given, is_batch: bool) -> bool:

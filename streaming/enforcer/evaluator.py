@@ -23,6 +23,7 @@ from policy import (
     Snapshot,
     Unanswerable,
     answer,
+    decode_request,
     to_text,
 )
 from policy.evaluation import ANSWERS_KEPT, AnswerCache, Lookup
@@ -38,11 +39,11 @@ from streaming.enforcer.answers import (
 )
 from streaming.enforcer.lessons import NOTHING, Lessons
 from streaming.enforcer.ranges import UNLIMITED, Usage
-from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
+from streaming.enforcer.requests import may_name_offsets, moment, staleness, with_time
 from streaming.enforcer.source import LENGTH_BYTES, Records, decode_headers, single_header_prefix
 from streaming.ops.tally import DEAD, Label, label, no_counts
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
-from streaming.records.dead_letter import rejected
+from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.decision import DecisionEnvelope, echo, evaluations, to_json
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import (
@@ -123,7 +124,6 @@ class Evaluator:
         """`most`: queries whose answers are kept, for each trust."""
         self.snapshot = snapshot
         self.limits, self._most = limits, most
-        self.parts = Parts()
         self._answers: dict[frozenset[str], Answers] = {}
 
     def for_partition(
@@ -170,6 +170,24 @@ class Clock:
 _parts = msgspec.json.Decoder(QueryParts).decode
 
 
+def _rejected(
+    source: Source,
+    offset: int,
+    why: Exception,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[dict[str, Any]] | None,
+    limits: Limits,
+) -> Outgoing:
+    """The dead letter of a record, as it is to be written.
+
+    The exception's traceback has its caller's frame. A variable there that holds the exception would be a cycle, which
+    keeps the record; here is none.
+    """
+    rejection = Rejection(source.topic, source.partition, offset, why)
+    return (source.dead_letters, *dead_letter(rejection, key, value, headers, limits))
+
+
 class RecordEvaluator:
     """Evaluates records one by one. `counts`: what it made, for the metrics. `output`: the number of what it writes."""
 
@@ -185,7 +203,7 @@ class RecordEvaluator:
             return self._output, key, record, carried(headers) if headers and self._output == DECISIONS else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
+            return _rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         """The decision or verdict. Raises what makes it a dead letter."""
@@ -292,7 +310,7 @@ class PartitionEvaluator(RecordEvaluator):
         return answer.rendered
 
     def _request(self, value: bytes, at: int) -> Request | None:
-        parsed = self._evaluator.parts.request(open_envelope(value), value, at)
+        parsed = with_time(decode_request(value), at)
         return parsed if isinstance(parsed, Request) else None
 
     def _note(self, failure: Exception) -> None:
@@ -302,27 +320,27 @@ class PartitionEvaluator(RecordEvaluator):
             log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
-        envelope, value = self.open(key, value)
-        if envelope.time is not None:
-            claimed = moment(envelope.time)
-            at = claimed if "time" in self._source.trust else at
-        request_id, system = _encode(envelope.id), _encode(envelope.system)
-        rendered = self.answer_at(envelope, value, at, self._context.now)
-        decision = self._envelope.write(
-            offset, request_id, system, self._clock.text(at), rendered.text, rendered.evaluations
-        )
+        value = self.in_json(key, value)
+        kept = self._decide_quickly(value, offset, at, self._limits.record_out - len(key or b""), NOTHING)
+        if kept is not None:
+            return kept
+        request = decode_request(value)
+        if request.time is not None and self._trusts_time:
+            at = request.time
+        rendered = self._evaluated(request, at, self._context.now)
+        decision = self.assemble(request, offset, at, rendered, rendered.evaluations)
         if record_size(key, decision) > self._limits.record_out:
-            decision, rendered = self._too_large(key, envelope, offset, at)
+            decision, rendered = self._too_large(key, request, offset, at)
         self.counts[rendered.label] += 1
         return decision
 
-    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int) -> tuple[bytes, Given]:
+    def _too_large(self, key: bytes | None, request: Request | Batch, offset: int, at: int) -> tuple[bytes, Given]:
         """In place of an answer that is too large: `error`, with the request's id whole where there is room for it.
 
         Raises TooLarge where not even that can be written.
         """
         limit = self._limits.record_out
-        why, id_, system = f"the answer has more than {limit} bytes", envelope.id, envelope.system
+        why, id_, system = f"the answer has more than {limit} bytes", request.id, request.system
         for note, name in (("", str), ("; so would its request_id and system, which are shortened", shorten_id)):
             error = Decision("error", (Reason("answer-too-large", why + note),))
             rendered = Given(to_json(error), b"", label(system, error.outcome))
@@ -334,40 +352,33 @@ class PartitionEvaluator(RecordEvaluator):
         check_size("the decision", size, limit)
         return decision, rendered
 
-    def open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
-        """The envelope of a record of bounded size, and the record in JSON. Raises MalformedRequest."""
+    def in_json(self, key: bytes | None, value: bytes | None) -> bytes:
+        """A record of bounded size in JSON. Raises MalformedRequest."""
         if value is None:
             raise MalformedRequest("not a request: the record has no value")
         size = len(value) + len(key or b"")
         if size > self._limits.record_in:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
         try:
-            return open_envelope(value), value
-        except MalformedRequest:  # the check for Avro comes last, so JSON does not pay for it
-            if not is_avro(value):
-                raise
-        return self._open_avro(value)
-
-    def _open_avro(self, value: bytes) -> tuple[Envelope, bytes]:
-        try:
-            value = self._reader.transcode("request", value)
+            return self._reader.transcode("request", value) if is_avro(value) else value
         except Undecodable as error:
             raise MalformedRequest(f"not a request: {error}") from error
-        return open_envelope(value), value
 
-    def assemble(self, envelope: Envelope, offset: int, at: int, given: Given, evaluations: bytes) -> bytes:
+    def assemble(self, request: Request | Batch, offset: int, at: int, given: Given, evaluations: bytes) -> bytes:
         """A decision record. `evaluations`: those of the answer, and what follows them."""
-        named = _encode(envelope.id), _encode(envelope.system)
+        named = _encode(request.id), _encode(request.system)
         return self._envelope.write(offset, *named, self._clock.text(at), given.text, evaluations)
 
-    def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Given:
+    def answer_at(self, request: Request | Batch, value: bytes, at: int) -> Given:
+        """The answer at a moment (ms), with which its deadline is compared, too. `value`: the request in JSON."""
+        late = request.deadline is not None and at > request.deadline
+        kept = None if late else self.kept_answer(value, at)
+        return self._evaluated(request, at, at) if kept is None else kept
+
+    def _evaluated(self, request: Request | Batch, at: int, now: int) -> Given:
         """The answer, `at` being the time of evaluation, and `now` the one that its deadline is compared with; ms."""
-        late = envelope.deadline is not None and now > moment(envelope.deadline)
-        rendered = None if late else self.kept_answer(value, at)
-        if rendered is not None:
-            return rendered
-        parsed = self._evaluator.parts.request(envelope, value, at)
-        if late:
+        parsed = with_time(request, at)
+        if request.deadline is not None and now > request.deadline:
             return _error(parsed, "deadline-exceeded", "the request was judged after its deadline")
         stale = staleness(parsed, self._context.read)
         if stale is not None:
@@ -448,4 +459,4 @@ class EncodedEvaluator:
             check_size("the decision", record_size(decision_key, encoded), self._limits.record_out)
             return number, decision_key, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
+            return _rejected(self._source, offset, refusal, key, value, headers, self._limits)

@@ -324,7 +324,10 @@ class Enforcer:
         if any(at not in self._tracker.committed for at in ends):  # partitions that were added, which Spark reads whole
             self._commit([], dict.fromkeys(ends, 0))
         newest = self._newest(ends) if not is_first or self._limits.is_full(ends, self._tracker.committed) else {}
-        range_ = self._first_range(ends, newest, batch) if is_first else self._next_range(ends, newest)
+        if is_first:
+            range_ = self._first_range(ends, newest, batch)
+        else:
+            range_ = self._limits.next(ends, newest, self._tracker.committed)
         self._on_step("range-fixed", batch)
         if self._answered_lag(newest_ends := {**ends, **newest}, range_.ends):
             self._alert(self._heartbeats.note_answered_lag(lag=True))  # before the verdicts beside them
@@ -453,9 +456,6 @@ class Enforcer:
             self._limits.limit_first_read(ends, self._tracker.committed)
         committed, replayed = self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
         return self._limits.first(ends, committed, replayed, newest)
-
-    def _next_range(self, ends: PartitionOffsets, newest: PartitionOffsets) -> OffsetRange:
-        return self._limits.next(ends, newest, self._tracker.committed)
 
     def _newest(self, ends: PartitionOffsets) -> PartitionOffsets:
         """The newest ends of the input partitions; none where Kafka does not answer: what is newer waits then."""

@@ -1,75 +1,27 @@
-"""Request records decoded only as far as needed: the envelope always, its parts when they were not seen before."""
+"""Requests at the moment by which they are evaluated, and whether the policies are new enough for them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from policy import (
-    MAX_NESTING,
-    REQUEST_NAMES,
-    Action,
     Batch,
     Decision,
     MalformedRequest,
     Reason,
     Request,
-    Resource,
     Snapshot,
-    Subject,
     answer,
-    check_letter_case,
     decode_json,
-    decode_request,
     parse_request,
     to_ms,
     to_text,
     usable_time,
 )
-from policy.evaluation import Cache, weight_of
 from streaming.settings import Limits
 from streaming.topics import Offsets
-
-PART_BYTES = 1024  # larger parts are not worth their memory
-PLAIN_CONTEXTS = (b"", b"{}")
-NO_CONTEXT: Final[dict[str, Any]] = {}
-
-
-class Envelope(msgspec.Struct, gc=False):
-    """A request with the parts that only a cache miss reads left undecoded."""
-
-    id: str
-    system: str
-    subject: msgspec.Raw = msgspec.Raw()
-    action: msgspec.Raw = msgspec.Raw()
-    resource: msgspec.Raw = msgspec.Raw()
-    context: msgspec.Raw = msgspec.Raw()
-    time: str | int | None = None
-    deadline: str | int | None = None
-    evaluations: msgspec.Raw = msgspec.Raw()
-    options: msgspec.Raw = msgspec.Raw()
-
-
-_decode = msgspec.json.Decoder(Envelope).decode
-
-
-def open_envelope(value: bytes) -> Envelope:
-    """The envelope of a request in JSON; raises MalformedRequest."""
-    try:
-        # What is left undecoded is checked here: that it is UTF-8, and that no name stands twice, in whatever case.
-        check_letter_case(decode_json(value), REQUEST_NAMES)
-        envelope = _decode(value)
-    except (ValueError, RecursionError) as error:
-        raise MalformedRequest(f"not a request: {error}") from error
-    if not envelope.id:  # no answer depends on this field, so it is checked here
-        raise MalformedRequest("not a request: id must not be empty")
-    return envelope
-
-
-def must_be_read_whole(envelope: Envelope, value: bytes) -> bool:
-    """Whether a request is more than its parts: several requests, or perhaps nested too deep where none of them is."""
-    return bool(envelope.evaluations or envelope.options) or value.count(b"{") + value.count(b"[") > MAX_NESTING
 
 
 def moment(value: str | int) -> int:
@@ -80,57 +32,11 @@ def moment(value: str | int) -> int:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
-Part = TypeVar("Part", Subject, Action)
-
-
-class _Seen(Generic[Part]):
-    """Parts of one kind that were seen before, by their bytes."""
-
-    def __init__(self, kind: type[Part]) -> None:
-        self._decode: Callable[[bytes], Part] = msgspec.json.Decoder(kind).decode
-        self._parts: Cache[bytes, Part] = Cache()
-
-    def get(self, raw: bytes) -> Part:
-        """The part, typed. Raises ValueError, also for an empty type, id or name."""
-        part = self._parts.get(raw)
-        if part is None:
-            part = self._decode(raw)
-            fields = msgspec.structs.astuple(part)
-            if "" in fields:
-                raise ValueError("empty")
-            if len(raw) <= PART_BYTES:
-                self._parts.hold(raw, part, len(raw) + weight_of(fields))
-        return part
-
-
-class Parts:
-    """Requests of which subject and action were seen before. Resources are too many to be worth it."""
-
-    def __init__(self) -> None:
-        self._subjects, self._actions = _Seen(Subject), _Seen(Action)
-        self._resource = msgspec.json.Decoder(Resource).decode
-
-    def request(self, envelope: Envelope, value: bytes, at: int) -> Request | Batch:
-        """The request to answer, with `at` for its time and without a deadline; raises MalformedRequest.
-
-        The same as `decode_request(value)`, which it leaves everything to that is not plain.
-        """
-        if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
-            return _with_time(decode_request(value), at)
-        try:
-            subject, action = self._subjects.get(bytes(envelope.subject)), self._actions.get(bytes(envelope.action))
-            resource = self._resource(envelope.resource)
-        except ValueError:
-            return _with_time(decode_request(value), at)
-        if not (envelope.system and resource.type and resource.id):
-            return _with_time(decode_request(value), at)
-        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None)
-
-
-def _with_time(parsed: Request | Batch, at: int) -> Request | Batch:
+def with_time(parsed: Request | Batch, at: int) -> Request | Batch:
+    """The request as it is asked at a moment (ms), without a deadline."""
     if isinstance(parsed, Request):
         return msgspec.structs.replace(parsed, time=at, deadline=None)
-    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in parsed.items)
+    items = tuple(with_time(item, at) if isinstance(item, Request) else item for item in parsed.items)
     return msgspec.structs.replace(parsed, items=items, time=at, deadline=None)
 
 

@@ -199,7 +199,7 @@ def read_range(
 
 def rows_for_workers(spark: SparkSession, records: DataFrame) -> DataFrame:
     """Records of Spark's Kafka source as workers take them apart, by `Records`."""
-    return DataFrame(java_classes(spark).InputRows.of(records._jdf), spark)
+    return DataFrame(java_classes(spark).UndecidedRows.of(records._jdf), spark)
 
 
 class ForeachBatch:

@@ -16,7 +16,7 @@ from policy import Snapshot, all_systems
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput, known_cell
 from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator
-from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, Source
 from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.pending_facts import FactReads, PendingFacts
 from streaming.enforcer.process_cache import CACHE, HeldFacts, freeze_caches
@@ -197,7 +197,8 @@ class Worker:
         return pack(self._task.topics[number], usual, batch, records.offsets)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
-        task, evaluator = self._task, self._for_partition(self._newest_evaluator(), source, reader)
+        task, newest = self._task, self._newest_evaluator()
+        evaluator = newest.for_partition(source, self._context(newest), reader)
         if task.formats.output == "json":
             outputs = evaluator.decide_all(records, usage)
             self._lessons = evaluator.lessons.encode()
@@ -257,9 +258,6 @@ class Worker:
             return self._rebuilt[named.rebuilt].value
         numbers = [number for _, _, number in self._task.snapshots]
         return self._policies(numbers.index(named.number))
-
-    def _for_partition(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
-        return evaluator.for_partition(source, self._context(evaluator), reader)
 
     def _context(self, evaluator: Evaluator) -> EvaluationContext:
         task, version = self._task, evaluator.snapshot.version

@@ -110,11 +110,6 @@ class Watchdog:
             for thread in threads:
                 thread.join(END_SECONDS)
 
-    def look(self) -> None:
-        """Log the steps that take long, and note whether records wait."""
-        self.look_at_steps()
-        self.look_at_records()
-
     def look_at_steps(self) -> None:
         """Log the steps that take long. Asks neither Kafka nor, for longer than a moment, Java."""
         if self._health.waits_since is None:  # else the log says already what it waits for, and that it is Kafka

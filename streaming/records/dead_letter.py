@@ -4,13 +4,12 @@ import hashlib
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from streaming.records.dead_letter_headers import PREFIX
 from streaming.records.formats import Header
-from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
 from streaming.settings import Limits
 
@@ -25,35 +24,6 @@ class Rejection(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     why: Exception
-
-
-class Source(Protocol):
-    """The partition that a record came from. `dead_letters`: the number of its topic of dead letters."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def dead_letters(self) -> int: ...
-
-
-def rejected(
-    source: Source,
-    offset: int,
-    why: Exception,
-    key: bytes | None,
-    value: bytes | None,
-    headers: list[dict[str, Any]] | None,
-    limits: Limits,
-) -> Outgoing:
-    """The dead letter of a record, as it is to be written.
-
-    The exception's traceback has its caller's frame. A variable there that holds the exception would be a cycle, which
-    keeps the record; here is none.
-    """
-    rejection = Rejection(source.topic, source.partition, offset, why)
-    return (source.dead_letters, *dead_letter(rejection, key, value, headers, limits))
 
 
 def dead_letter(

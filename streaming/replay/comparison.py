@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from policy import NO_LONGER_KNOWN, Batch, Decision, FactOverlay, Reason, Request, Snapshot, answer
+from policy import NO_LONGER_KNOWN, Batch, Decision, FactOverlay, Reason, Request, Snapshot, answer, decode_request
 from streaming.enforcer.answers import QueryParts, check_members, content_of, may_be_kept, may_share
 from streaming.enforcer.auditing import AuditAnswers, RenderedVerdict
-from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
+from streaming.enforcer.requests import moment, with_time
 
 UNKNOWN = "unknown"
 """The outcome where facts would be needed that are not known any more."""
@@ -55,7 +55,7 @@ class Comparison:
         self._before, self._after = (
             AuditAnswers(side, trust, facts=sides.facts) for side in (sides.before, sides.after)
         )
-        self._requests, self._trusts_time = Parts(), "time" in trust
+        self._trusts_time = "time" in trust
 
     def kept(self, value: bytes, at: int) -> "Kept | None":
         """Both answers by what is kept; None: it is decided by itself. Raises one of `NO_REQUEST` for what is none."""
@@ -69,7 +69,7 @@ class Comparison:
         content, repeats = content_of(parts)
         before, after = (side.find(content, parts.resource.id, at) for side in (self._before, self._after))
         if before is None or after is None:
-            request = self._requests.request(open_envelope(value), value, at)
+            request = with_time(decode_request(value), at)
             if not isinstance(request, Request):
                 return None
             before = before or self._before.add(content, request, repeats, may_share(content))
@@ -77,18 +77,17 @@ class Comparison:
         check_members(value, parts, content, repeats)
         return Kept(before.rendered, after.rendered, parts, at)
 
-    def _time(self, asked: QueryParts | Envelope, at: int) -> int:
+    def _time(self, asked: QueryParts, at: int) -> int:
         """The time of evaluation (ms): of the record, or what the request says where that is trusted."""
         claimed = at if asked.time is None else moment(asked.time)
         if asked.deadline is not None:
             moment(asked.deadline)  # raises where it is none
         return claimed if self._trusts_time else at
 
-    def each(self, value: bytes, at: int) -> Iterator[Answered]:
-        """The answers of a request, or of a batch, one by one. Raises as `kept`."""
-        envelope = open_envelope(value)
-        at = self._time(envelope, at)
-        parsed = self._requests.request(envelope, value, at)
+    def each(self, request: Request | Batch, at: int) -> Iterator[Answered]:
+        """The answers of a request, or of a batch, one by one."""
+        at = request.time if self._trusts_time and request.time is not None else at
+        parsed = with_time(request, at)
         before, after = (
             answer(self._at(side, at), parsed, self._before.trust) for side in (self._sides.before, self._sides.after)
         )

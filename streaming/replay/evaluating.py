@@ -8,8 +8,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 
-from policy import MalformedRequest, Reason, Unanswerable, to_text
-from streaming.enforcer.requests import open_envelope
+from policy import MalformedRequest, Reason, Unanswerable, decode_request, to_text
 from streaming.enforcer.source import Records
 from streaming.history.span import Span
 from streaming.records.avro import Reader, Undecodable, is_avro
@@ -158,18 +157,18 @@ class Part:
             self._differ(_names(value), Answered(*outcomes, None, reason_of(was, now, outcomes[1])), at, offset)
 
     def _each(self, value: bytes, at: int, offset: int) -> None:
-        envelope = open_envelope(value)
-        if not self._is_wanted(msgspec.json.encode(envelope.system)):
+        asked = decode_request(value)
+        if not self._is_wanted(msgspec.json.encode(asked.system)):
             self._totals.records -= 1
             return
-        for answered in self._comparison.each(value, at):
+        for answered in self._comparison.each(asked, at):
             if answered.before == answered.after or answered.request is None:
                 self._note((answered.before, answered.after), 1)
                 continue
             request = answered.request
             named = (_Named(id=request.subject.id), _Named(name=request.action.name), _Named(id=request.resource.id))
             at = at if request.time is None else request.time
-            self._differ(_Names(envelope.id, envelope.system, *named), answered, at, offset)
+            self._differ(_Names(asked.id, asked.system, *named), answered, at, offset)
 
     def _is_wanted(self, system: bytes) -> bool:
         return not self._task.systems or system in self._task.systems

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy import CLAIMS
+from streaming.commit.evaluation import worker_output_filtered
 from streaming.enforcer.source import check_security_protocols, read_range, rows_for_workers, session_settings
 from streaming.errors import JobStopped
 from streaming.history.ranges import Range, Topics
@@ -32,7 +33,7 @@ from streaming.replay.comparison import Sides
 from streaming.replay.evaluating import COLUMN, EVER, Replayer, Task
 from streaming.replay.result import Totals
 from streaming.runtime.executors import await_executors
-from streaming.runtime.spark import start_session, worker_output_filtered
+from streaming.runtime.spark import start_session
 from streaming.runtime.spark_errors import without_stack
 from streaming.settings import Settings
 

@@ -2,14 +2,14 @@
 
 import hashlib
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from policy import OUTCOMES, Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
-from policy.analysis import uses
-from streaming.enforcer.answers import TIME, context_key, encoded_text
-from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
+from policy import OUTCOMES, Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId, decode_request
+from policy.analysis import question_of, uses
+from streaming.enforcer.answers import TIME
+from streaming.enforcer.requests import with_time
 from streaming.history.ranges import Range, widen
 from streaming.history.records import ConsumerRecord
 from streaming.kafka.clients import Partition
@@ -161,26 +161,25 @@ class Replay:
         self.alone: set[StatementId] = set()
         self.beside: dict[StatementId, StatementId] = {}
 
-    def take(self, trust: frozenset[str], envelope: Envelope, at: int, parse: Callable[[], RequestOrBatch]) -> None:
-        """Ask a request again unless the same was asked, or too many were. ``trust``: what counts of it."""
+    def take(self, trust: frozenset[str], request: RequestOrBatch, at: int) -> None:
+        """Ask a request again at a moment (ms) unless the same was asked, or too many were. ``trust``: what counts."""
         self._requests += 1
-        query = self._query_hash(trust, envelope, at)
+        query = self._query_hash(trust, request, at)
         if query not in self._seen:
             if len(self._seen) >= self._most:
                 return
             self._seen.add(query)
-            self._replay_request(parse(), trust)
+            self._replay_request(with_time(request, at), trust)
         self._covered += 1
 
-    def _query_hash(self, trust: frozenset[str], envelope: Envelope, at: int) -> bytes:
+    def _query_hash(self, trust: frozenset[str], request: RequestOrBatch, at: int) -> bytes:
         """Everything that the answer depends on, as a hash."""
-        policy_set = self._snapshot.policy_sets.get(envelope.system)
+        policy_set = self._snapshot.policy_sets.get(request.system)
         epoch = policy_set.epoch(at) if policy_set is not None else 0
-        context = context_key(encoded_text(envelope.system), envelope.context)
-        parts = (envelope.subject, envelope.action, envelope.resource, context, envelope.evaluations)
-        texts = (" ".join(sorted(trust)), str(epoch), envelope.system)
-        text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])
-        return hashlib.blake2b(text, digest_size=16).digest()
+        semantic = request.semantic if isinstance(request, Batch) else ""
+        items = [question_of(item, trust).key if isinstance(item, Request) else item.message for item in request.items]
+        parts = (request.system, epoch, semantic, items)
+        return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
     def _replay_request(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
         for use in uses(self._snapshot, request, trust | TIME):
@@ -212,7 +211,6 @@ class RequestAnalysis:
         self._subjects, self._resources = BoundedCounter(), BoundedCounter()
         self._combinations = Combinations()
         self._denied = 0
-        self._parts = Parts()
 
     def take(self, record: ConsumerRecord) -> None:
         """Look at one request record."""
@@ -225,20 +223,16 @@ class RequestAnalysis:
             return
 
     def _look(self, record: ConsumerRecord, outcomes: tuple[Outcome, ...]) -> None:
-        envelope = open_envelope(record.value)
+        request = decode_request(record.value)
         trust, at = self._trust[record.topic], record.at
         if record.topic in self._answered:
             answer = read_answer(record.value)
             trust, at = answer.claims(trust), answer.decided_at(at)
-        elif "time" in trust and envelope.time is not None:
-            at = moment(envelope.time)
-
-        def parse() -> RequestOrBatch:
-            return self._parts.request(envelope, record.value, at)
-
-        self._replay.take(trust, envelope, at, parse)
+        elif "time" in trust and request.time is not None:
+            at = request.time
+        self._replay.take(trust, request, at)
         if "deny" in outcomes:
-            self._count(parse(), outcomes, record.at)
+            self._count(request, outcomes, record.at)
 
     def _count(self, request: RequestOrBatch, outcomes: tuple[Outcome, ...], at: int) -> None:
         for item, outcome in zip(request.items, outcomes, strict=False):  # a batch may have been answered in part

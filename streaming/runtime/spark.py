@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -124,27 +123,6 @@ def _read_connection(content: bytes) -> tuple[int, str]:
     return port, content[8 : 8 + length].decode()
 
 
-@functools.cache
-def constructor(gateway: Any, source: Path) -> Any:
-    """The constructor of the class that a source file is named after.
-
-    In one JVM each is compiled once: py4j takes classes of one name for the same.
-    """
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(source.read_text(encoding="utf-8"))
-    [declared] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
-    return declared
-
-
-def new_instance(gateway: Any, source: Path, *arguments: Any) -> Any:
-    """An instance of that class. Raises Py4JJavaError when its constructor does."""
-    array = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
-    for number, argument in enumerate(arguments):
-        array[number] = argument
-    return constructor(gateway, source).newInstance(array)
-
-
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 
@@ -164,7 +142,6 @@ OF_EXECUTORS = {"spark.executor.memory": MEMORY, "spark.executor.extraJavaOption
 STANDALONE = "spark://"  # of Spark's own cluster manager
 _FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
 
-_WORKER_OUTPUT = Path(__file__).with_name("WorkerOutput.java")
 
 _gateways: list[Gateway] = []
 """Holds a JVM's standard input open: it exits when that closes. PySpark has one JVM a process."""
@@ -237,21 +214,6 @@ def _pass_signals_on(session: SparkSession) -> None:
     misc, handler = gateway.jvm.sun.misc, _PassOn()
     for name in ("TERM", "INT"):
         misc.Signal.handle(misc.Signal(name), handler)
-
-
-@contextlib.contextmanager
-def worker_output_filtered(session: SparkSession) -> Iterator[None]:
-    """Keep the progress that Python workers print off standard error, and all that they print once the block ends.
-
-    In this JVM it stays so: for a process that ends with the session.
-    """
-    gateway: Any = session.sparkContext._gateway
-    output = new_instance(gateway, _WORKER_OUTPUT)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(Py4JError, ConnectionError):  # where Java has ended
-            output.mute()
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import msgspec
 
 from policy import LAST_MS, DocumentHistory, DocumentStore, Key, Unreadable, Version, read_value
 from streaming.commit.offsets import FORMAT, check_format
+from streaming.kafka.committed import find_key
 from streaming.kafka.reader import TopicLog, parse_log
 from streaming.records.formats import Headers, Result
 from streaming.topics import DAY_MS
@@ -124,8 +125,7 @@ def key_of(record_key: bytes, system: str | None) -> Key | None:
         text = record_key.decode()
     except UnicodeDecodeError:
         return None
-    parts = (text if system is None else f"{system}/{text}").split("/", 2)
-    return Key(*parts) if len(parts) == 3 and all(parts) else None
+    return find_key(text if system is None else f"{system}/{text}")
 
 
 def policy_key(record_key: bytes, system: str) -> Key:

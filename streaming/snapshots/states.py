@@ -5,7 +5,7 @@ Policies are compiled in the same way: at the cost of the documents that are oth
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -90,12 +90,11 @@ class States:
 
     def _distance(self, state: State, wanted: Mapping[str, int]) -> tuple[bool, int]:
         """How many records lie between; those that are before in one topic and behind in another come last."""
-        counts = ((log.count(state.offsets[topic]), log.count(wanted[topic])) for topic, log in self._logs_of(wanted))
         aside = not (_is_before(state.offsets, wanted) or _is_before(wanted, state.offsets))
-        return aside, sum(abs(here - there) for here, there in counts)
-
-    def _logs_of(self, offsets: Mapping[str, int]) -> Iterator[tuple[str, RecordLog]]:
-        return ((topic, self._logs[topic]) for topic in offsets)
+        return aside, sum(
+            abs(self._logs[topic].count(state.offsets[topic]) - self._logs[topic].count(offset))
+            for topic, offset in wanted.items()
+        )
 
     def later(self, state: State, offsets: Mapping[str, int]) -> State:
         """The state with the records up to these offsets."""

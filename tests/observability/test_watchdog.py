@@ -46,6 +46,11 @@ def logged() -> Iterator[list[Any]]:
         yield entries
 
 
+def _look(watchdog: Watchdog) -> None:
+    watchdog.look_at_steps()
+    watchdog.look_at_records()
+
+
 def _events(logged: list[Any]) -> list[str]:
     return [entry["event"] for entry in logged]
 
@@ -56,7 +61,7 @@ def test_a_step_that_takes_long_is_named_while_it_lasts_and_each_time_it_has_las
     with watchdog.during("decide a batch", batch=7), watchdog.during("commit the transaction", batch=7):
         for _ in range(int(4 * SLOW_SECONDS)):
             clock.now += 1
-            watchdog.look()
+            _look(watchdog)
         assert _events(logged) == [SLOW] * 3, "after 10, 20 and 40 s"
     assert [entry["seconds"] for entry in logged[:3]] == [SLOW_SECONDS, 2 * SLOW_SECONDS, 4 * SLOW_SECONDS]
     assert (logged[0]["step"], logged[0]["batch"]) == ("commit the transaction", 7), "the innermost"
@@ -71,14 +76,14 @@ def test_quick_steps_are_not_logged_and_are_forgotten_also_when_they_fail(
     def divide() -> None:
         with watchdog.during("divide"):
             clock.now += SLOW_SECONDS - 1
-            watchdog.look()
+            _look(watchdog)
             raise ZeroDivisionError
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             divide()
     clock.now += 10 * SLOW_SECONDS
-    watchdog.look()
+    _look(watchdog)
     assert logged == []
 
 
@@ -90,7 +95,7 @@ def test_while_it_waits_for_kafka_which_the_log_says_nothing_more_is_logged(
     with watchdog.during("decide a batch"):
         for _ in range(100):
             clock.now += SLOW_SECONDS
-            watchdog.look()
+            _look(watchdog)
     assert logged == []
 
 
@@ -109,7 +114,7 @@ def test_the_log_says_where_in_the_code_the_thread_stands(
     thread.start()
     began.wait()
     clock.now += SLOW_SECONDS
-    watchdog.look()
+    _look(watchdog)
     over.set()
     thread.join()
     assert logged[0]["at"].startswith(f"{__name__}.hold:")
@@ -122,7 +127,7 @@ def test_records_that_wait_while_none_is_decided_make_the_job_unready_and_at_las
     with watchdog.during("evaluate the records in the workers"):
         for _ in range(int(DEADLINE + 2 * LAG_SECONDS)):
             clock.now += 1
-            watchdog.look()
+            _look(watchdog)
         assert "records wait since" in health.problems()[0]
         [entry] = [entry for entry in logged if entry["event"] == WAIT]
         assert (entry["records"], entry["tasks"]) == (1300, ["stage 3: 0 running"])
@@ -145,7 +150,7 @@ def test_an_idle_job_stays_ready_and_so_does_one_of_which_kafka_does_not_say_wha
     for _ in range(2):
         for _ in range(int(10 * DEADLINE / LAG_SECONDS)):
             clock.now += LAG_SECONDS
-            watchdog.look()
+            _look(watchdog)
         waiting.pop(0)
         waiting.append(None)
     assert (health.problems(), logged) == ([], [])
@@ -156,7 +161,7 @@ def test_one_request_after_an_idle_hour_has_the_whole_deadline(
 ) -> None:
     clock.now += 3600
     watchdog.follow(lambda: 1, dict)
-    watchdog.look()
+    _look(watchdog)
     assert health.problems() == []
 
 
@@ -169,7 +174,7 @@ def test_a_java_that_does_not_answer_keeps_the_watchdog_from_nothing(
     with watchdog.during("evaluate the records in the workers"):
         for _ in range(2):
             clock.now += 10 * SLOW_SECONDS
-            watchdog.look()
+            _look(watchdog)
     over.set()
     assert ["does not answer" in entry["spark"] for entry in logged[:2]] == [True, True]
 

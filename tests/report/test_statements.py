@@ -111,9 +111,8 @@ def test_questions_that_differ_in_trust_time_or_context_are_not_the_same() -> No
     world.ask(asked, times=3)
     world.ask(asked, at=BEGIN + 2 * HOUR)
     world.ask(asked | {"context": {"x": 1}})
-    assert world.statements().replayed.questions == 2, "Lenses 6 is not shown it"
     world.ask(asked | {"context": {"x": [1]}})
-    assert world.statements().replayed.questions == 3, "what is not plain is not looked into"
+    assert world.statements().replayed.questions == 2, "Lenses 6 is shown neither"
 
 
 def test_what_was_answered_elsewhere_is_asked_again_with_the_claims_of_its_caller_at_the_time_of_the_answer() -> None:

@@ -39,13 +39,11 @@ MUTANTS = {
     "a key without what follows the id": Mutant("Content.java", "add(request.text, behind, end - behind);", ""),
     "a key without context": Mutant("ContextFields.java", "to.add(request.text, start, length);", ""),
     "a context without what its system is shown": Mutant(
-        "ContextFields.java", "if (isShown(count, shown)) {", "if (false) {"
+        "ContextFields.java", "if (index(shown, request.text, starts[count], ends[count]) >= 0) {", "if (false) {"
     ),
     "a context whose names stand twice": Mutant("ContextFields.java", "isNew && other < count", "false"),
-    "what follows the members of a context": Mutant("ContextFields.java", "separator == '}' && at == end", "true"),
-    "escapes in a context": Mutant("ContextFields.java", " && text[at] != '\\\\'", ""),
-    "numbers of a context with zeros before them": Mutant(
-        "ContextFields.java", "(text[first] != '0' || at == first + 1)", "true"
+    "what follows the members of a context": Mutant(
+        "ContextFields.java", "separator == '}' && request.at == end", "true"
     ),
     "what is left of members that are not told apart": Mutant("ContextFields.java", "to.cut(size);", ""),
     "a key without the id": Mutant(
@@ -56,10 +54,8 @@ MUTANTS = {
     "members that stand twice": Mutant("RequestScan.java", "|| length[part] > 0 ||", "||"),
     "escapes in texts": Mutant("RequestScan.java", "|| c > '~' || c == '\\\\'", "|| c > '~'"),
     "texts that are not ASCII": Mutant("RequestScan.java", "c < lowest ||", "c >= 0 && c < lowest ||"),
-    "a name with a blank": Mutant("RequestScan.java", "plain('!')", "plain(' ')"),
-    "an empty id": Mutant(
-        "RequestScan.java", "return at++ < text.length && at - 1 > first;", "return at++ < text.length;"
-    ),
+    "a name with a blank": Mutant("RequestScan.java", "plain('!') && at", "plain(' ') && at"),
+    "an empty id": Mutant("RequestScan.java", "plain(' ') && at - start > EMPTY", "plain(' ')"),
     "what follows a request": Mutant("RequestScan.java", "return at == text.length && length[ID]", "return length[ID]"),
     "no id of a request": Mutant("RequestScan.java", "at == text.length && length[ID] > 0", "at == text.length"),
     "control characters in a key": Mutant(
@@ -86,18 +82,16 @@ MUTANTS = {
         "KnownAnswers.java", "content == null || version != this.version", "content == null"
     ),
     "records that are committed": Mutant("KnownRecords.java", "if (offset < range.committed) {", "if (false) {"),
-    "ids of answers that outlive a trie": Mutant(
-        "KnownAnswers.java", "query.states.hasEnded() ? QUERY : STATE", "STATE"
-    ),
+    "ids of answers that outlive a trie": Mutant("KnownAnswers.java", "query.states.hasEnded ? QUERY : STATE", "STATE"),
     "answers that outlive a trie are taught no more": Mutant(
-        "KnownQuery.java", "(states == null || !states.hasEnded()) && ", ""
+        "KnownQuery.java", "(states == null || !states.hasEnded) && ", ""
     ),
     "where ids led under policies before": Mutant("KnownAnswers.java", "scopes.remove();", ""),
     "stale where changes were missed": Mutant("KnownAnswers.java", "versions.isContinued(changes) && ", ""),
     "one table for every trust": Mutant(
         "KnownTask.java",
-        "byTrust.get(partition.trust)",
-        "(byTrust.isEmpty() ? null : byTrust.values().iterator().next())",
+        "TABLES.get(partition.trust)",
+        "(TABLES.isEmpty() ? null : TABLES.values().iterator().next())",
     ),
     "a partition of another topic": Mutant("KnownTask.java", " && partitions[number].topic.equals(range.topic)", ""),
     "another partition": Mutant("KnownTask.java", "partitions[number].number == range.partition && ", ""),
@@ -111,7 +105,6 @@ MUTANTS = {
     "headers whose names begin alike": Mutant(
         "InputRecord.java", "nameStart + nameLength, name,", "nameStart + 10, name,"
     ),
-    "a leap second": Mutant("RequestScan.java", "second > 59", "second > 60"),
     "a fraction of other digits": Mutant("RequestScan.java", "fraction *= 10;", "fraction += 0;"),
     "what follows a second": Mutant("RequestScan.java", "&& text[at] == 'Z' &&", "&&"),
     "records that are too large": Mutant(
@@ -123,7 +116,7 @@ MUTANTS = {
     "texts that a pattern has are like others": Mutant("TrieStates.java", "add(TEXT).add(text", "add(PREFIX).add(text"),
     "a last part that is empty": Mutant("TrieStates.java", "from == null || last == end ? null", "from == null ? null"),
     "any prefix": Mutant("TrieStates.java", "if (lengths[number] <= end - start) {", "if (lengths[number] == 0) {"),
-    "another offset": Mutant("KnownDecision.java", "        put(number);\n        put(END);", "        put(END);"),
+    "another offset": Mutant("KnownDecision.java", ".add(number).add(END)", ".add(END)"),
 }
 
 

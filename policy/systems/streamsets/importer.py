@@ -51,7 +51,8 @@ class Object(msgspec.Struct):
 def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     objects: dict[str, Object] = {}
-    nameless = [_take(row, findings.at(file.file, row.place), objects) for file in files for row in _rows(file)]
+    rows = ((file.file, row) for file in files for row in read_rows(file, REQUIRED, OPTIONAL))
+    nameless = [_take(row, findings.at(name, row.place), objects) for name, row in rows]
     documents = {name: translated for name, item in objects.items() if (translated := _to_document(item)) is not None}
     lost = [item for name, item in objects.items() if name not in documents]
     without_jobs = True in nameless or any(item.type == ENGINE or item.type not in catalogue().types for item in lost)
@@ -60,10 +61,6 @@ def translate(files: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
         spot = findings.at(files[0].file)
         why = "organizations are not in the file; without one that has `enforcement: true`, and is written by hand, "
         spot.note(f"{why}requests are denied, or with enforcement off all allowed", "write the Organization document")
-
-
-def _rows(file: ImportInput) -> list[Row]:
-    return read_rows(file, REQUIRED, OPTIONAL)
 
 
 def _take(row: Row, spot: Spot, objects: dict[str, Object]) -> bool:

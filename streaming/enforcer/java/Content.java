@@ -30,9 +30,8 @@ final class Content {
         this.hash = hash(bytes, length);
     }
 
-    /** A copy. */
     Content(Content other) {
-        this(Arrays.copyOf(other.bytes, other.length));
+        this(other.copy());
     }
 
     Content clear() {
@@ -102,6 +101,10 @@ final class Content {
 
     int size() {
         return length;
+    }
+
+    byte[] copy() {
+        return Arrays.copyOf(bytes, length);
     }
 
     /** Back to the first so many bytes. */

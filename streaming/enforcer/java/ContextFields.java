@@ -13,15 +13,12 @@ import java.util.Map;
  */
 final class ContextFields {
     private static final int MEMBERS = 32; // streaming/enforcer/answers.py
-    private static final int DIGITS = 15; // the same
     private static final byte[][] WORDS = {"true".getBytes(), "false".getBytes(), "null".getBytes()};
 
     private final byte[][] systems; // as JSON
     private final byte[][][] fields; // of each, with their quotes
     private final int[] starts = new int[MEMBERS]; // of names
     private final int[] ends = new int[MEMBERS];
-    private byte[] text;
-    private int at;
 
     /** bySystem: lists of names. */
     ContextFields(Map bySystem) {
@@ -48,109 +45,69 @@ final class ContextFields {
         int start = request.start[RequestScan.CONTEXT];
         int length = request.length[RequestScan.CONTEXT];
         int size = to.size();
-        byte[][] shown = length == 0 ? null : of(request);
-        if (shown != null && !members(request.text, start, start + length, shown, to)) {
+        int name = request.start[RequestScan.SYSTEM];
+        int system = length == 0 ? -1 : index(systems, request.text, name, name + request.length[RequestScan.SYSTEM]);
+        if (system < 0 || !members(request, start, start + length, fields[system], to)) {
             to.cut(size);
-            shown = null;
-        }
-        if (shown == null) {
             to.add(request.text, start, length);
         }
     }
 
-    /** Those that the system of a request is shown; null: all. */
-    private byte[][] of(RequestScan request) {
-        int start = request.start[RequestScan.SYSTEM];
-        int end = start + request.length[RequestScan.SYSTEM];
-        for (int number = 0; number < systems.length; number++) {
-            if (Arrays.equals(request.text, start, end, systems[number], 0, systems[number].length)) {
-                return fields[number];
-            }
+    /** Which of the texts stands there; -1: none. */
+    private static int index(byte[][] texts, byte[] in, int start, int end) {
+        int index = texts.length - 1;
+        while (index >= 0 && !Arrays.equals(in, start, end, texts[index], 0, texts[index].length)) {
+            index--;
         }
-        return null;
+        return index;
     }
 
-    private boolean members(byte[] text, int start, int end, byte[][] shown, Content to) {
-        this.text = text;
-        at = start + 1;
-        byte separator = ',';
+    private boolean members(RequestScan request, int start, int end, byte[][] shown, Content to) {
+        request.at = start + 1;
+        int separator = ',';
         for (int count = 0; separator == ','; count++) {
-            if (count == MEMBERS || !name(count)) {
+            if (count == MEMBERS || !name(request, count) || request.next() != ':') {
                 return false;
             }
-            blanks();
-            if (text[at++] != ':') {
+            request.blanks();
+            int value = request.at;
+            if (!value(request)) {
                 return false;
             }
-            blanks();
-            int value = at;
-            if (!value()) {
-                return false;
+            if (index(shown, request.text, starts[count], ends[count]) >= 0) {
+                to.add(request.text, starts[count], ends[count] - starts[count]).add((byte) ':');
+                to.add(request.text, value, request.at - value).add((byte) ',');
             }
-            if (isShown(count, shown)) {
-                to.add(text, starts[count], ends[count] - starts[count]).add((byte) ':');
-                to.add(text, value, at - value).add((byte) ',');
-            }
-            blanks();
-            separator = text[at++];
+            separator = request.next();
         }
-        return separator == '}' && at == end;
+        return separator == '}' && request.at == end;
     }
 
     /** One that is not among those before. */
-    private boolean name(int count) {
-        blanks();
-        starts[count] = at;
-        boolean isNew = plain();
-        ends[count] = at;
+    private boolean name(RequestScan request, int count) {
+        request.blanks();
+        starts[count] = request.at;
+        boolean isNew = request.plain(' ');
+        ends[count] = request.at;
         for (int other = 0; isNew && other < count; other++) {
-            isNew = !Arrays.equals(text, starts[count], at, text, starts[other], ends[other]);
+            isNew = !Arrays.equals(request.text, starts[count], request.at, request.text, starts[other], ends[other]);
         }
         return isNew;
     }
 
-    private boolean isShown(int count, byte[][] shown) {
-        for (int number = 0; number < shown.length; number++) {
-            if (Arrays.equals(text, starts[count], ends[count], shown[number], 0, shown[number].length)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private void blanks() {
-        while (RequestScan.isBlank(text[at])) {
-            at++;
-        }
-    }
-
-    private boolean value() {
-        if (text[at] == '"') {
-            return plain();
+    private static boolean value(RequestScan request) {
+        byte first = request.text[request.at];
+        if (first == '"') {
+            return request.plain(' ');
         }
         for (int word = 0; word < WORDS.length; word++) {
-            int end = at + WORDS[word].length;
-            if (end < text.length && Arrays.equals(text, at, end, WORDS[word], 0, WORDS[word].length)) {
-                at = end;
+            int end = request.at + WORDS[word].length;
+            if (end < request.text.length && Arrays.equals(request.text, request.at, end, WORDS[word], 0, WORDS[word].length)) {
+                request.at = end;
                 return true;
             }
         }
-        at += text[at] == '-' ? 1 : 0;
-        int first = at;
-        while (text[at] >= '0' && text[at] <= '9') {
-            at++;
-        }
-        return at > first && at - first <= DIGITS && (text[first] != '0' || at == first + 1);
-    }
-
-    /** A text of printable ASCII without escapes, with its quotes. It ends, for a scan has found the end of the request. */
-    private boolean plain() {
-        if (text[at++] != '"') {
-            return false;
-        }
-        while (text[at] >= ' ' && text[at] <= '~' && text[at] != '"' && text[at] != '\\') {
-            at++;
-        }
-        return text[at++] == '"';
+        request.at += first == '-' ? 1 : 0;
+        return request.whole();
     }
 }

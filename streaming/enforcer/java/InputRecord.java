@@ -21,8 +21,6 @@ final class InputRecord {
     // The columns of the source: KafkaRecordToRowConverter.schema.
     private static final int KEY = 0;
     private static final int VALUE = 1;
-    private static final int TOPIC = 2;
-    private static final int PARTITION = 3;
     private static final int OFFSET = 4;
     private static final int TIMESTAMP = 5; // microseconds
     private static final int HEADERS = 7;
@@ -43,14 +41,6 @@ final class InputRecord {
         offset = row.getLong(OFFSET);
         recorded = Math.floorDiv(row.getLong(TIMESTAMP), 1000L);
         headers = row.isNullAt(HEADERS) ? null : encode(row.getArray(HEADERS));
-    }
-
-    static String topic(InternalRow row) {
-        return row.getUTF8String(TOPIC).toString();
-    }
-
-    static int partition(InternalRow row) {
-        return row.getInt(PARTITION);
     }
 
     static long offset(InternalRow row) {

@@ -80,13 +80,13 @@ final class KnownAnswers {
             Map.Entry scope = (Map.Entry) scopes.next();
             String name = (String) scope.getKey();
             if (systems.contains(name.substring(0, name.indexOf('\n')))) {
-                ((TrieStates) scope.getValue()).end();
+                ((TrieStates) scope.getValue()).hasEnded = true;
                 scopes.remove();
             }
         }
         if (!lookups.isEmpty()) {
-            end(young, lookups);
-            end(old, lookups);
+            remove(young, lookups);
+            remove(old, lookups);
         }
     }
 
@@ -97,20 +97,18 @@ final class KnownAnswers {
         return new HashSet(changed.keySet());
     }
 
-    /** changed: of the queries to end, the lookups or systems; null: all. Tasks may have them in hands. */
-    private static void end(ConcurrentHashMap queries, Set changed) {
+    /** changed: lookups and systems. A task that has such a query in hands is one of the version before, for which it holds. */
+    private static void remove(ConcurrentHashMap queries, Set changed) {
         for (Iterator each = queries.values().iterator(); each.hasNext();) {
-            KnownQuery query = (KnownQuery) each.next();
-            if (changed == null || query.restsOn(changed)) {
-                query.end();
+            if (((KnownQuery) each.next()).restsOn(changed)) {
                 each.remove();
             }
         }
     }
 
     private void clear() {
-        end(young, null);
-        end(old, null);
+        young.clear();
+        old.clear();
         states.clear();
         youngBytes = 0;
         stateBytes = 0;
@@ -133,13 +131,13 @@ final class KnownAnswers {
             return;
         }
         if (query.states == null) {
-            lookup.answer = query.only();
+            lookup.answer = query.only;
             return;
         }
         int id = request.start[RequestScan.RESOURCE] + 1;
         Long state = query.states.find(request.text, id, id + request.length[RequestScan.RESOURCE] - 2, lookup.name);
         lookup.answer = state == null ? null : query.at(state);
-        lookup.missing = lookup.answer != null ? NOTHING : query.states.hasEnded() ? QUERY : STATE;
+        lookup.missing = lookup.answer != null ? NOTHING : query.states.hasEnded ? QUERY : STATE;
     }
 
     private KnownQuery query(Content key) {
@@ -151,7 +149,7 @@ final class KnownAnswers {
         KnownQuery query = (KnownQuery) old.get(key);
         if (query != null) {
             synchronized (this) {
-                if (old.remove(key, query) && !query.hasEnded()) {
+                if (old.remove(key, query)) {
                     put(query);
                 }
             }
@@ -161,7 +159,7 @@ final class KnownAnswers {
 
     private void put(KnownQuery query) {
         young.put(query.key, query);
-        spend(query.weight());
+        spend(query.weight);
     }
 
     private void spend(int bytes) {
@@ -234,7 +232,7 @@ final class KnownAnswers {
         byte[] id = ColumnarBatch.bytes(in);
         Long state = Long.valueOf(in.getLong());
         KnownAnswer answer = answers[in.getInt()];
-        if (query == null || query.states == null || query.hasEnded() || query.states.hasEnded()) {
+        if (query == null || query.states == null || query.states.hasEnded) {
             return;
         }
         stateBytes += query.states.learn(id, state);

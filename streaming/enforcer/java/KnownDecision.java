@@ -44,8 +44,7 @@ final class Rendering {
         DateTimeFormatter.ofPattern("uuuu-MM-dd'T'HH:mm:ss.SSS'Z'").withZone(ZoneOffset.UTC);
 
     private final KnownTask.KnownPartition partition;
-    private byte[] value = new byte[4096];
-    private int end;
+    private final Content value = new Content();
     private long timeOf = -1;
     private byte[] time;
 
@@ -60,25 +59,16 @@ final class Rendering {
             time = RFC_3339.format(Instant.ofEpochMilli(at)).getBytes(StandardCharsets.ISO_8859_1);
             timeOf = at;
         }
-        end = 0;
-        put(partition.head);
-        put(number);
-        put(REQUEST_ID);
-        put(request.text, request.start[RequestScan.ID], request.length[RequestScan.ID]);
-        put(SYSTEM);
-        put(answer.system);
-        put(TIME);
-        put(time);
-        put(BEHIND_TIME);
+        value.clear().add(partition.head).add(number).add(REQUEST_ID);
+        value.add(request.text, request.start[RequestScan.ID], request.length[RequestScan.ID]);
+        value.add(SYSTEM).add(answer.system).add(TIME).add(time).add(BEHIND_TIME);
         for (int piece = 0; piece < answer.pieces.length; piece++) {
             if (piece > 0) {
-                put(request.text, request.start[RequestScan.RESOURCE] + 1, request.length[RequestScan.RESOURCE] - 2);
+                value.add(request.text, request.start[RequestScan.RESOURCE] + 1, request.length[RequestScan.RESOURCE] - 2);
             }
-            put(answer.pieces[piece]);
+            value.add(answer.pieces[piece]);
         }
-        put(partition.tail);
-        put(number);
-        put(END);
+        value.add(partition.tail).add(number).add(END);
         RecordHeaders headers = new RecordHeaders();
         headers.add(JSON);
         for (int name = 0; name < CARRIED.length; name++) {
@@ -87,19 +77,6 @@ final class Rendering {
                 headers.add(new RecordHeader(CARRIED[name], carried));
             }
         }
-        return new ProducerRecord(
-            partition.decisions, null, null, input.key, java.util.Arrays.copyOf(value, end), headers);
-    }
-
-    private void put(byte[] text) {
-        put(text, 0, text.length);
-    }
-
-    private void put(byte[] text, int start, int length) {
-        if (end + length > value.length) {
-            value = java.util.Arrays.copyOf(value, 2 * (end + length));
-        }
-        System.arraycopy(text, start, value, end, length);
-        end += length;
+        return new ProducerRecord(partition.decisions, null, null, input.key, value.copy(), headers);
     }
 }

@@ -14,13 +14,12 @@ final class KnownQuery {
     final Content key;
     final String system;
     final TrieStates states; // null: there is one answer
-    private volatile int weight;
+    volatile int weight; // about how many bytes it has
     private final long since;
     private final long until;
-    private final KnownAnswer only;
+    final KnownAnswer only;
     private final ConcurrentHashMap byState;
     private final Long[] lookups; // of facts and principals
-    private volatile boolean hasEnded;
 
     KnownQuery(Content key, String system, long since, long until, TrieStates states, KnownAnswer only, Long[] lookups) {
         this.key = key;
@@ -35,7 +34,7 @@ final class KnownQuery {
     }
 
     boolean holds(long at) {
-        return !hasEnded && since <= at && at < until;
+        return since <= at && at < until;
     }
 
     /** changed: lookups, and systems. */
@@ -47,22 +46,9 @@ final class KnownQuery {
         return rests;
     }
 
-    /** A fact that it has looked up has changed, or the policies have. Tasks may have it in hands, not under newer ones. */
-    void end() {
-        hasEnded = true;
-    }
-
-    boolean hasEnded() {
-        return hasEnded;
-    }
-
     /** Whether it may be taught more, and holds between these moments. */
     boolean isOf(long since, long until) {
-        return !hasEnded && (states == null || !states.hasEnded()) && this.since == since && this.until == until;
-    }
-
-    KnownAnswer only() {
-        return only;
+        return (states == null || !states.hasEnded) && this.since == since && this.until == until;
     }
 
     KnownAnswer at(Long state) {
@@ -74,11 +60,6 @@ final class KnownQuery {
         boolean isNew = byState.putIfAbsent(state, answer) == null;
         weight += isNew ? answer.size : 0;
         return isNew;
-    }
-
-    /** About how many bytes it has. */
-    int weight() {
-        return weight;
     }
 }
 

@@ -97,13 +97,12 @@ final class KnownRecords implements Iterator, Outbox {
             report(bug);
         }
         int used = record.bytes(topic) + (decision == null ? 0 : ((byte[]) decision.record.value()).length);
+        first = first < 0 ? offset : first;
         if (bytes + used > partition.bytes && (records > 0 || !partition.exceeds)) {
             stop = offset;
             hasStopped = true;
-            first = first < 0 ? offset : first;
             return;
         }
-        first = first < 0 ? offset : first;
         last = offset + 1;
         records++;
         bytes += used;

@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.io.Serializable;
 import java.util.HashMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
@@ -15,12 +14,12 @@ import java.util.Map;
 public final class KnownTask implements Serializable {
     static final ObjectMapper JSON = new ObjectMapper(); // a new one looks at each class again, for some ms
 
-    private static final int INSTANCES = 2; // of jobs in this JVM that have tables
     private static final int TRUSTS = 2; // with a table
     // A quarter of the heap is for the tables of an instance: the other half of its old generation is for what Spark holds.
     // 100,000 answers of Lenses 6 take 115 MB, and where they do not fit, a third of the requests for them is for Python.
     private static final int SHARE = 4;
-    private static final Map TABLES = new LinkedHashMap(); // by instance, maps by trust
+    private static final Map TABLES = new HashMap(); // by trust, of the instance of the job that asked last
+    private static String owner = "";
 
     public Versions versions;
     public long now; // ms, for deadlines
@@ -50,20 +49,16 @@ public final class KnownTask implements Serializable {
     KnownAnswers table(KnownPartition partition) {
         KnownAnswers table;
         synchronized (TABLES) {
-            Map byTrust = (Map) TABLES.get(instance);
-            if (byTrust == null) {
-                if (TABLES.size() >= INSTANCES) {
-                    TABLES.remove(TABLES.keySet().iterator().next());
-                }
-                byTrust = new HashMap();
-                TABLES.put(instance, byTrust);
+            if (!owner.equals(instance)) {
+                TABLES.clear();
+                owner = instance;
             }
-            table = (KnownAnswers) byTrust.get(partition.trust);
-            if (table == null && byTrust.size() < TRUSTS) {
+            table = (KnownAnswers) TABLES.get(partition.trust);
+            if (table == null && TABLES.size() < TRUSTS) {
                 table = new KnownAnswers(0);
-                byTrust.put(partition.trust, table);
-                for (Iterator each = byTrust.values().iterator(); each.hasNext();) {
-                    ((KnownAnswers) each.next()).resize(Runtime.getRuntime().maxMemory() / SHARE / byTrust.size());
+                TABLES.put(partition.trust, table);
+                for (Iterator each = TABLES.values().iterator(); each.hasNext();) {
+                    ((KnownAnswers) each.next()).resize(Runtime.getRuntime().maxMemory() / SHARE / TABLES.size());
                 }
             }
         }
@@ -72,7 +67,9 @@ public final class KnownTask implements Serializable {
 
     static void forget(String instance) {
         synchronized (TABLES) {
-            TABLES.remove(instance);
+            if (owner.equals(instance)) {
+                TABLES.clear();
+            }
         }
     }
 

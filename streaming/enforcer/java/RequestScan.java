@@ -1,7 +1,8 @@
 package lockkeeper;
 
-import java.time.LocalDate;
-import java.time.YearMonth;
+import java.time.DateTimeException;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
 import java.util.Arrays;
 
 /**
@@ -31,6 +32,7 @@ final class RequestScan {
         "id".getBytes(), "system".getBytes(), "subject".getBytes(), "action".getBytes(), "context".getBytes(),
         "resource".getBytes(), "time".getBytes(), "deadline".getBytes(), "id".getBytes(), "type".getBytes(),
         "properties".getBytes()};
+    private static final int EMPTY = 2; // quotes
     private static final int DIGITS = 15;
     private static final String DATE_TIME = "yyyy-mm-ddThh:mm:ss";
     private static final int OF_MILLISECONDS = 3; // digits
@@ -45,7 +47,7 @@ final class RequestScan {
     final int[] length = new int[NAMES.length];
     long time;
     long deadline;
-    private int at;
+    int at; // what is looked at next
 
     /** Whether a value is such a request. */
     boolean scan(byte[] value) {
@@ -104,11 +106,12 @@ final class RequestScan {
     }
 
     private boolean value(int part) {
+        int start = at;
         switch (part) {
             case ID:
-                return plain(' ');
+                return plain(' ') && at - start > EMPTY;
             case RESOURCE:
-                return plain('!'); // Python looks closer at a name with a blank: it may be taken for another
+                return plain('!') && at - start > EMPTY; // Python looks closer at a name with a blank: it may be taken for another
             case WHOLE_RESOURCE:
                 return members(RESOURCE, NAMES.length);
             case TIME:
@@ -122,17 +125,17 @@ final class RequestScan {
         }
     }
 
-    private void blanks() {
+    void blanks() {
         while (at < text.length && isBlank(text[at])) {
             at++;
         }
     }
 
-    static boolean isBlank(byte c) {
+    private static boolean isBlank(byte c) {
         return c == ' ' || c == '\n' || c == '\r' || c == '\t';
     }
 
-    private int next() {
+    int next() {
         blanks();
         if (at >= text.length) {
             return UNKNOWN;
@@ -140,12 +143,11 @@ final class RequestScan {
         return text[at++];
     }
 
-    /** A text that is not empty, of printable ASCII from a character on, without escapes: encoded again it is the same. */
-    private boolean plain(int lowest) {
-        if (at >= text.length || text[at] != '"') {
+    /** A text of printable ASCII from a character on, without escapes: encoded again it is the same. */
+    boolean plain(int lowest) {
+        if (at >= text.length || text[at++] != '"') {
             return false;
         }
-        int first = ++at;
         while (at < text.length && text[at] != '"') {
             byte c = text[at];
             if (c < lowest || c > '~' || c == '\\') {
@@ -153,7 +155,7 @@ final class RequestScan {
             }
             at++;
         }
-        return at++ < text.length && at - 1 > first;
+        return at++ < text.length;
     }
 
     private long moment() {
@@ -168,22 +170,19 @@ final class RequestScan {
             || text[first + 13] != ':' || text[first + 16] != ':') {
             return NO_MOMENT;
         }
-        int year = digits(first, 4);
-        int month = digits(first + 5, 2);
-        int day = digits(first + 8, 2);
-        int hour = digits(first + 11, 2);
-        int minute = digits(first + 14, 2);
-        int second = digits(first + 17, 2);
-        if (year < 1970 || month < 1 || month > 12 || day < 1 || day > YearMonth.of(year, month).lengthOfMonth()
-            || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) {
+        long seconds;
+        try {
+            seconds = LocalDateTime.of(
+                digits(first, 4), digits(first + 5, 2), digits(first + 8, 2), digits(first + 11, 2), digits(first + 14, 2),
+                digits(first + 17, 2)).toEpochSecond(ZoneOffset.UTC);
+        } catch (DateTimeException none) {
             return NO_MOMENT;
         }
         at = end;
         int fraction = fraction();
         boolean isEnded = at + 1 < text.length && text[at] == 'Z' && text[at + 1] == '"';
         at += 2;
-        long minutes = (LocalDate.of(year, month, day).toEpochDay() * 24 + hour) * 60 + minute;
-        return isEnded && fraction >= 0 ? (minutes * 60 + second) * 1000 + fraction : NO_MOMENT;
+        return isEnded && seconds >= 0 && fraction >= 0 ? seconds * 1000 + fraction : NO_MOMENT;
     }
 
     /** So many digits as a number; -1: another character is among them. */
@@ -218,13 +217,24 @@ final class RequestScan {
     /** A number that is a moment in ms by every reading. */
     private long milliseconds() {
         int first = at;
-        long number = 0;
-        while (at < text.length && text[at] >= '0' && text[at] <= '9' && at - first <= DIGITS) {
-            number = 10 * number + text[at++] - '0';
+        if (!whole()) {
+            return NO_MOMENT;
         }
-        boolean isNumber = at > first && at - first <= DIGITS && (text[first] != '0' || at == first + 1);
+        long number = 0;
+        for (int digit = first; digit < at; digit++) {
+            number = 10 * number + text[digit] - '0';
+        }
         boolean isMoment = number <= LAST_MOMENT && (number < LIKE_SECONDS_FIRST || number > LIKE_SECONDS_LAST);
-        return isNumber && isMoment ? number : NO_MOMENT;
+        return isMoment ? number : NO_MOMENT;
+    }
+
+    /** A whole number, of so many digits that it has one value everywhere. */
+    boolean whole() {
+        int first = at;
+        while (at < text.length && text[at] >= '0' && text[at] <= '9') {
+            at++;
+        }
+        return at > first && at - first <= DIGITS && (text[first] != '0' || at == first + 1);
     }
 
     /**

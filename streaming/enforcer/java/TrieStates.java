@@ -15,19 +15,10 @@ final class TrieStates {
     private final ConcurrentHashMap exits = new ConcurrentHashMap(); // by state
     private final ConcurrentHashMap ids = new ConcurrentHashMap(); // where it is not known how to go on from a head
 
-    private volatile boolean hasEnded;
+    volatile boolean hasEnded; // the trie is not the newest any more
 
     TrieStates(boolean hasLevels) {
         this.hasLevels = hasLevels;
-    }
-
-    /** The trie is not the newest any more. */
-    void end() {
-        hasEnded = true;
-    }
-
-    boolean hasEnded() {
-        return hasEnded;
     }
 
     /** Where the last part of an id begins. */

@@ -139,7 +139,7 @@ class Asked:
 
 
 class _Unprepared(PartitionEvaluator):
-    def kept_answer(self, *_: Any) -> None:
+    def _answer(self, *_: Any) -> None:
         return None
 
 

@@ -1,3 +1,5 @@
+package lockkeeper;
+
 import java.io.ByteArrayOutputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
