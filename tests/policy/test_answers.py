@@ -179,6 +179,19 @@ def test_a_login_ends_the_answers_to_that_user_alone(generation: str) -> None:
     assert _find(cache, "nora", _viewing("nora")) is not None
 
 
+def test_a_refused_fact_ends_the_answers_to_all_whom_it_may_affect() -> None:
+    """Also where they have looked up nothing of its kind, and its deletion ends those that it made."""
+    overlay, facts, compiled = FactOverlay(), DocumentStore(facts_only=True), policy.compile_documents([])
+    cache, request = _cache(compiled.with_facts(overlay)), _request_of("dana")
+    for order, (spec, outcome) in enumerate([({}, "error"), (None, "deny")]):
+        _add(cache, "c", request)
+        changed = overlay.apply(change(facts, {"system": "lenses6", "kind": "Rolle", "name": "r", "spec": spec}, order))
+        snapshot = compiled.with_facts(overlay)
+        cache.follow(snapshot.policy_sets, [("lenses6", lookup) for lookup in changed])
+        assert _find(cache, "c", request) is None
+        assert policy.answer(snapshot, request).outcome == outcome
+
+
 def _request_of(user: str, topic: str = "a/b/c") -> Request:
     subject, resource = {"type": "user", "id": f"user:{user}"}, {"type": "lrn", "id": f"kafka:topic:{topic}"}
     asked = {"id": "r", "system": "lenses6", "subject": subject, "action": {"name": "kafka:ListTopic"}}
