@@ -266,6 +266,20 @@ def test_resources_that_were_never_asked_for_are_answered_where_the_same_pattern
     assert set(map(id, query._answers.values())) == answers
 
 
+def test_after_a_change_of_policies_no_state_of_the_tries_before_it_is_left() -> None:
+    """Of resources that were asked for before it, and of others that begin like them."""
+    group = {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["r"], "members": ["user:dana"]}}
+    role = {"system": "lenses6", "kind": "Role", "name": "r"}
+    statements = [[{"effect": "allow", "action": "*", "resource": f"kafka:topic:a/b/{name}"}] for name in ("c*", "d")]
+    before, after = (policy.compile_documents([group, {**role, "spec": {"statements": of}}]) for of in statements)
+    cache, topics = _cache(before), ("a/b/c1", "a/b/c2", "a/b/c3")
+    for snapshot, asked in ((before, topics[:2]), (after, topics)):
+        cache.follow(snapshot.policy_sets, [])
+        _add(cache, "c", _request_of("dana", topics[0]))
+        for topic in asked:
+            assert _find(cache, "c", _request_of("dana", topic)) == policy.answer(snapshot, _request_of("dana", topic))
+
+
 @pytest.mark.parametrize("place", ["action", "context", "subject", "type"])
 def test_texts_that_are_the_one_which_stands_for_ids_are_answered_as_they_are(place: str) -> None:
     """A client may write it anywhere."""
