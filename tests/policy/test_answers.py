@@ -179,6 +179,19 @@ def test_a_login_ends_the_answers_to_that_user_alone(generation: str) -> None:
     assert _find(cache, "nora", _viewing("nora")) is not None
 
 
+def test_a_refused_fact_ends_the_answers_to_all_whom_it_may_affect() -> None:
+    """Also where they have looked up nothing of its kind, and its deletion ends those that it made."""
+    overlay, facts, compiled = FactOverlay(), DocumentStore(facts_only=True), policy.compile_documents([])
+    cache, request = _cache(compiled.with_facts(overlay)), _request_of("dana")
+    for order, (spec, outcome) in enumerate([({}, "error"), (None, "deny")]):
+        _add(cache, "c", request)
+        changed = overlay.apply(change(facts, {"system": "lenses6", "kind": "Rolle", "name": "r", "spec": spec}, order))
+        snapshot = compiled.with_facts(overlay)
+        cache.follow(snapshot.policy_sets, [("lenses6", lookup) for lookup in changed])
+        assert _find(cache, "c", request) is None
+        assert policy.answer(snapshot, request).outcome == outcome
+
+
 def _request_of(user: str, topic: str = "a/b/c") -> Request:
     subject, resource = {"type": "user", "id": f"user:{user}"}, {"type": "lrn", "id": f"kafka:topic:{topic}"}
     asked = {"id": "r", "system": "lenses6", "subject": subject, "action": {"name": "kafka:ListTopic"}}
@@ -251,6 +264,20 @@ def test_resources_that_were_never_asked_for_are_answered_where_the_same_pattern
         for user, content in (("dana", "c"), ("eve", "d")):
             assert _find(cache, content, _request_of(user, topic)) == policy.answer(snapshot, _request_of(user, topic))
     assert set(map(id, query._answers.values())) == answers
+
+
+def test_after_a_change_of_policies_no_state_of_the_tries_before_it_is_left() -> None:
+    """Of resources that were asked for before it, and of others that begin like them."""
+    group = {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["r"], "members": ["user:dana"]}}
+    role = {"system": "lenses6", "kind": "Role", "name": "r"}
+    statements = [[{"effect": "allow", "action": "*", "resource": f"kafka:topic:a/b/{name}"}] for name in ("c*", "d")]
+    before, after = (policy.compile_documents([group, {**role, "spec": {"statements": of}}]) for of in statements)
+    cache, topics = _cache(before), ("a/b/c1", "a/b/c2", "a/b/c3")
+    for snapshot, asked in ((before, topics[:2]), (after, topics)):
+        cache.follow(snapshot.policy_sets, [])
+        _add(cache, "c", _request_of("dana", topics[0]))
+        for topic in asked:
+            assert _find(cache, "c", _request_of("dana", topic)) == policy.answer(snapshot, _request_of("dana", topic))
 
 
 @pytest.mark.parametrize("place", ["action", "context", "subject", "type"])

@@ -32,11 +32,25 @@ POLICIES = [
         "name": "g",
         "spec": {"user": "dana", "entity": "namespace:n", "privileges": ["READ"]},
     },
+    {
+        "system": "cedar",
+        "kind": "PolicySet",
+        "name": "ops",
+        "spec": {"policies": 'permit(principal in Group::"ops", action, resource);'},
+    },
 ]
+
+
+def _ops(*users: str) -> dict[str, Any]:
+    group = {"type": "Group", "id": "ops"}
+    return {"entities": [{"uid": {"type": "User", "id": user}, "parents": [group]} for user in users]}
+
+
 SPECS: dict[tuple[str, str, str], list[dict[str, Any]]] = {
     ("streamsets", "Session", "dana"): [{"login_at": 1}, {"login_at": 5, "groups": ["g"]}, {"wrong": 1}],
     ("streamsets", "Session", "nora"): [{"login_at": 9, "groups": ["g"]}, {"login_at": -1}],
     ("cdap", "Entity", "namespace:n"): [{"parent": "instance:i"}, {"parent": None}, {"nothing": 1}],
+    ("cedar", "Entities", "ops"): [_ops("dana"), _ops("nora"), _ops()],  # facts that are not named like their document
 }
 CHANGES = st.lists(
     st.sampled_from([(place, spec) for place, specs in SPECS.items() for spec in (*specs, None)]), max_size=12
@@ -51,7 +65,18 @@ def _requests() -> list[dict[str, Any]]:
         return {**fields, "subject": subject, "resource": {"type": kind, "id": resource}}
 
     asked = [ask("streamsets", user, verb, "pipeline:p") for user in ("dana", "nora") for verb in VERBS]
-    return [*asked, ask("cdap", "dana", "namespace.view", "namespace:n")]
+    in_cedar = [
+        {
+            "id": "r",
+            "system": "cedar",
+            "action": {"name": "view"},
+            "subject": {"type": "User", "id": user},
+            "resource": {"type": "Doc", "id": "d"},
+            "time": 20,
+        }
+        for user in ("dana", "nora")
+    ]
+    return [*asked, *in_cedar, ask("cdap", "dana", "namespace.view", "namespace:n")]
 
 
 VERBS = ("pipeline.view", "pipeline.design")
@@ -201,6 +226,9 @@ def test_a_refused_fact_affects_principals_at_the_moments_alone_at_which_it_is_r
     for layer in (overlay, overlay.copy(), pickle.loads(pickle.dumps(overlay))):
         outcomes = [outcome(moment, layer) for moment in (19, 20, 29, 30, None)]
         assert outcomes == ["allow", "error", "error", "allow", "allow"]
+    restarted = _live(*changes_of(key, facts.histories[key], 2), loaded=2)
+    outcomes = [outcome(moment, restarted) for moment in (19, 20, 30)]
+    assert outcomes == ["error", "error", "allow"], "of before it is not known any more whether it was refused"
 
 
 def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:
@@ -258,7 +286,9 @@ def test_after_a_restart_what_compaction_may_have_removed_is_no_longer_known(nam
                 overlay.table("cdap", moment).get("Entity", name)
             assert unanswerable.value.reason.code == "no-longer-known"
         with pytest.raises(Unanswerable):
-            overlay.table("cdap", moment).find(*PARENT, "q")
+            overlay.table("cdap", moment).find(*PARENT, "p")  # of a version that is not there any more
+        with pytest.raises(Unanswerable):
+            overlay.table("cdap", moment).refusals("Entity")
     table = overlay.table("cdap", 20)
     assert (table.find(*PARENT, "q"), table.find(*PARENT, "r")) == ({KEY.name}, frozenset())
 
@@ -310,6 +340,7 @@ def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pyt
     assert overlay.table("cdap", 35).get("Entity", KEY.name) is None
     with pytest.raises(Unanswerable):
         overlay.table("cdap", 15).get("Entity", KEY.name)
+    assert overlay.known_from == 20, "of other systems' facts all is known"
 
 
 def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_place_of() -> None:
@@ -341,7 +372,7 @@ def test_a_deletion_that_says_since_when_it_holds_counts_from_then_on(kind: str,
 
 def test_a_deletion_of_a_fact_that_the_log_dates_holds_from_its_record_on() -> None:
     """Whatever it says of itself: only logins and runs have a time of their own."""
-    overlay = _live(_entity("p", 10), FactChange(KEY, at=20, since=5))
+    overlay = _live(_entity("p", 10), FactChange(KEY, at=20, since=15))
     assert overlay.table("cdap", 19).get("Entity", KEY.name) is not None
     assert overlay.table("cdap", 20).get("Entity", KEY.name) is None
 

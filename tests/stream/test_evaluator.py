@@ -167,6 +167,7 @@ def test_after_the_deadline_it_is_an_error_also_when_the_answer_was_cached() -> 
         ({"policies": {"0": 42}}, True),
         ({"policies": {"1": 0}}, True),
         ({"policies": {"0": "41"}}, True),
+        ({"policies": {"0": True}}, True),
         ({"policies": 41}, True),
         ({"unknown": {"0": 0}}, True),
         ([], True),

@@ -29,7 +29,7 @@ KEPT = 4
 
 def _change(name: str, order: int) -> FactChange:
     key = Key("streamsets", "Session", name)
-    fact = Fact("streamsets", "Session", name, (), {"login_at": order})
+    fact = Fact("Session", name, {"login_at": order})
     return FactChange(key, (fact,) if order % 5 else (), at=NOW + order, order=order, recorded=NOW + order)
 
 

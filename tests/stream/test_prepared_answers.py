@@ -17,7 +17,7 @@ import policy
 from policy import compile_documents
 from policy.core.caching import BUDGET
 from policy.evaluation import AnswerCache, reference
-from policy.evaluation.answers import ID_BYTES, ByState
+from policy.evaluation.answers import ID, ID_BYTES, ByState
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
@@ -163,16 +163,17 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
     document = {"system": "ververica", "kind": "InitialAccess", "name": "w", "spec": {"initialAccess": [entry]}}
     evaluator, scope = Evaluator(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
     sent: list[Sent] = []
-    for number, name in enumerate(["orders", "payments", *FAULTY, "payments"]):
+    for number, name in enumerate(["orders", "payments", *FAULTY, "payments", "last"]):
         request = {**_request(f"r-{number}"), "system": "ververica", "subject": {"type": "user", "id": "dana"}}
-        request |= {"action": {"name": "read"}, "resource": {"type": "Deployment", "id": name, "properties": scope}}
+        request |= {"action": {"name": "read"}, "resource": {"type": "Deployment", "id": name}}
+        request["resource"]["properties"] = {**scope, "note": ID} if name == "last" else scope
         sent.append((None, json.dumps(request, ensure_ascii=False).encode(), None))
     _compare(sent, evaluator)
     decided = [
         json.loads(value)["decision"]
         for value in _values(_for_partition(evaluator).decide_all(Records(records_batch(sent))))
     ]
-    assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
+    assert decided.count(True) == 4 + FAULTY.count("\xe9") + FAULTY.count("a: b")
     assert _shared(evaluator) == 1
 
 
