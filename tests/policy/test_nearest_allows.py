@@ -11,7 +11,8 @@ from msgspec import structs
 
 from policy import CLAIMS, Snapshot, compile_documents
 from policy.analysis import grant_text, nearest_grants, who_can
-from policy.analysis.nearest_grants import NearestGrant, _membership
+from policy.analysis.nearest_grants import NearestGrant
+from policy.analysis.wording import membership_text
 from policy.core.model import All, AnyOf, Expression, Grant, PermissionCheck
 from policy.core.pattern import Exact, Pattern
 from policy.core.request import Batch, Request, parse_request, usable_time
@@ -53,7 +54,11 @@ def _changed(policy_set: PolicySet, near: NearestGrant, own: System, checks: lis
     plain = {"facts": policy_set.facts, "broken_at": policy_set.broken_at}
     if near.lacks == "validity":
         memberships = [one for of_member in policy_set.memberships.values() for one in of_member]
-        named = {one.statement_id.document for one in memberships if near.detail == _membership(one)}
+        named = {
+            one.statement_id.document
+            for one in memberships
+            if near.detail == f"{membership_text(one)} ({one.statement_id})"
+        }
         for document in named or {near.document}:
             grants, memberships_ = (_valid(side, document) for side in (policy_set.grants, policy_set.memberships))
             yield SimpleNamespace(**plain, grants=grants, memberships=memberships_)
