@@ -41,10 +41,6 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     via: dict[str, dict[str, Any]] = {}
     instead: dict[str, dict[str, Any]] = {}
 
-    def needs_on(self, object_type: str) -> dict[str, Any]:
-        """What it needs on an object of ``object_type``."""
-        return self.instead.get(object_type, self.needs)
-
 
 class ObjectType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Levels that can be given (``unused``: and enable nothing in general), and fields of the documents."""

@@ -1,7 +1,5 @@
 """A need of the catalogue on an object as a requirement of the core: the one interpreter of catalogue.yaml."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from policy.core.conversion import prepare_types
@@ -11,14 +9,14 @@ from policy.systems.kit.query import Need, all_of, expression
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
-from policy.systems.streamsets.engines import engines_of, engines_of_run
-from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
+from policy.systems.streamsets.engines import engines_of
 
 Related = tuple[str, ...] | Condition
 
-prepare_types(Leaf)  # the first requests may come in several threads
+RUN_ENGINES = "run-engines"  # of the present run of a job
+ENGINES = ("engines", RUN_ENGINES)
 
-ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
+prepare_types(Leaf)  # the first requests may come in several threads
 
 
 class Needs:
@@ -47,7 +45,7 @@ class Needs:
             return self._access.level(used, leaf.permission, rule, f"to be used in {name}")
         # The permissions of an active job itself count as they are now (SS-ACTIVE-JOB), those of its pipeline as they
         # were when it was started (SS-ACTIVE-PIPELINE).
-        until = self._start_of_run(name) if leaf.frozen else None
+        until = self._access.start_of_run(name) if leaf.frozen else None
         return self._level(leaf.permission, name, leaf.path, rule, "", until)
 
     def _level(
@@ -67,7 +65,8 @@ class Needs:
     def _related(self, name: str, field: str, until: int | None) -> Related:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
         if field in ENGINES:
-            engines = ENGINES[field](self._access, name)
+            start = self._access.start_of_run(name) if field == RUN_ENGINES else None
+            engines = engines_of(self._access, name, start)
             return engines or Condition(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
         versions = self._access.at_moment(name, until)
         if not versions:
@@ -78,10 +77,6 @@ class Needs:
             message = f"the document of {name} does not give its {field} (an empty list says that there are none)"
             return Condition(None, message, "SS-ACCESS")
         return related
-
-    def _start_of_run(self, job: str) -> int | None:
-        run: ActiveJob | None = self._access.facts.get(ACTIVE_JOB, job)
-        return run.started_at if run else None
 
     def _right(self, right: str, name: str, rule: str) -> Expression:
         body = self._access.organization_of_object(name)
