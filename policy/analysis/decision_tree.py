@@ -42,8 +42,9 @@ def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozense
         trace = evaluate_request(snapshot, request, trust)
     except Unanswerable as unanswerable:
         return Node(title, holds, unanswerable.reason.rule or "", (unanswerable.reason.message,))
-    notes = [f"rests on what the request claims: {', '.join(trace.claims)}"] if trace.claims else []
-    notes += [note.message for note in trace.notes]
+    query = trace.query
+    notes = [f"rests on what the request claims: {', '.join(query.claims)}"] if query.claims else []
+    notes += [note.message for note in query.notes]
     notes += [reason.message for reason in decision.reasons if reason.code in ABOVE_ALL_PARTS]
     return Node(title, holds, "", tuple(notes), (_node(trace.result, trace),))
 

@@ -57,10 +57,7 @@ class ResolvedQuery(msgspec.Struct, frozen=True, gc=False):
 
     def to_trace(self, result: ExpressionResult) -> EvaluationTrace:
         """The evidence, where this is the result of the expression."""
-        query = self.query
-        return EvaluationTrace(
-            self.system, result, self.effective_principals, query.claims, query.notes, query.untrusted
-        )
+        return EvaluationTrace(self.system, self.query, result, self.effective_principals)
 
 
 def resolve(
@@ -172,18 +169,18 @@ def combine(expression: All | AnyOf, values: list[bool | None]) -> bool | None:
 
 def conclude(trace: EvaluationTrace) -> Decision:
     """The decision of an evaluation."""
-    result = trace.result
-    reasons = (*reasons_of(trace), *trace.notes)
+    result, query = trace.result, trace.query
+    reasons = (*reasons_of(trace), *query.notes)
     if result.held:
-        return Decision("allow", reasons, (), trace.claims)
+        return Decision("allow", reasons, (), query.claims)
     if result.held is None:
-        return Decision("error", reasons, missing_of(result), trace.claims)
+        return Decision("error", reasons, missing_of(result), query.claims)
     # Who asked may have what was claimed, so a plain deny could be wrong; where a deny matches, claims change nothing.
-    if trace.untrusted and not result.denied:
-        needed = ", ".join(trace.untrusted)
+    if query.untrusted and not result.denied:
+        needed = ", ".join(query.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document gives"
         return error(Reason("untrusted-claim", message))
-    return Decision("deny", reasons, missing_of(result), trace.claims)
+    return Decision("deny", reasons, missing_of(result), query.claims)
 
 
 def failed(failure: Exception) -> Decision:

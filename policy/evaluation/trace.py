@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policy.core.model import AnyOf, EngineResult, Expression, Grant, Reason
+from policy.core.model import AnyOf, AuthorizationQuery, EngineResult, Expression, Grant
 from policy.store.policy_set import EffectivePrincipals
 from policy.systems.kit.system import System
 
@@ -41,8 +41,6 @@ class EvaluationTrace(msgspec.Struct, frozen=True, gc=False):
     """A question with its evidence: what `decide` answers from, and what tools draw."""
 
     system: System
+    query: AuthorizationQuery
     result: ExpressionResult
     effective_principals: EffectivePrincipals
-    claims: tuple[str, ...]
-    notes: tuple[Reason, ...]
-    untrusted: tuple[str, ...]

@@ -13,7 +13,7 @@ A team tests its policies with the same format that specifies the systems themse
           answer: allow
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -233,22 +233,19 @@ def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any
     for part, beside in (("subject", claims.keys()), ("resource", ask.keys() & {"properties"})):
         if beside and ask.get(part) is None:  # a batch's items replace whole objects, and so does what stands in them
             raise CaseFileError(f"{', '.join(sorted(beside))}: needs a {part} beside it, whose it is")
+    subject = _written_out(ask.get("subject"), lambda text: _entity(system, text) or {"type": "user", "id": text})
     resource = _written_out(ask.get("resource"), lambda text: _resource(system, action, text))
     parts = {
-        "subject": _with_properties(_written_out(ask.get("subject"), lambda text: _subject(system, text)), claims),
-        "action": _written_out(ask.get("action"), _action),
+        "subject": _with_properties(subject, claims),
+        "action": _written_out(ask.get("action"), lambda text: {"name": text}),
         "resource": _with_properties(resource, _mapping(ask.get("properties") or {}, "properties")),
         "context": ask.get("context"),
     }
     return {name: value for name, value in parts.items() if value is not None}
 
 
-def _written_out(value: Any, of_text: Any) -> Any:
+def _written_out(value: Any, of_text: Callable[[str], Any]) -> Any:
     return of_text(value) if isinstance(value, str) else value
-
-
-def _subject(system: Any, text: str) -> dict[str, Any]:
-    return _entity(system, text) or {"type": "user", "id": text}
 
 
 def _entity(system: Any, text: str) -> dict[str, Any] | None:
@@ -263,10 +260,6 @@ def _entity(system: Any, text: str) -> dict[str, Any] | None:
 
 def _system(name: Any) -> System | None:
     return all_systems().get(name) if isinstance(name, str) else None
-
-
-def _action(text: str) -> dict[str, Any]:
-    return {"name": text}
 
 
 def _resource(system: str, action: Any, text: str) -> dict[str, Any]:

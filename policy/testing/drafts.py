@@ -115,7 +115,9 @@ class DraftPolicies:
         located = read_document_text(documents, FILE)
         self._positions = Positions({FILE: documents})
         self._misplaced = tuple(_misplaced(located))
-        named = [Located(item.place, {"system": system, **item.value}) for item in located if _is_mapping(item.value)]
+        named = [
+            Located(item.place, {"system": system, **item.value}) for item in located if isinstance(item.value, Mapping)
+        ]
         self._by_key = dict(_by_key(named))
         self._documents = [item.value for item in named]
         case = Case(TITLE, [Stage(at=_moment(at), apply=self._documents)])
@@ -245,13 +247,9 @@ def _moment(at: str) -> int | str | None:
     return moment
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
 def _misplaced(located: list[Located]) -> Iterator[Problem]:
     for item in located:
-        if not _is_mapping(item.value):
+        if not isinstance(item.value, Mapping):
             kind = type(item.value).__name__
             yield Problem("error", f"a document is a mapping with kind, name and spec, not a {kind}", item.place.line)
 

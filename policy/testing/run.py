@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -33,7 +33,6 @@ from policy.testing.casefile import (
 POSITIVE = frozenset({"allow", "accepted"})
 
 Documents = Sequence[dict[str, Any]]
-Arrange = Callable[[Documents], Documents]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -97,27 +96,24 @@ class Coverage(msgspec.Struct, frozen=True):
         return sorted(self.statements - self.decided, key=lambda statement_id: statement_id.place)
 
 
-def run_cases(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> list[Result]:
-    """Every expectation of ``file`` with what came.
-
-    ``arrange``: the order a stage's documents are put in. ``given``: documents in force before the first stage.
-    """
-    return [result for scene in scenes(file, arrange, given) for result in check_scene(scene)]
+def run_cases(file: CaseFile, given: Documents = ()) -> list[Result]:
+    """Every expectation of ``file`` with what came. ``given``: documents in force before the first stage."""
+    return [result for scene in scenes(file, given) for result in check_scene(scene)]
 
 
-def scenes(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> Iterator[Scene]:
+def scenes(file: CaseFile, given: Documents = ()) -> Iterator[Scene]:
     """Every stage of every case, played in order; see `run_cases`."""
     for case in file.cases:
-        yield from _play(file.system, case, arrange, given)
+        yield from _play(file.system, case, given)
 
 
-def _play(system: str, case: Case, arrange: Arrange, initial: Documents) -> Iterator[Scene]:
+def _play(system: str, case: Case, initial: Documents) -> Iterator[Scene]:
     histories = _Histories(system, initial)
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
         try:
-            outcomes = histories.change(stage, at, arrange)
+            outcomes = histories.change(stage, at)
         except CaseFileError as error:
             raise CaseFileError(f"{case.case}, stage {number + 1}: {error}") from error
         snapshot = Snapshot(histories.policies, histories.facts)
@@ -137,14 +133,14 @@ class _Histories:
         for document in initial:
             self.policies.put(document, order=together)
 
-    def change(self, stage: Stage, at: int | None, arrange: Arrange) -> dict[str, Rejected | None]:
+    def change(self, stage: Stage, at: int | None) -> dict[str, Rejected | None]:
         """Make the stage's changes; what became of each document by its key, None: accepted."""
         for name in stage.delete:
             self._delete(full_key(self._system, name), at)
         became: dict[str, Rejected | None] = {}
         together = next(self._order)  # without a moment, they say themselves from when on they are in force
         for store, documents in ((self.policies, stage.apply), (self.facts, stage.facts)):
-            for document in arrange(documents):
+            for document in documents:
                 put = {"system": self._system, **document}
                 key, order = document_key(self._system, put), together if at is None else next(self._order)
                 became[key] = store.put(put, at, order) or became.get(key)
@@ -246,7 +242,7 @@ def cover(file: CaseFile, given: Documents = ()) -> Coverage:
     """Which statements of the documents, ``given`` or of the file, decided some request of it."""
     statements: set[StatementId] = set()
     decided: set[StatementId] = set()
-    for scene in scenes(file, given=given):
+    for scene in scenes(file, given):
         statements.update(all_statements(scene.snapshot))
         for expectation in scene.stage.expect:
             decided.update(_decided_by(scene, scene.request(expectation)))

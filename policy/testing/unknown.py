@@ -38,7 +38,7 @@ def names_in(file: CaseFile, given: Documents = ()) -> CaseNames:
     Not looked at: what is expected to be an error, since that may be the case's very point, and malformed requests.
     """
     mistakes, all_known = list[UnknownInCase](), list[bool]()
-    for scene in scenes(file, given=given):
+    for scene in scenes(file, given):
         for expectation, names in _unknown(scene):
             request = describe(scene.request(expectation))
             in_case = [UnknownInCase(scene.case.case, scene.number, request, name) for name in names if name.is_mistake]

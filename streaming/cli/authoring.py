@@ -133,7 +133,7 @@ def run_tests(
     files = {path: load_cases(path) for path in _case_files(paths)}
     names = {} if allow_unknown else {path: names_in(file, documents) for path, file in files.items()}
     refuse_mistakes([f"{path}: {mistake}" for path, case_names in names.items() for mistake in case_names.mistakes])
-    results = {str(path): run_cases(file, given=documents) for path, file in files.items()}
+    results = {str(path): run_cases(file, documents) for path, file in files.items()}
     coverage = _sum_up([cover(file, documents) for file in files.values()])
     if junit is not None:
         _write(junit, junit_xml(results))

@@ -5,8 +5,8 @@ import random
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -14,7 +14,7 @@ from policy.evaluation import reference
 from policy.evaluation.authorize import decide
 from policy.systems import all_systems, packages
 from policy.systems.kit.engine import engine_of
-from policy.testing.casefile import CaseFile, load_cases
+from policy.testing.casefile import CaseFile, Stage, load_cases
 from policy.testing.run import Result, run_cases, scenes
 
 FOLDER = Path(__file__).parent.parent / "cases"
@@ -49,10 +49,12 @@ def test_the_order_of_documents_changes_nothing(case_file: CaseFile, seed: int) 
     """With a stage's documents shuffled every expectation still holds."""
     chance = random.Random(seed)
 
-    def shuffled(documents: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        return chance.sample(documents, len(documents))
+    def shuffled(stage: Stage) -> Stage:
+        apply, facts = (chance.sample(documents, len(documents)) for documents in (stage.apply, stage.facts))
+        return msgspec.structs.replace(stage, apply=apply, facts=facts)
 
-    check(run_cases(case_file, shuffled))
+    cases = [msgspec.structs.replace(case, stages=list(map(shuffled, case.stages))) for case in case_file.cases]
+    check(run_cases(msgspec.structs.replace(case_file, cases=cases)))
 
 
 def test_the_slow_evaluator_answers_alike(case_file: CaseFile) -> None:

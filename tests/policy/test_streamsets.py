@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -15,7 +14,7 @@ from policy.core.facts import Facts
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import streamsets
-from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Leaf, catalogue, operations
+from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, catalogue, operations
 from policy.systems.streamsets.checks import CHECKS
 from policy.systems.streamsets.needs import ENGINES
 from tests.policy.strategies.streamsets import GRANTED, REQUESTED, USERS, objects
@@ -263,22 +262,24 @@ def test_every_operation_can_be_worked_out(action: str) -> None:
     operation = operations()[action]
     rules = {rule["id"] for rule in yaml.safe_load(RULES.read_text())}
     for need in (operation.needs, *operation.via.values(), *operation.instead.values()):
-        for leaf in (msgspec.convert(written, Leaf) for written in leaves(need)):
-            named = {*operation.rules, *([leaf.rule] if leaf.rule else [])}
+        for leaf in leaves(need):
+            named = {*operation.rules, *([leaf["rule"]] if "rule" in leaf else [])}
             assert all(rule in rules or rule.startswith("SS-Q") for rule in named)
-            assert [bool(leaf.permission), bool(leaf.right), bool(leaf.fact)].count(True) == 1
-            assert not leaf.fact or leaf.fact in CHECKS
-            assert leaf.right in ("", "owner", "administrator", "auth-token-administrator")
-            if leaf.permission:
-                assert leaf.permission in catalogue().types[end_of(leaf, operation.resource)].levels
+            [what] = leaf.keys() & {"permission", "right", "fact"}
+            assert leaf.keys() <= {what, "rule", *({"of", "frozen"} if what == "permission" else ())}
+            assert what != "fact" or leaf["fact"] in CHECKS
+            assert what != "right" or leaf["right"] in ("owner", "administrator", "auth-token-administrator")
+            if what == "permission":
+                assert leaf["permission"] in catalogue().types[end_of(leaf, operation.resource)].levels
+                assert leaf.get("frozen", True) is True
 
 
-def end_of(leaf: Leaf, start: str) -> str:
+def end_of(leaf: dict[str, Any], start: str) -> str:
     """The type of the objects that a leaf's path leads to; KeyError where a type has no such field."""
     assert start not in (ANY_OBJECT, ORGANIZATION), "a level is on objects of a known type"
-    type_, path = start, leaf.path
-    if path[:1] == ("context",):
-        return path[1]
+    type_, path = start, leaf["of"].split(".") if "of" in leaf else []
+    if path[:1] == ["context"]:
+        return str(path[1])
     for field in path:
         fields = {**catalogue().types[type_].one, **catalogue().types[type_].many}
         type_ = "engine" if field in ENGINES else fields[field]

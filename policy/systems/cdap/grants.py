@@ -41,7 +41,8 @@ def read_grant(document: Document) -> CompiledDocument:
     statement_id = StatementId(str(document.key))
     there = _pattern(entity)
     rights = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
-    rights += [(_below(single), _pattern(above)) for above, single in _cuts(entity)]
+    # SURELY_BELOW too, unless one entity is all that is named.
+    rights += [(SURELY if single is None else _permission(BELOW), _pattern(above)) for above, single in _cuts(entity)]
     grants = tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for what, where in rights)
     return CompiledDocument(grants, facts=_facts(document.key.name, principal, entity))
 
@@ -50,11 +51,6 @@ def read_grant(document: Document) -> CompiledDocument:
 def _permission(name: Name) -> Pattern:
     """The same few objects for all grants, of which there may be very many."""
     return exactly(name)
-
-
-def _below(single: Name | None) -> Pattern:
-    """BELOW, and SURELY_BELOW too unless an entity, ``single``, is all that is named."""
-    return SURELY if single is None else _permission(BELOW)
 
 
 def _principal(validator: Validator) -> str:
@@ -151,8 +147,9 @@ def read_backend(document: Document) -> CompiledDocument:
     admins = validator.texts("admins")
     validator.reject_unknown()
     validator.finish()
-    rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
-    what, where = exactly(ADMINISTRATION), exactly(BACKEND)
-    return CompiledDocument(
-        tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for principal, statement_id in rights)
+    key, what, where = str(document.key), exactly(ADMINISTRATION), exactly(BACKEND)
+    grants = (
+        Grant(f"user:{admin}", ALLOW, what, where, StatementId(key, number), document.window)
+        for number, admin in enumerate(admins)
     )
+    return CompiledDocument(tuple(grants))

@@ -14,9 +14,6 @@ from policy.systems.cedar.uid import Uid, leaves, text_of
 
 MOST_REASONS = 50  # determining policies that a decision names, and failures
 
-Failed = list[tuple[Policy, str]]
-"""Policies that could not be evaluated, and why."""
-
 
 class _Slice(NamedTuple):
     """Policies as the engine takes them: their texts, links of templates among these, and the policy by position."""
@@ -45,7 +42,8 @@ def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
     in_context = (*cedar.in_context.named, *(cedar.in_context.possible if cedar.schema is not None else ()))
     entities = cedar.entities.closure((*cedar.parts.values(), *in_context, *named))
     texts = tuple(entity.text for entity in entities)
-    request = {**{part: _json_of(uid) for part, uid in cedar.parts.items()}, "context": cedar.context}
+    parts = {part: {"type": type_, "id": id_} for part, (type_, id_) in cedar.parts.items()}
+    request = {**parts, "context": cedar.context}
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
     for part in map(_slice, [group for group in groups if group] or [[]]):
         try:
@@ -125,14 +123,10 @@ def _slice(policies: list[Policy]) -> _Slice:
     return _Slice(texts, links, positions)
 
 
-def _json_of(uid: Uid) -> dict[str, str]:
-    return {"type": uid[0], "id": uid[1]}
-
-
 def _conclude(
-    request: CedarRequest, allowed: bool, determining: list[Policy], failed: Failed
+    request: CedarRequest, allowed: bool, determining: list[Policy], failed: list[tuple[Policy, str]]
 ) -> tuple[EngineResult, list[Reason]]:
-    """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
+    """The answer by CE-ERRORS: where a policy that failed (with why) might have changed it, it is not known."""
     overriding = "forbid" if allowed else "permit"
     unknown = [] if determining and not allowed else [failure for failure in failed if failure[0].effect == overriding]
     if unknown:
@@ -153,17 +147,13 @@ def _determining(policies: list[Policy], rule: str) -> Iterator[Reason]:
     """The determining policies, the first of very many (CE-DETERMINING)."""
     code = "allowed" if rule == "CE-PERMIT" else "denied"
     for policy in policies[:MOST_REASONS]:
-        yield Reason(code, f"{policy.named} is satisfied", rule, *_place(policy))
+        yield Reason(code, f"{policy.named} is satisfied", rule, *policy.statement_id.place)
     if (more := len(policies) - MOST_REASONS) > 0:
         yield Reason(code, f"{more} more are satisfied", rule)
 
 
 def _failures(failed: Iterable[tuple[Policy, str]]) -> list[Reason]:
     return [
-        Reason("evaluation-failed", f"{policy.named} failed: {why}", "CE-ERRORS", *_place(policy))
+        Reason("evaluation-failed", f"{policy.named} failed: {why}", "CE-ERRORS", *policy.statement_id.place)
         for policy, why in list(failed)[:MOST_REASONS]
     ]
-
-
-def _place(policy: Policy) -> tuple[str, int | None]:
-    return policy.statement_id.document, policy.statement_id.statement

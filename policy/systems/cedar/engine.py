@@ -77,7 +77,7 @@ class Schema:
         if is_refused is None:
             entity = {"uid": {"type": type_, "id": "a"}, "attrs": {attribute: []}, "parents": []}
             try:
-                check_entities(json.dumps([entity]), self)
+                parse_entities(json.dumps([entity]), self)
                 is_refused = False
             except EngineError as error:
                 is_refused = UNDECLARED.search(str(error)) is not None
@@ -189,19 +189,23 @@ def _end_of_list(text: str) -> int:
 
 
 @_called
-def check_entities(entities: str, schema: Schema | None = None) -> None:
-    """Raise EngineError when a JSON list of entities is not one that Cedar takes, or does not conform to a schema."""
-    _entities_of(entities, schema)
+def parse_entities(entities: str, schema: Schema | None = None) -> Any:
+    """A JSON list of entities, parsed; raises EngineError for one that Cedar does not take, or not with the schema."""
+    parsed = None if schema is None else schema.parsed
+    try:
+        return cedarpy.Entities.from_json_str(entities, parsed)
+    except ValueError as error:
+        raise EngineError(shown(_without_values(whole_message(cedarpy, entities, parsed, error)))) from None
 
 
 @_called
 def check_documents_entities(entities: str, schema: Schema) -> None:
-    """The same of whole documents against a schema: what is large in a process of its own.
+    """Raise EngineError where whole documents do not conform to a schema: what is large in a process of its own.
 
     The library works out each ancestor of each entity, which takes the square of a chain's length.
     """
     if len(entities) <= parser_process.SMALL:
-        _entities_of(entities, schema)
+        parse_entities(entities, schema)
     elif fault := parser_process.call("entities_fault", entities, "\n".join(schema.texts)):
         raise EngineError(shown(_without_values(fault)))
 
@@ -210,18 +214,10 @@ def value_fault(value: object) -> str:
     """What Cedar says of a value in its JSON form; "": it is one of its values."""
     entity = {"uid": {"type": "A", "id": "a"}, "attrs": {"value": value}, "parents": []}
     try:
-        check_entities(json.dumps([entity]))
+        parse_entities(json.dumps([entity]))
     except EngineError as error:
         return str(error).removeprefix('failed to evaluate attribute `value` of `A::"a"`: ')
     return ""
-
-
-def _entities_of(entities: str, schema: Schema | None) -> Any:
-    parsed = None if schema is None else schema.parsed
-    try:
-        return cedarpy.Entities.from_json_str(entities, parsed)
-    except ValueError as error:
-        raise EngineError(shown(_without_values(whole_message(cedarpy, entities, parsed, error)))) from None
 
 
 @_called
@@ -293,7 +289,7 @@ def _parsed_entities(texts: tuple[str, ...], schema: Schema | None) -> Any:
     key = (texts, () if schema is None else schema.texts)
     parsed = _entities.get(key)
     if parsed is None:
-        parsed = _entities_of(entity_list(texts), schema)
+        parsed = parse_entities(entity_list(texts), schema)
         actions = 0 if schema is None else ACTION_BYTES * len(schema.actions)
         _entities.hold(key, parsed, PARSED * weight_of_texts(texts) + actions)
     return parsed
@@ -317,25 +313,20 @@ def evaluate(
     diagnostics = response.diagnostics
     if response.decision is cedarpy.Decision.NoDecision:
         raise EngineError(shown(_without_values("; ".join(diagnostics.errors)) or "no decision"))
-    position = _positions(len(texts))
-    failed = tuple(_failure(error, position) for error in diagnostics.errors)
-    return Outcome(response.allowed, tuple(sorted(map(position, diagnostics.reasons))), tuple(sorted(failed)))
+    failed = (_failure(error, len(texts)) for error in diagnostics.errors)
+    determining = (_position(id_, len(texts)) for id_ in diagnostics.reasons)
+    return Outcome(response.allowed, tuple(sorted(determining)), tuple(sorted(failed)))
 
 
-def _positions(texts: int) -> Callable[[str], int]:
-    def position(id_: str) -> int:
-        if id_.startswith(LINK):
-            return texts + int(id_.removeprefix(LINK))
-        return int(id_.removeprefix("policy"))
-
-    return position
+def _position(id_: str, texts: int) -> int:
+    return texts + int(id_.removeprefix(LINK)) if id_.startswith(LINK) else int(id_.removeprefix("policy"))
 
 
-def _failure(error: str, position: Callable[[str], int]) -> tuple[int, str]:
+def _failure(error: str, texts: int) -> tuple[int, str]:
     match = FAILED.fullmatch(error)
     if match is None:
         raise EngineError(shown(error))
-    return position(match[1]), shown(match[2])
+    return _position(match[1], texts), shown(match[2])
 
 
 def entity_list(texts: Iterable[str]) -> str:

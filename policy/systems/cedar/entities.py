@@ -100,7 +100,7 @@ def read_entities(document: Document) -> CompiledDocument:
         try:
             # Without parents: of a chain of 3,000 the library works out 4,500,000 pairs, which takes seconds.
             parentless = (msgspec.structs.replace(entity, parents=()) for entity in entities)
-            engine.check_entities(engine.entity_list(entity.text for entity in parentless))
+            engine.parse_entities(engine.entity_list(entity.text for entity in parentless))
         except engine.EngineError as error:
             validator.error(str(error), "entities")
     validator.finish()
@@ -241,7 +241,7 @@ def first_faulty(items: Sequence[Item], have_fault: Callable[[Sequence[Item]], b
 
 def _fault(entities: Sequence[Entity], schema: Schema) -> str:
     try:
-        engine.check_entities(engine.entity_list(entity.text for entity in entities), schema)
+        engine.parse_entities(engine.entity_list(entity.text for entity in entities), schema)
     except engine.EngineError as error:
         return str(error)
     return ""

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import CompiledDocument, Fact, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Unanswerable
 from policy.systems.cedar import engine
 from policy.systems.cedar.text import Unsplittable, check_depth
-from policy.systems.kit.validator import Validator
+from policy.systems.kit.validator import Validator, one_fact
 
 SCHEMA = "Schema"
 EVERY_SCHEMA = ("schema", "every")  # the key under which all of them are found
@@ -39,8 +39,6 @@ def read_schema(document: Document) -> CompiledDocument:
     schema = validator.raw("schema")
     if not isinstance(schema, str | Mapping) or not schema:
         validator.error("required, as Cedar text or in the JSON form", "schema")
-    validator.refuse_window(document.window)
-    validator.reject_unknown()
     text = ""
     if not validator.errors:
         try:
@@ -49,6 +47,4 @@ def read_schema(document: Document) -> CompiledDocument:
             text = engine.schema_text(schema)
         except (Unsplittable, engine.EngineError) as error:
             validator.error(str(error), "schema")
-    validator.finish()
-    key = str(document.key)
-    return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (EVERY_SCHEMA,), StatementId(key)),))
+    return one_fact(document, validator, text, (EVERY_SCHEMA,))

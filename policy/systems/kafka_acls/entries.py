@@ -76,12 +76,6 @@ class Entry(msgspec.Struct, frozen=True):
         return ("literal", f"{self.resource_type}:{self.name}")
 
 
-class Entries(msgspec.Struct, frozen=True):
-    """What a request looks up of an Acls document: principal → (effect, host) of its entries for one host."""
-
-    hosts: dict[str, tuple[tuple[Effect, str], ...]]
-
-
 class Authorizer(msgspec.Struct, frozen=True):
     """Settings of the broker's authorizer. ``open_unmatched``: allow_everyone_if_no_acl_found."""
 
@@ -176,6 +170,7 @@ def _grants(document: Document, number: int, entry: Entry) -> Iterator[Grant]:
 
 
 def _fact(document: Document, entries: list[Entry]) -> Fact:
+    """What a request looks up of the document: principal → (effect, host) of its entries for one host."""
     hosts: dict[str, set[tuple[Effect, str]]] = {}
     for entry in entries:
         for principal in (entry.principal, *entry.members) if entry.host != WILDCARD else ():
@@ -183,7 +178,7 @@ def _fact(document: Document, entries: list[Entry]) -> Fact:
     groups = [("denies", MEMBERS)] if any(entry.members for entry in entries) else []
     named = (("host of", principal) for principal in sorted(hosts))
     keys = dict.fromkeys((*named, *groups, *(entry.key for entry in entries)))
-    body = Entries({principal: tuple(sorted(pairs)) for principal, pairs in sorted(hosts.items())})
+    body = {principal: tuple(sorted(pairs)) for principal, pairs in sorted(hosts.items())}
     return Fact(ENTRIES, document.key.name, body, tuple(sorted(keys)), StatementId(str(document.key)))
 
 

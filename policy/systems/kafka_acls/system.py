@@ -185,8 +185,7 @@ def _hosts_of(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     return tuple(
         (principal, effect, host)
         for document in sorted(facts.find(ENTRIES, "host of", principal))
-        if (entries := facts.get(ENTRIES, document)) is not None
-        for effect, host in entries.hosts.get(principal, ())
+        for effect, host in (facts.get(ENTRIES, document) or {}).get(principal, ())
     )
 
 

@@ -102,10 +102,8 @@ def _names_by_kind(names: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]
 
 
 def _by_name(facts: Iterable[Fact]) -> _ByName:
-    by_name: _ByName = {}
-    for fact in facts:
-        by_name[fact.kind, fact.name] = (*by_name.get((fact.kind, fact.name), ()), fact)
-    return by_name
+    by_name = grouped(facts, lambda fact: (fact.kind, fact.name))
+    return {name: tuple(of_name) for name, of_name in by_name.items()}
 
 
 def _contents(facts: Iterable[Fact], without_document: bool = False) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing
-from policy.systems.lenses5.inventory import Inventory, read_field
+from policy.systems.lenses5.inventory import read_field
 from policy.systems.lenses5.target import Target, find_target
 
 
@@ -85,8 +85,7 @@ def _requested(request: Request, thing: Thing) -> dict[str, Any]:
 def _documented(target: Target, facts: Facts) -> Mapping[str, Any]:
     """What documents say of it; raises Unanswerable when its document was refused."""
     kind = target.thing.document
-    fact = None if kind is None else facts.get(kind, target.name)
-    return fact.values if isinstance(fact, Inventory) else {}
+    return {} if kind is None else facts.get(kind, target.name) or {}
 
 
 def _contradictions(

@@ -1,7 +1,5 @@
 """The clauses of catalogue.yaml interpreted over what is known: one small builder for each kind of clause."""
 
-from collections.abc import Callable
-
 from policy.core.model import All, Condition, Expression, PermissionCheck
 from policy.systems.kit.query import expression
 from policy.systems.lenses5.catalogue import Clause, catalogue
@@ -17,14 +15,6 @@ class ExpressionBuilder:
 
     def __init__(self, description: Description) -> None:
         self._is = description
-        self._forms: dict[str, Callable[[Clause, str], Expression]] = {
-            "rule": self._rule,
-            "condition": self._condition,
-            "permission": self._permission,
-            "field": self._field,
-            "case": self._case,
-            "stated": self._stated,
-        }
 
     def of_rule(self, rule: str) -> Expression:
         """The requirement of ``rule``."""
@@ -36,35 +26,36 @@ class ExpressionBuilder:
         return built
 
     def _leaf(self, clause: Clause, rule: str) -> Expression:
-        return next(build(clause, rule) for key, build in self._forms.items() if key in clause)
+        match clause:
+            case {"rule": other}:
+                return self.of_rule(other)
+            case {"condition": name}:
+                return self._build(catalogue().conditions[name], rule)
+            case {"permission": permission}:
+                return self._permission(permission, clause, rule)
+            case {"field": field}:
+                return self._field(field, clause, rule)
+            case {"case": field}:
+                return self._case(field, clause, rule)
+            case _:
+                return Condition(True, clause["stated"], rule)
 
-    def _rule(self, clause: Clause, rule: str) -> Expression:
-        return self.of_rule(clause["rule"])
-
-    def _condition(self, clause: Clause, rule: str) -> Expression:
-        return self._build(catalogue().conditions[clause["condition"]], rule)
-
-    def _stated(self, clause: Clause, rule: str) -> Expression:
-        return Condition(True, clause["stated"], rule)
-
-    def _case(self, clause: Clause, rule: str) -> Expression:
-        field = clause["case"]
+    def _case(self, field: str, clause: Clause, rule: str) -> Expression:
         if (value := self._is.get(field)) is not None:
             return self._build(clause["of"][value], rule)
         if "else" in clause and field not in self._is.untrusted:
             return self._build(clause["else"], rule)
         return self._unknown(field, rule)
 
-    def _field(self, clause: Clause, rule: str) -> Expression:
-        value = self._is.get(clause["field"])
+    def _field(self, field: str, clause: Clause, rule: str) -> Expression:
+        value = self._is.get(field)
         if value is None:
-            return self._unknown(clause["field"], rule)
+            return self._unknown(field, rule)
         holds = value in clause["is"] if "is" in clause else value not in clause["not"]
         verdict = "" if holds else "it is not so that "
         return Condition(holds, f"{self._is.text}: {verdict}{clause['text']}", rule)
 
-    def _permission(self, clause: Clause, rule: str) -> Expression:
-        permission = clause["permission"]
+    def _permission(self, permission: str, clause: Clause, rule: str) -> Expression:
         if "each" in clause:
             return self._each(permission, clause["each"], rule)
         if clause.get("held_on") == "dataset":

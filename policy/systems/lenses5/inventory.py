@@ -5,33 +5,27 @@ Their fields are those that a request's context may have for the same thing (thi
 
 from typing import Any
 
-import msgspec
-
 from policy.core.document import Document
 from policy.core.model import CompiledDocument, Fact, StatementId
 from policy.core.times import ALWAYS
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import FieldType, catalogue
 
-
-class Inventory(msgspec.Struct, frozen=True):
-    """What a document says of a thing; what it does not say is not in ``values``."""
-
-    values: dict[str, Any]
-
-
 KINDS = {thing.document: thing for thing in catalogue().things.values() if thing.document is not None}
 
 
 def read_inventory(document: Document) -> CompiledDocument:
-    """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
+    """The document as one fact, of the fields that it gives; raises DocumentRefused.
+
+    An empty list of topics is accepted and denies (L5-Q11).
+    """
     validator, key = Validator(document.spec), document.key
     read = {field: read_field(validator, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
     validator.reject_unknown()
     validator.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return CompiledDocument(
-        facts=(Fact(key.kind, key.name, Inventory(values), statement_id=StatementId(str(key))),),
+        facts=(Fact(key.kind, key.name, values, statement_id=StatementId(str(key))),),
         warnings=_warnings(document, values),
     )
 

@@ -48,11 +48,6 @@ def _beginning(head: str) -> Name:
     return name
 
 
-def _split_type(rest: str) -> tuple[str, str | None]:
-    parts = SEPARATOR.split(rest, maxsplit=1)
-    return parts[0], parts[1] if len(parts) > 1 else None
-
-
 def action_pattern(text: str) -> Pattern:
     """An action pattern, parsed; raises ValueError (L6-ACTION-WILDCARD, L6-Q8)."""
     if text == "*":
@@ -88,7 +83,8 @@ def resource_pattern(text: str) -> Pattern:
             "must start with a service written in full; only the lone * spans services (L6-LRN-SERVICE-REQUIRED)"
         )
     service = service_of_resource(service)
-    type_, path = _split_type(rest)
+    type_, *behind = SEPARATOR.split(rest, maxsplit=1)
+    path = behind[0] if behind else None
     if meant := other_case_of_resource(service, type_):
         raise ValueError(meant)
     if "*" in type_:

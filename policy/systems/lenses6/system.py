@@ -52,12 +52,44 @@ PEOPLE = ("members", "sso_name")
 DESCRIBING = ("display_name", "description", "metadata")
 
 
+def _read_group(document: Document) -> CompiledDocument:
+    """Memberships (L6-GROUP)."""
+    validator, group = Validator(document.spec), f"group:{document.key.name}"
+    roles, members = validator.texts("roles"), validator.texts("members", required=False)
+    sso_name = validator.text("sso_name", required=False)
+    for member in members:
+        if not member.startswith(PRINCIPALS) or member in PRINCIPALS:
+            validator.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
+        if SEVERAL.search(member):
+            validator.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
+    validator.reject_unknown(*DESCRIBING)
+    validator.finish()
+    statement_id, window = StatementId(str(document.key)), document.window
+    claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
+    into = [Membership(member, group, statement_id, window) for member in (*members, *sorted(claims))]
+    onward = [Membership(group, f"role:{role}", statement_id, window) for role in roles]
+    return CompiledDocument(memberships=(*into, *onward))
+
+
+def _read_role(document: Document) -> CompiledDocument:
+    """The statements as grants to the role (L6-ROLE)."""
+    validator = Validator(document.spec)
+    statements = _small_enough(validator, validator.forms("statements"))
+    warnings: list[str] = []
+    if validator.has("data_policies"):
+        warnings.append("data_policies are not enforced: every principal that may read sees unmasked data")
+    grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
+    validator.reject_unknown(*DESCRIBING)
+    validator.finish()
+    return CompiledDocument(tuple(grants), warnings=tuple(warnings))
+
+
 class Lenses6(System):
     name = "lenses6"
     context_fields = frozenset()
     kinds = {
-        "Role": Kind(beside=("statements", *DESCRIBING)),
-        "Group": Kind(principals=PEOPLE, beside=("roles", *DESCRIBING)),
+        "Role": Kind(beside=("statements", *DESCRIBING), read=_read_role),
+        "Group": Kind(principals=PEOPLE, beside=("roles", *DESCRIBING), read=_read_group),
     }
     deny_rule = "L6-DECIDE-DENY-WINS"
     default_rule = "L6-DECIDE-DEFAULT-DENY"
@@ -65,10 +97,6 @@ class Lenses6(System):
     subjects = PRINCIPALS
     claims = (CLAIM,)
     name_of_resource = staticmethod(resource_name)
-
-    def read(self, document: Document) -> CompiledDocument:
-        """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
-        return _read_role(document) if document.key.kind == "Role" else _read_group(document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
         """Those that have the role, those that are in the group or claim it (L6-Q10)."""
@@ -119,9 +147,9 @@ class Lenses6(System):
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = PermissionCheck(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         groups = claimed(request, "groups", "L6-GROUP", trust)
-        whole = _in_its_letter_case(needed)
+        principals = (subject, *[CLAIM + group for group in groups.names])
         return AuthorizationQuery(
-            _principals_of(subject, groups.names), whole, claims=groups.used, untrusted=groups.untrusted
+            principals, _in_its_letter_case(needed), claims=groups.used, untrusted=groups.untrusted
         )
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
@@ -136,41 +164,6 @@ def _in_its_letter_case(needed: PermissionCheck) -> Expression:
     if not meant:
         return needed
     return All((needed, Condition(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
-
-
-def _principals_of(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """``groups``: sorted, each once."""
-    return (subject, *[CLAIM + group for group in groups])
-
-
-def _read_group(document: Document) -> CompiledDocument:
-    validator, group = Validator(document.spec), f"group:{document.key.name}"
-    roles, members = validator.texts("roles"), validator.texts("members", required=False)
-    sso_name = validator.text("sso_name", required=False)
-    for member in members:
-        if not member.startswith(PRINCIPALS) or member in PRINCIPALS:
-            validator.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
-        if SEVERAL.search(member):
-            validator.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
-    validator.reject_unknown(*DESCRIBING)
-    validator.finish()
-    statement_id, window = StatementId(str(document.key)), document.window
-    claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
-    into = [Membership(member, group, statement_id, window) for member in (*members, *sorted(claims))]
-    onward = [Membership(group, f"role:{role}", statement_id, window) for role in roles]
-    return CompiledDocument(memberships=(*into, *onward))
-
-
-def _read_role(document: Document) -> CompiledDocument:
-    validator = Validator(document.spec)
-    statements = _small_enough(validator, validator.forms("statements"))
-    warnings: list[str] = []
-    if validator.has("data_policies"):
-        warnings.append("data_policies are not enforced: every principal that may read sees unmasked data")
-    grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
-    validator.reject_unknown(*DESCRIBING)
-    validator.finish()
-    return CompiledDocument(tuple(grants), warnings=tuple(warnings))
 
 
 def _small_enough(validator: Validator, statements: list[Validator]) -> list[Validator]:

@@ -22,6 +22,7 @@ from policy.systems.streamsets.moments import CountedVersions, counted_versions
 from policy.systems.streamsets.organizations import organizations, sole_organization
 from policy.systems.streamsets.people import User
 from policy.systems.streamsets.records import (
+    ACTIVE_JOB,
     ADMINISTRATOR,
     ANYTHING,
     AUTH_TOKEN_ADMINISTRATOR,
@@ -30,6 +31,7 @@ from policy.systems.streamsets.records import (
     OBJECT,
     ORGANIZATION,
     OWNER,
+    ActiveJob,
     Organization,
     Thing,
     Version,
@@ -56,6 +58,11 @@ class Access:
         """The object TYPE:NAME, or None."""
         thing: Thing | None = self.facts.get(OBJECT, name)
         return thing
+
+    def start_of_run(self, job: str) -> int | None:
+        """When the present run of a job started (ms); None: it is not active."""
+        run: ActiveJob | None = self.facts.get(ACTIVE_JOB, job)
+        return run.started_at if run else None
 
     @property
     def notes(self) -> tuple[Reason, ...]:

@@ -15,22 +15,6 @@ ANY_OBJECT = "object"  # an operation's resource: objects of every type, one or 
 ORGANIZATION = "organization"  # an operation's resource: the organization itself
 
 
-class Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A leaf of a need; the head of catalogue.yaml says what the fields mean."""
-
-    permission: str = ""
-    of: str = ""
-    frozen: bool = False
-    right: str = ""
-    fact: str = ""
-    rule: str = ""
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        """The steps of ``of``."""
-        return tuple(self.of.split(".")) if self.of else ()
-
-
 class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What ``actions`` need on a ``resource`` of a type. ``via``: by context.via; ``instead``: by object type."""
 
@@ -40,10 +24,6 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: dict[str, Any]
     via: dict[str, dict[str, Any]] = {}
     instead: dict[str, dict[str, Any]] = {}
-
-    def needs_on(self, object_type: str) -> dict[str, Any]:
-        """What it needs on an object of ``object_type``."""
-        return self.instead.get(object_type, self.needs)
 
 
 class ObjectType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

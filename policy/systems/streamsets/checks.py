@@ -10,9 +10,8 @@ from policy.systems.kit.query import check_name
 from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
-from policy.systems.streamsets.engines import current, engines_of_run
+from policy.systems.streamsets.engines import current, engines_of
 from policy.systems.streamsets.objects import PRINCIPAL_PREFIXES, read_levels
-from policy.systems.streamsets.records import ACTIVE_JOB
 
 Context = dict[str, Any]
 
@@ -83,10 +82,11 @@ def engine_of_kind(request: CheckInput) -> Condition | None:
 
 def runs_on_engine(request: CheckInput) -> Condition:
     """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
-    engine, engines = named(request.context, "engine", "engine"), engines_of_run(request.access, request.name)
+    engine, start = named(request.context, "engine", "engine"), request.access.start_of_run(request.name)
+    engines = engines_of(request.access, request.name, start)
     if isinstance(engines, Condition):
         return engines
-    if request.access.facts.get(ACTIVE_JOB, request.name) is None:
+    if start is None:
         return Condition(False, f"{request.name} is not active, so no engine runs its pipeline", request.rule)
     runs = engine in engines
     version = current(request.access, engine)

@@ -5,28 +5,21 @@ makes the collection unknown: it could be the one that stands in the way.
 """
 
 import operator
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 
 from policy.core.model import Condition
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.moments import first_version
-from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Version
+from policy.systems.streamsets.records import OBJECT, Version
 
 RULE = "SS-JOB-ENGINES"
 
 
-def engines_of(access: Access, job: str) -> tuple[str, ...] | Condition:
-    """Names of the job's engines, sorted; or why they are not known."""
-    return _engines(access, job, None)
+def engines_of(access: Access, job: str, until: int | None) -> tuple[str, ...] | Condition:
+    """Names of the job's engines, sorted; or why they are not known.
 
-
-def engines_of_run(access: Access, job: str) -> tuple[str, ...] | Condition:
-    """The same of an active job's present run: for the pipeline and the labels with which it was started."""
-    run: ActiveJob | None = access.facts.get(ACTIVE_JOB, job)
-    return _engines(access, job, run.started_at if run else None)
-
-
-def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | Condition:
+    ``until``: of an active job's present run its start (ms), for the pipeline and the labels with which it was started.
+    """
     wanted = _wanted(access, job, until)
     if isinstance(wanted, Condition):
         return wanted
@@ -35,12 +28,11 @@ def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | C
         return Condition(
             None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE
         )
-    pending = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "incomplete"))]
-    if pending:
+    if pending := _candidates(access, wanted, access.facts.find(OBJECT, "engine", "incomplete")):
         return Condition(
             None, f"whether {pending[0]} is an engine of {job} is not known: give engine_kind and labels", RULE
         )
-    return tuple(sorted(name for name, _ in _candidates(access, wanted, _labelled(access, wanted))))
+    return tuple(_candidates(access, wanted, _labelled(access, wanted)))
 
 
 Wanted = tuple[str, frozenset[str], str]  # kind, labels, organization
@@ -93,9 +85,10 @@ def _labelled(access: Access, wanted: Wanted) -> frozenset[str]:
     return frozenset.intersection(*(access.facts.find(OBJECT, "engine-label", label) for label in labels))
 
 
-def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> Iterator[tuple[str, Version]]:
+def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> list[str]:
     """Those of ``names`` that are engines of the job, as far as their documents say; sorted."""
     kind, labels, organization = wanted
+    candidates = []
     for name in sorted(names):
         engine = current(access, name)
         if isinstance(engine, Condition):
@@ -103,4 +96,5 @@ def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> Iterat
         home = access.organization_of(engine)
         fits = engine.kind in (None, kind) and (engine.labels is None or engine.labels >= labels)
         if fits and (isinstance(home, Condition) or home == organization):
-            yield name, engine
+            candidates.append(name)
+    return candidates

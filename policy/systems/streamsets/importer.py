@@ -15,7 +15,7 @@ is not known. Organizations, with the switch that enforces permissions, are not 
 every request is denied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -121,7 +121,9 @@ def _to_document(object_: Object) -> Document | None:
         if type_
         else {}
     )
-    translated = document("streamsets", "Object", object_.name, {**_ordered(object_.spec), "acl": acl})
+    # In one order, whatever the order of the rows.
+    spec = {field: object_.spec[field] for field in ("type", "owner", *OPTIONAL) if field in object_.spec}
+    translated = document("streamsets", "Object", object_.name, {**spec, "acl": acl})
     if errors := (*_undetermined(object_), *refusal(translated)):
         may_be_engine = object_.type == ENGINE or type_ is None
         _tell_lost(object_.spot, f"{object_.name} is left out: {'; '.join(errors)}", may_be_engine)
@@ -133,11 +135,6 @@ def _undetermined(object_: Object) -> Iterator[str]:
     """A provisioned engine has its own list once an administrator changed it, which may give less (SS-DEP-OVERRIDE)."""
     if "provisioned_by" in object_.spec and "permissions_modified_by_admin" not in object_.spec:
         yield "permissions_modified_by_admin: is needed beside provisioned_by: true or false"
-
-
-def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """In one order, whatever the order of the rows."""
-    return {field: spec[field] for field in ("type", "owner", *OPTIONAL) if field in spec}
 
 
 SOURCES = {

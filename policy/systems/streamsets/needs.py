@@ -1,24 +1,19 @@
 """A need of the catalogue on an object as a requirement of the core: the one interpreter of catalogue.yaml."""
 
-from collections.abc import Callable
+import functools
 
-import msgspec
-
-from policy.core.conversion import prepare_types
 from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
 from policy.systems.kit.query import Need, all_of, expression
 from policy.systems.streamsets.access import Access, unknown
-from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
+from policy.systems.streamsets.catalogue import catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
-from policy.systems.streamsets.engines import engines_of, engines_of_run
-from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
+from policy.systems.streamsets.engines import engines_of
 
 Related = tuple[str, ...] | Condition
 
-prepare_types(Leaf)  # the first requests may come in several threads
-
-ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
+RUN_ENGINES = "run-engines"  # of the present run of a job
+ENGINES = ("engines", RUN_ENGINES)
 
 
 class Needs:
@@ -31,24 +26,21 @@ class Needs:
 
     def on(self, need: Need, name: str) -> Expression:
         """``need`` on the object TYPE:NAME."""
+        return expression(need, functools.partial(self._leaf, name), self._rule) or All((), self._rule)
 
-        def leaf(written: Need, rule: str) -> Expression | None:
-            return self._leaf(msgspec.convert(written, Leaf), name, rule)
-
-        return expression(need, leaf, self._rule) or All((), self._rule)
-
-    def _leaf(self, leaf: Leaf, name: str, rule: str) -> Expression | None:
-        if leaf.fact:
-            return CHECKS[leaf.fact](CheckInput(self._access, name, self._context, rule))
-        if leaf.right:
-            return self._right(leaf.right, name, rule)
-        if leaf.path[:1] == ("context",):
-            used = named(self._context, leaf.path[1], leaf.path[1])
-            return self._access.level(used, leaf.permission, rule, f"to be used in {name}")
+    def _leaf(self, name: str, leaf: Need, rule: str) -> Expression | None:
+        """A leaf; the head of catalogue.yaml says what the fields mean."""
+        if "fact" in leaf:
+            return CHECKS[leaf["fact"]](CheckInput(self._access, name, self._context, rule))
+        if "right" in leaf:
+            return self._right(leaf["right"], name, rule)
+        level, path = leaf["permission"], tuple(leaf["of"].split(".")) if "of" in leaf else ()
+        if path[:1] == ("context",):
+            return self._access.level(named(self._context, path[1], path[1]), level, rule, f"to be used in {name}")
         # The permissions of an active job itself count as they are now (SS-ACTIVE-JOB), those of its pipeline as they
         # were when it was started (SS-ACTIVE-PIPELINE).
-        until = self._start_of_run(name) if leaf.frozen else None
-        return self._level(leaf.permission, name, leaf.path, rule, "", until)
+        until = self._access.start_of_run(name) if leaf.get("frozen") else None
+        return self._level(level, name, path, rule, "", until)
 
     def _level(
         self, level: str, name: str, path: tuple[str, ...], rule: str, because: str, until: int | None
@@ -67,7 +59,8 @@ class Needs:
     def _related(self, name: str, field: str, until: int | None) -> Related:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
         if field in ENGINES:
-            engines = ENGINES[field](self._access, name)
+            start = self._access.start_of_run(name) if field == RUN_ENGINES else None
+            engines = engines_of(self._access, name, start)
             return engines or Condition(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
         versions = self._access.at_moment(name, until)
         if not versions:
@@ -78,10 +71,6 @@ class Needs:
             message = f"the document of {name} does not give its {field} (an empty list says that there are none)"
             return Condition(None, message, "SS-ACCESS")
         return related
-
-    def _start_of_run(self, job: str) -> int | None:
-        run: ActiveJob | None = self._access.facts.get(ACTIVE_JOB, job)
-        return run.started_at if run else None
 
     def _right(self, right: str, name: str, rule: str) -> Expression:
         body = self._access.organization_of_object(name)

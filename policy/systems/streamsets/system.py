@@ -181,7 +181,7 @@ def _if_object(name: str) -> tuple[str, ...]:
 def _need(wanted: Operation, request: Request, object_type: str) -> Need:
     via = request.context.get("via")
     if via is None or not wanted.via:
-        return wanted.needs_on(object_type)
+        return wanted.instead.get(object_type) or wanted.needs
     if not isinstance(via, str) or via not in wanted.via:
         message = f"context.via: {via!r} is not one of {', '.join(wanted.via)}"
         raise Unanswerable("malformed-context", message, wanted.rules[0])

@@ -3,13 +3,11 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Reason, Unanswerable
 from policy.core.request import Request
-from policy.systems.kit.claims import check_count, check_names, claimed, names_in
+from policy.systems.kit.claims import Claimed, check_count, check_names, claimed, names_in
 from policy.systems.kit.fact_changes import FactChange
 from policy.systems.kit.validator import Validator, one_fact
 from policy.systems.ververica.catalogue import catalogue
@@ -19,27 +17,15 @@ SECRET = "clientSecret"
 GROUPS_LINK = "http://schemas.microsoft.com/claims/groups.link"  # Entra ID's SAML attribute in place of the groups
 
 
-class Authentication(msgspec.Struct, frozen=True):
-    """``groups``: enabled protocol (oidc, saml) → the claim or attribute that names the groups; "" when not set."""
-
-    groups: dict[str, str]
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """The groups that count, the claims they rest on, and those that could not be used (model.Question)."""
-
-    groups: tuple[str, ...] = ()
-    claims: tuple[str, ...] = ()
-    untrusted: tuple[str, ...] = ()
-    notes: tuple[Reason, ...] = ()
-
-
 def read_authentication(document: Document) -> CompiledDocument:
-    """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
+    """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused.
+
+    What is known of them: enabled protocol → the claim or attribute that names the groups; "" when it is not set.
+    """
     validator = Validator(document.spec)
     read = {protocol: _read_protocol(validator, protocol) for protocol in catalogue()["protocols"]}
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
-    return one_fact(document, validator, Authentication(groups), (("protocol", protocol) for protocol in groups))
+    return one_fact(document, validator, groups, (("protocol", protocol) for protocol in groups))
 
 
 def _read_protocol(validator: Validator, protocol: str) -> str | None:
@@ -82,9 +68,9 @@ def claims_opened(change: FactChange, facts: Facts) -> Iterator[tuple[str, str]]
     ``facts``: after the change. Where a protocol is no longer enabled, a token of both that was ambiguous may give the
     groups of the other. A claim that documents named before, whichever they were, opens nothing again.
     """
-    before, after = ({} if body is None else body.groups for body in change.bodies)
+    before, after = (body or {} for body in change.bodies)
     is_disabled = any(not facts.find(KIND, "protocol", protocol) for protocol in before)
-    edited = [fact.body.groups for said in change.edited.values() for fact in said]
+    edited = [fact.body for said in change.edited.values() for fact in said]
     for protocol in catalogue()["protocols"]:
         names, unedited = (_groups_claims(facts, protocol, without) for without in ((), change.edited.keys()))
         was, is_now = before.get(protocol, ""), after.get(protocol, "")
@@ -95,8 +81,8 @@ def claims_opened(change: FactChange, facts: Facts) -> Iterator[tuple[str, str]]
             yield protocol, min(names)
 
 
-def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
-    """The user's groups: those of the token where there is one, else those that the request claims.
+def groups_of(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[Claimed, tuple[Reason, ...]]:
+    """The user's groups: those of the token where there is one, else those that the request claims. With notes.
 
     A token that names another user, or is malformed, raises Unanswerable.
     """
@@ -105,20 +91,20 @@ def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
         return _of_token(request, token, facts)
     groups = claimed(request, "groups", "VV-BIND-GROUP", trust, blanks=True)  # VV-Q11
     unused = ("token",) if token is not None else ()
-    return Identity(groups.names, groups.used, (*groups.untrusted, *unused))
+    return Claimed(groups.names, groups.used, (*groups.untrusted, *unused)), ()
 
 
-def _of_token(request: Request, token: object, facts: Facts) -> Identity:
+def _of_token(request: Request, token: object, facts: Facts) -> tuple[Claimed, tuple[Reason, ...]]:
     """Groups that the token does not have do not count, even if the request claims them (VV-GROUP-MISSING)."""
     if not isinstance(token, Mapping):
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
     protocol = _protocol(_identifiers(token, request.subject.id), facts)
     name = _groups_claim(facts, protocol)
     if not name:
-        return Identity((), ("token",), notes=_ignored(request))
+        return Claimed((), ("token",)), _ignored(request)
     claims, path = _claims(token, protocol)
     groups = _groups_in(claims, path, name, request.max_claimed_groups)
-    return Identity(groups, ("token",), notes=(*_ignored(request), *_missing(claims, path, name)))
+    return Claimed(groups, ("token",)), (*_ignored(request), *_missing(claims, path, name))
 
 
 def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
@@ -171,7 +157,7 @@ def _groups_claims(facts: Facts, protocol: str, without: Collection[str] = ()) -
     """All claims that documents name, but for some documents; more than one contradict each other."""
     documents = sorted(facts.find(KIND, "protocol", protocol).difference(without))
     bodies = (facts.get(KIND, document) for document in documents)
-    return {body.groups[protocol] for body in bodies if body is not None} - {""}
+    return {body[protocol] for body in bodies if body is not None} - {""}
 
 
 def _groups_in(claims: Mapping[str, Any], path: str, name: str, most: int) -> tuple[str, ...]:

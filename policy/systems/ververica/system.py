@@ -28,14 +28,14 @@ from policy.core.model import (
     Unanswerable,
 )
 from policy.core.names import fold
-from policy.core.pattern import ANY, Exact, Name, Pattern, exactly, part_text
+from policy.core.pattern import ANY, Exact, Pattern, exactly, part_text
 from policy.core.request import Request, Resource
 from policy.systems.kit.fact_changes import FactChange, Opening
 from policy.systems.kit.privileged import PrivilegedPermission, read_privileged_permissions
 from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, System
 from policy.systems.kit.validator import Validator, one_fact
-from policy.systems.ververica.authentication import claims_opened, identity, read_authentication
+from policy.systems.ververica.authentication import KIND, claims_opened, groups_of, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
 USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
@@ -43,12 +43,55 @@ RESERVED = "ReservedKinds"
 SCOPE = ("workspaceId", "namespaceId")  # properties of a resource
 
 
+def _read_assignments(document: Document) -> CompiledDocument:
+    validator = Validator(document.spec)
+    entries = validator.forms("initialAccess")
+    grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
+    validator.reject_unknown()
+    validator.finish()
+    return CompiledDocument(grants)
+
+
+def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
+    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the validator."""
+    is_group = str(entry.raw("userId")).startswith(GROUP)
+    user = entry.text("userId", blanks=is_group)  # a group may have such a name (VV-Q11)
+    if user == GROUP:
+        entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
+    workspace, role = entry.text("workspaceId"), entry.one_of("role", catalogue()["roles"])
+    namespace = entry.text("namespaceId", required=False)
+    if role:
+        _check_scope(entry, role)
+    entry.reject_unknown()
+    object_ = ("namespace", workspace, namespace) if namespace else ("workspace", workspace)
+    # With the prefix a group of exactly that name, without it one user (VV-BIND-GROUP-EXACT, VV-BIND-USER).
+    principal = user if is_group else f"{USER}{user}"
+    statement_id = StatementId(str(document.key), number)
+    return Grant(principal, ALLOW, exactly((role,)), exactly(object_), statement_id, document.window)
+
+
+def _check_scope(entry: Validator, role: str) -> None:
+    """A role is assigned at its own scope, never narrower or wider (VV-Q3, VV-Q4)."""
+    scope = catalogue()["roles"][role]
+    if scope == "namespace" and not entry.has("namespaceId"):
+        entry.error(f"required: {role} is a role of a namespace (VV-Q3)", "namespaceId")
+    if scope == "workspace" and entry.has("namespaceId"):
+        entry.error(f"must be left out: {role} is a role of a workspace (VV-Q4)", "namespaceId")
+
+
+def _read_reserved(document: Document) -> CompiledDocument:
+    """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
+    validator = Validator(document.spec)
+    reserved = sorted({fold(kind) for kind in validator.texts("kinds")})
+    return one_fact(document, validator, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
+
+
 class Ververica(System):
     name = "ververica"
     kinds = {
-        "InitialAccess": Kind(principals=("userId",)),
-        "Authentication": Kind(missed=True),
-        RESERVED: Kind(missed=True),
+        "InitialAccess": Kind(principals=("userId",), read=_read_assignments),
+        KIND: Kind(missed=True, read=read_authentication),
+        RESERVED: Kind(missed=True, read=_read_reserved),
     }
     default_rule = "VV-NO-DENY"
     subject_types = ("user",)
@@ -57,15 +100,6 @@ class Ververica(System):
     reads_resource_id = False
     context_fields = frozenset()
     needed_properties = SCOPE
-
-    def read(self, document: Document) -> CompiledDocument:
-        """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
-        readers = {
-            "InitialAccess": _read_assignments,
-            "Authentication": read_authentication,
-            RESERVED: _read_reserved,
-        }
-        return readers[document.key.kind](document)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Kind (in any letter case), id, workspace and namespace."""
@@ -78,11 +112,13 @@ class Ververica(System):
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
-        leaf = functools.partial(_leaf, request.resource, _Scope(request.resource), facts)
-        needed = expression(need_of(request.action.name), leaf) or All((), self.default_rule)
-        who = identity(request, facts, trust)
-        principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
-        return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)
+        need = need_of(request.action.name)
+        workspace, namespace = (_property(request.resource, field) for field in SCOPE)
+        leaf = functools.partial(_leaf, request.resource.type, workspace, namespace, facts)
+        needed = expression(need, leaf) or All((), self.default_rule)
+        groups, notes = groups_of(request, facts, trust)
+        principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in groups.names))
+        return AuthorizationQuery(principals, needed, groups.used, notes, groups.untrusted)
 
     def opened_by(self, change: FactChange, facts: Facts) -> Iterator[Opening]:
         """Kinds that are no longer kept from Editors (VV-Q1); groups that tokens give now (VV-GROUP-SOURCE).
@@ -114,86 +150,15 @@ class Ververica(System):
         return read_privileged_permissions(catalogue()["privileged_permissions"])
 
 
-def _principal(user_id: str) -> str:
-    """With the prefix a group of exactly that name, without it one user (VV-BIND-GROUP-EXACT, VV-BIND-USER)."""
-    return user_id if user_id.startswith(GROUP) else f"{USER}{user_id}"
-
-
-def _read_assignments(document: Document) -> CompiledDocument:
-    validator = Validator(document.spec)
-    entries = validator.forms("initialAccess")
-    grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
-    validator.reject_unknown()
-    validator.finish()
-    return CompiledDocument(grants)
-
-
-def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
-    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the validator."""
-    is_group = str(entry.raw("userId")).startswith(GROUP)
-    user = entry.text("userId", blanks=is_group)  # a group may have such a name (VV-Q11)
-    if user == GROUP:
-        entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
-    workspace, role = entry.text("workspaceId"), entry.one_of("role", catalogue()["roles"])
-    namespace = entry.text("namespaceId", required=False)
-    if role:
-        _check_scope(entry, role)
-    entry.reject_unknown()
-    object_ = _namespace(workspace, namespace) if namespace else _workspace(workspace)
-    statement_id = StatementId(str(document.key), number)
-    return Grant(_principal(user), ALLOW, exactly((role,)), exactly(object_), statement_id, document.window)
-
-
-def _check_scope(entry: Validator, role: str) -> None:
-    """A role is assigned at its own scope, never narrower or wider (VV-Q3, VV-Q4)."""
-    scope = catalogue()["roles"][role]
-    if scope == "namespace" and not entry.has("namespaceId"):
-        entry.error(f"required: {role} is a role of a namespace (VV-Q3)", "namespaceId")
-    if scope == "workspace" and entry.has("namespaceId"):
-        entry.error(f"must be left out: {role} is a role of a workspace (VV-Q4)", "namespaceId")
-
-
-def _read_reserved(document: Document) -> CompiledDocument:
-    """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
-    validator = Validator(document.spec)
-    reserved = sorted({fold(kind) for kind in validator.texts("kinds")})
-    return one_fact(document, validator, tuple(reserved), (("all", ""), *(("kind", kind) for kind in reserved)))
-
-
-def _namespace(workspace: str, namespace: str) -> Name:
-    return ("namespace", workspace, namespace)
-
-
-def _workspace(workspace: str) -> Name:
-    return ("workspace", workspace)
-
-
-class _Scope:
-    """The workspace and the namespace of a request. Raises Unanswerable where a role is needed and one is missing."""
-
-    def __init__(self, resource: Resource) -> None:
-        self._resource = resource
-
-    @functools.cached_property
-    def ids(self) -> tuple[str, str]:
-        """Of the workspace and of the namespace."""
-        workspace, namespace = (_property(self._resource, field) for field in SCOPE)
-        return workspace, namespace
-
-
-def _leaf(resource: Resource, scope: _Scope, facts: Facts, need: Need, rule: str) -> Expression:
-    if "fact" in need:
-        return _open_to_editors(resource.type, facts, rule)
-    return _role(scope, need["permission"], rule)
-
-
-def _role(scope: _Scope, role: str, rule: str) -> PermissionCheck:
+def _leaf(kind: str, workspace: str, namespace: str, facts: Facts, need: Need, rule: str) -> Expression:
     """The role, in the namespace of the request or in its workspace (VV-SCOPE-NAMESPACE, VV-SCOPE-WORKSPACE-ID)."""
-    workspace, namespace = scope.ids
-    if catalogue()["roles"][role] == "workspace":
-        return PermissionCheck((role,), _workspace(workspace), rule, role, f"workspace {workspace}")
+    if "fact" in need:
+        return _open_to_editors(kind, facts, rule)
+    role = need["permission"]
+    if (scope := catalogue()["roles"][role]) == "workspace":
+        return PermissionCheck((role,), (scope, workspace), rule, role, f"workspace {workspace}")
     text = f"namespace {namespace} of workspace {workspace}"
-    return PermissionCheck((role,), _namespace(workspace, namespace), rule, role, text)
+    return PermissionCheck((role,), (scope, workspace, namespace), rule, role, text)
 
 
 def _property(resource: Resource, field: str) -> str:

@@ -20,7 +20,8 @@ from policy.systems.cdap.grants import PRINCIPAL_KINDS
 from policy.systems.cdap.importer.grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
 
 REQUIRED = ("principal_type", "principal", "entity", "privileges")
-OPTIONAL = ("effect", "valid_from", "valid_until")
+MOMENTS = ("valid_from", "valid_until")
+OPTIONAL = ("effect", *MOMENTS)
 KINDS = {  # what CDAP and its Ranger service call some kinds → our name
     "dataset_module": "dataset-module",
     "dataset_type": "dataset-type",
@@ -49,18 +50,15 @@ def _take(row: Row, spot: Spot, grants: Grants) -> None:
         return
     principal, entity = f"{row.cells.get('principal_type', '')}:{row.cells.get('principal', '')}", _entity(row)
     privileges = list_cell(row.cells.get("privileges", ""))
-    try:
-        window = _window(row)
-    except ValueError as error:
-        spot.warning(f"the grant is left out: {error}", CORRECTION)
-        return
+    moments = {field: row.cells[field] for field in MOMENTS if field in row.cells}
     kind, _, name = principal.partition(":")
     spec = {kind: name, "entity": entity, "privileges": privileges}
-    errors = [row.problem] if row.problem else [*_kind_error(kind), *refusal(document("cdap", "Grant", "row", spec))]
-    if errors:
+    refused = refusal(document("cdap", "Grant", "row", spec, **moments))
+    if errors := [row.problem] if row.problem else [*_kind_error(kind), *refused]:
         spot.warning(f"the grant is left out: {'; '.join(errors)}", CORRECTION)
     else:
-        grants.allow(principal, entity, privileges, window)
+        start, end = (to_ms(moments[field]) if field in moments else None for field in MOMENTS)
+        grants.allow(principal, entity, privileges, Window(start, end))
 
 
 def _kind_error(kind: str) -> list[str]:
@@ -82,14 +80,6 @@ def _deny(row: Row, spot: Spot, grants: Grants) -> None:
 def _entity(row: Row) -> str:
     kind, colon, name = row.cells.get("entity", "").partition(":")
     return f"{KINDS.get(kind, kind)}{colon}{name}"
-
-
-def _window(row: Row) -> Window:
-    """Raises ValueError."""
-    start, end = (to_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until"))
-    if start is not None and end is not None and start >= end:
-        raise ValueError("valid_until: must be later than valid_from")
-    return Window(start, end)
 
 
 SOURCE = Source(

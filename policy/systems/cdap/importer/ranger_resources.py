@@ -9,7 +9,7 @@ Entities are distinguished here as CDAP names them: no namespace and no applicat
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -82,15 +82,10 @@ def namespaces(resources: Any) -> tuple[str, ...]:
     return values.values or (EVERYWHERE,)
 
 
-def matches_absence(resources: Any) -> bool:
+def matches_absence(resources: Mapping[str, Any]) -> bool:
     """Whether the last level is a lone `*`, which some versions of Ranger let match the level above too."""
-    return any(_is_any(value) for name, value in _lasts(resources) if name not in (INSTANCE, NAMESPACE, PRINCIPAL))
-
-
-def _lasts(resources: Any) -> Iterator[tuple[str, str]]:
-    for name, level in resources.items() if isinstance(resources, Mapping) else ():
-        parsed = _level(level, name)
-        yield from ((name, value) for value in parsed.values)
+    lasts = (name for name in resources if name not in (INSTANCE, NAMESPACE, PRINCIPAL))
+    return any(_is_any(value) for name in lasts for value in _level(resources[name], name).values)
 
 
 def _levels(resources: Any) -> dict[str, Level]:

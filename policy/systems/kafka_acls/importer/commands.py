@@ -48,7 +48,7 @@ def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
             if (written := _counterpart(entry, spot.inside("entries").inside(number))) is not None:
                 operations.setdefault(_of_all(written), set()).add(written.operation)
     yield from HEAD
-    for entry in sorted(operations, key=lambda entry: (entry.effect != DENY, *_place(entry))):
+    for entry in sorted(operations, key=_order):
         yield f"{COMMAND} {_arguments(entry, operations[entry])}"
 
 
@@ -92,14 +92,12 @@ def _for_no_host(entry: Entry) -> Entry:
 
 def _of_all(entry: Entry) -> Entry:
     """The entry with any operation; of a cluster, by its name."""
-    name, prefixed = entry.name, entry.prefixed
-    if entry.resource_type == "Cluster":
-        name, prefixed = catalogue()["cluster"], False
-    return Entry(entry.principal, entry.host, ALL, entry.effect, entry.resource_type, prefixed, name)
+    named = {"name": catalogue()["cluster"], "prefixed": False} if entry.resource_type == "Cluster" else {}
+    return msgspec.structs.replace(entry, operation=ALL, **named)
 
 
-def _place(entry: Entry) -> tuple[str, ...]:
-    return (entry.principal, entry.host, entry.resource_type, str(entry.prefixed), entry.name)
+def _order(entry: Entry) -> tuple[bool | str, ...]:
+    return entry.effect != DENY, entry.principal, entry.host, entry.resource_type, entry.prefixed, entry.name
 
 
 def _arguments(entry: Entry, operations: set[str]) -> str:
