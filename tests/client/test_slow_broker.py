@@ -17,16 +17,16 @@ pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(400)]
 
 def test_a_client_becomes_ready_where_each_query_takes_two_seconds() -> None:
     """Each attempt ended after 3 s, of which the group's coordinator alone takes four, and the next began anew."""
-    broker_port, port, inner, controller = (free_port() for _ in range(4))
+    near, far, through_proxy, controller = (free_port() for _ in range(4))
     config = {
-        "listeners": f"PLAINTEXT://{HOST}:{broker_port},NEAR://{HOST}:{inner},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port},NEAR://{HOST}:{inner}",
+        "listeners": f"PLAINTEXT://{HOST}:{near},FAR://{HOST}:{far},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{near},FAR://{HOST}:{through_proxy}",
         "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NEAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FAR:PLAINTEXT,CONTROLLER:PLAINTEXT",
     }
-    proxy = SlowProxy(port, broker_port, 1.0)
-    with contextlib.closing(proxy), embedded_broker(port=broker_port, config=config):
-        near = Settings(bootstrap_servers=f"{HOST}:{inner}")
-        create_topics(admin_client(near), near.topics, partitions=1)
-        with Client(Connection(f"{HOST}:{port}")) as client:
+    proxy = SlowProxy(through_proxy, far, 1.0)
+    with contextlib.closing(proxy), embedded_broker(port=near, config=config) as broker:
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers)
+        create_topics(admin_client(settings), settings.topics, partitions=1)
+        with Client(Connection(f"{HOST}:{through_proxy}")) as client:
             assert client.ready(120)
