@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(400)]
 
 
 def test_a_client_becomes_ready_where_each_query_takes_two_seconds() -> None:
-    """Each attempt ended after 3 s, of which the group's coordinator alone takes four, and the next began anew."""
+    """Each attempt ended after 3 s, of which the group's coordinator alone takes four, and the next began again."""
     near, far, through_proxy, controller = (free_port() for _ in range(4))
     config = {
         "listeners": f"PLAINTEXT://{HOST}:{near},FAR://{HOST}:{far},CONTROLLER://{HOST}:{controller}",

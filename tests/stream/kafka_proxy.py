@@ -191,23 +191,23 @@ class SlowProxy:
                 client, _ = self._listener.accept()
                 upstream = socket.create_connection(self._broker)
                 for source, target in ((client, upstream), (upstream, client)):
-                    held: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-                    threading.Thread(target=self._hold, args=(source, held), daemon=True).start()
-                    threading.Thread(target=self._release, args=(held, target), daemon=True).start()
+                    delayed: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+                    threading.Thread(target=self._delay, args=(source, delayed), daemon=True).start()
+                    threading.Thread(target=self._forward, args=(delayed, target), daemon=True).start()
 
-    def _hold(self, source: socket.socket, held: queue.SimpleQueue[tuple[float, bytes]]) -> None:
+    def _delay(self, source: socket.socket, delayed: queue.SimpleQueue[tuple[float, bytes]]) -> None:
         data = b"-"
         while data:
             try:
                 data = source.recv(65536)
             except OSError:
                 data = b""
-            held.put((time.monotonic() + self._seconds, data))
+            delayed.put((time.monotonic() + self._seconds, data))
 
-    def _release(self, held: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
+    def _forward(self, delayed: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
         with contextlib.suppress(OSError), target:
             while True:
-                at, data = held.get()
+                at, data = delayed.get()
                 time.sleep(max(at - time.monotonic(), 0))
                 if not data:
                     return

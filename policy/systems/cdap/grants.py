@@ -147,9 +147,9 @@ def read_backend(document: Document) -> CompiledDocument:
     admins = validator.texts("admins")
     validator.reject_unknown()
     validator.finish()
-    key, what, where = str(document.key), exactly(ADMINISTRATION), exactly(BACKEND)
+    key, administration, backend = str(document.key), exactly(ADMINISTRATION), exactly(BACKEND)
     grants = (
-        Grant(f"user:{admin}", ALLOW, what, where, StatementId(key, number), document.window)
+        Grant(f"user:{admin}", ALLOW, administration, backend, StatementId(key, number), document.window)
         for number, admin in enumerate(admins)
     )
     return CompiledDocument(tuple(grants))
